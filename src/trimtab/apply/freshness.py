@@ -1,0 +1,82 @@
+"""Is this plan still for this world? If not: what has changed since it was made.
+
+A plan rests on the partitions of its topics and on who read them, not on loads or offsets, which
+always change. The snapshot id says whether it holds; the differences say why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trimtab.errors import PlanOutdated
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import consumers_snapshot_id, plan_id
+from trimtab.model.plan import Plan, Reason
+
+_NAMED = 3
+
+
+class Change(StrEnum):
+    """What happened to a partition since the plan was made."""
+
+    APPEARED = "is new"
+    VANISHED = "is gone"
+    OTHER_OWNER = "has another owner"
+    NO_OWNER = "has no owner any more"
+    OWNER = "has an owner now"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One partition that is not as the plan found it."""
+
+    partition: TopicPartition
+    change: Change
+
+    def __str__(self) -> str:
+        return f"{self.partition} {self.change}"
+
+
+def differences(
+    plan: Plan, partitions: Collection[TopicPartition], assignment: Assignment
+) -> tuple[Difference, ...]:
+    """What is no longer as the plan found it, ascending."""
+    dead = frozenset(plan.params.get("dead", ()))
+    orphans = frozenset(m.name for m in plan.moves if m.reason is Reason.ORPHAN)
+    previous, there = plan.previous, frozenset(partitions)
+
+    def change(partition: TopicPartition) -> Change | None:
+        was, now = previous.get(partition), assignment.get(partition)
+        if partition not in plan.assignment:
+            return Change.APPEARED
+        if partition not in there:
+            return Change.VANISHED
+        if partition in orphans and now in dead:
+            return None
+        if was == now and partition not in orphans:
+            return None
+        if now is None:
+            return Change.NO_OWNER
+        return Change.OTHER_OWNER if was is not None or partition in orphans else Change.OWNER
+
+    changes = {p: change(p) for p in sorted({*plan.assignment, *there})}
+    return tuple(Difference(p, found) for p, found in changes.items() if found is not None)
+
+
+def check_fresh(plan: Plan, partitions: Collection[TopicPartition], assignment: Assignment) -> None:
+    """Refuses a plan that was made for another snapshot than this one."""
+    there = frozenset(partitions)
+    now = consumers_snapshot_id(there, assignment.only(dict.fromkeys(there)))
+    if now == plan.snapshot:
+        return
+    found = differences(plan, there, assignment)
+    named = ", ".join(str(d) for d in found[:_NAMED]) or "partitions or owners have changed"
+    more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    raise PlanOutdated(
+        f"Plan {plan_id(plan)} was made for snapshot {plan.snapshot}, "
+        f"the group is at {now}: {named}{more}.",
+        hint=f'Run "trimtab plan {plan.layer}" again.',
+    )

@@ -1,0 +1,64 @@
+"""Which cluster a command speaks to, and as whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trimtab.cli.output import warn
+from trimtab.client_properties import ClientProperties
+from trimtab.errors import ConfigError
+from trimtab.settings import Settings
+
+if TYPE_CHECKING:
+    from trimtab.measure.kafka.admin import Admin
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Brokers to ask first, and how every client introduces itself to them."""
+
+    bootstrap_server: str
+    properties: ClientProperties
+
+
+def connection(settings: Settings) -> Connection:
+    """The cluster that is named, else the local one if it runs."""
+    properties = client_properties(settings)
+    named = settings.bootstrap_server or properties.get("bootstrap.servers")
+    return Connection(named or _local_cluster(settings, properties), properties)
+
+
+def client_properties(settings: Settings) -> ClientProperties:
+    """The client properties of `--command-config`; what some client does without is named."""
+    if settings.command_config is None:
+        return ClientProperties.none()
+    properties = ClientProperties.read(settings.command_config)
+    warn(properties.warnings())
+    return properties
+
+
+@contextmanager
+def admin_of(settings: Settings) -> Iterator[Admin]:
+    """The admin port of the cluster that the settings name."""
+    from trimtab.measure.kafka.admin import connect
+
+    to = connection(settings)
+    with connect(to.bootstrap_server, to.properties) as admin:
+        yield admin
+
+
+def _local_cluster(settings: Settings, properties: ClientProperties) -> str:
+    from trimtab.testing.local_cluster import BrokerState, LocalCluster
+
+    status = LocalCluster(home=settings.home).status()
+    if any(broker.state is BrokerState.RUNNING for broker in status.brokers):
+        if properties.authenticated and status.sasl_bootstrap_servers:
+            return status.sasl_bootstrap_servers
+        return status.bootstrap_servers
+    raise ConfigError(
+        "No cluster is named, and no local cluster runs.",
+        hint="Give --bootstrap-server HOST:PORT, or start a cluster with: trimtab cluster up",
+    )

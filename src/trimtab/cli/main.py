@@ -1,0 +1,108 @@
+"""The command line: one verb per stage, and one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from trimtab import __version__
+from trimtab.cli import apply, cluster, load, measure, monitor, plan
+from trimtab.cli.output import talk
+from trimtab.errors import TrimtabError
+
+_ORDER = ("demo", "cluster", "load", "monitor", "measure", "plan", "apply", "bench")
+_EPILOG = """Results go to stdout, talk and progress to stderr; every verb takes --json. Exit codes:
+0 done, 1 findings, 2 usage or settings, 3 measuring, 4 planning, 5 applying, 70 a fault of
+Trimtab, 130 interrupted."""
+
+
+class _InLoopOrder(TyperGroup):
+    """Lists the verbs in the order in which one meets them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        place = {verb: at for at, verb in enumerate(_ORDER)}
+        return sorted(super().list_commands(ctx), key=lambda verb: place.get(verb, len(place)))
+
+
+app = typer.Typer(
+    name="trimtab",
+    cls=_InLoopOrder,
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: it wraps well at any width and can be piped
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"trimtab {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Keeps partitioned event streams level: measures the load, plans what to move, says why.
+
+    The verbs are the stages of one loop. A cluster to try them on is one command away: trimtab
+    cluster up. Without --bootstrap-server they speak to that one.
+    """
+
+
+app.add_typer(
+    cluster.app,
+    name="cluster",
+    short_help="A real Kafka cluster on this machine, to try and break.",
+)
+app.add_typer(
+    load.app, name="load", short_help="Send records to a topic on schedule, and say how it went."
+)
+app.command("monitor", short_help="Sample log sizes and offsets into the telemetry topic.")(
+    monitor.monitor
+)
+app.command("measure", short_help="Rates, heavy keys and lag, once over a span or for ever.")(
+    measure.measure
+)
+app.add_typer(
+    plan.app, name="plan", short_help="Decide what should move, and why; changes nothing."
+)
+app.command("apply", short_help="Show a plan, and check that it still fits the cluster.")(
+    apply.apply
+)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line and leaves with an exit code that scripts can use."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs the command line; returns the exit code."""
+    try:
+        app(arguments, prog_name="trimtab")
+    except TrimtabError as error:
+        talk.print(f"error: {error.message}", style="red", markup=False, soft_wrap=True)
+        if error.hint:
+            talk.print(f"hint: {error.hint}", markup=False, soft_wrap=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except Exception:
+        talk.print_exception(show_locals=False)
+        talk.print("error: this is a fault of Trimtab itself; please report the lines above.")
+        return 70
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""`trimtab plan`: decides what should move, and says why; changes nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output
+from trimtab.cli.output import result, result_json, say, warn, write_file
+from trimtab.errors import ConfigError
+from trimtab.measure.group_state import GroupState, group_state
+from trimtab.model.codec import dumps, plan_to, read_loads
+from trimtab.model.load import Loads, Measurement, Unit
+from trimtab.model.plan import Layer
+from trimtab.plan.consumers import plan_consumers
+from trimtab.plan.registry import PLANNERS
+from trimtab.plan.situation import in_group, situation_of_file, situation_of_measurement
+from trimtab.settings import Settings, load_settings
+
+app = typer.Typer(
+    name="plan",
+    help="Decide what should move, with reasons, forecast and bound; changes nothing.",
+    no_args_is_help=True,
+)
+
+
+@app.callback()
+def _plan() -> None:
+    """Decide what should move, with reasons, forecast and bound; changes nothing."""
+
+
+@app.command()
+def consumers(
+    loads: Annotated[
+        Path,
+        typer.Option(
+            "--loads", metavar="FILE", help="A loads file, or what `trimtab measure -o` wrote."
+        ),
+    ],
+    planner: Annotated[
+        str,
+        typer.Option(
+            "--planner",
+            metavar="NAME",
+            help=f"Who decides: {', '.join(sorted(PLANNERS[Layer.CONSUMERS]))}.",
+        ),
+    ] = "mwf",
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            metavar="G",
+            help="The consumer group. With a measurement, or with --bootstrap-server, its present "
+            "assignment is asked of the cluster.",
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="T", help="Only this topic; may be repeated."),
+    ] = None,
+    capacity: Annotated[
+        float | None,
+        typer.Option(
+            "--capacity",
+            metavar="N",
+            help="What one consumer carries, in --unit. Default: as the loads file says; "
+            "a measurement does not say it.",
+        ),
+    ] = None,
+    unit: Annotated[
+        Unit | None,
+        typer.Option(
+            "--unit", help="What loads are counted in. Default: the file's, else bytes/s."
+        ),
+    ] = None,
+    dead: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--dead",
+            metavar="N",
+            min=0,
+            help="A consumer that is gone: its partitions need a new one. May be repeated.",
+        ),
+    ] = None,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step", metavar="N", min=0, help="Which step of a file with several, from 0."
+        ),
+    ] = None,
+    allow_incomplete: Annotated[
+        bool,
+        typer.Option(
+            "--allow-incomplete", help="Take rates with a gap or too short a span as they are."
+        ),
+    ] = False,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan which consumer reads which partition.
+
+    Prints each consumer before → after, and every move with its reason. The present assignment
+    comes from the loads file, or from the live group; without either, all partitions are new.
+    """
+    found, warnings = read_loads(loads)
+    warn(warnings)
+    topics, live = frozenset(topic) if topic else None, None
+    if group is not None and (isinstance(found, Measurement) or bootstrap_server is not None):
+        settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
+        live = ask_group(settings, group, topics)
+        topics = _topics(live, group, topics)
+    if isinstance(found, Loads):
+        situation = situation_of_file(found, step=step, topics=topics, capacity=capacity, unit=unit)
+    elif step is not None:
+        raise ConfigError(f"{loads} is a measurement, it has no steps.")
+    else:
+        situation = situation_of_measurement(
+            found, topics=topics, capacity=capacity, unit=unit, allow_incomplete=allow_incomplete
+        )
+    if live is not None:
+        situation = in_group(situation, live)
+    if not situation.current:
+        say("Nobody reads anything yet: every partition is planned as a new one.")
+    gone = frozenset(dead or ())
+    idle = sorted(gone - frozenset(situation.current.consumers))
+    warn(f"--dead {consumer}: that consumer reads nothing" for consumer in idle)
+    plan = plan_consumers(
+        situation.loads,
+        situation.current,
+        situation.limits,
+        planner=planner,
+        made_ts=time.time_ns() // 1000,
+        group=group,
+        dead=gone,
+    )
+    if output is not None:
+        write_file(output, dumps(plan_to(plan), indent=2) + "\n")
+    if as_json:
+        result_json(plan_to(plan))
+    else:
+        from trimtab.report.tables import plan_view
+
+        result(plan_view(plan, situation.loads))
+
+
+def ask_group(settings: Settings, group: str, topics: frozenset[str] | None) -> GroupState:
+    """Asks the cluster who reads what; the client libraries are loaded only here."""
+    from trimtab.cli.connection import admin_of
+
+    with admin_of(settings) as admin:
+        return group_state(admin, group, topics)
+
+
+def _topics(live: GroupState, group: str, asked: frozenset[str] | None) -> frozenset[str]:
+    """The topics to plan for, of those that exist."""
+    there = frozenset(p.topic for p in live.partitions)
+    if asked is None and not there:
+        raise ConfigError(
+            f'Group "{group}" reads no topic and has no offsets.',
+            hint="Check its name, or say with --topic what it shall read.",
+        )
+    for topic in sorted((asked or frozenset()) - there):
+        raise ConfigError(f'The cluster has no topic "{topic}".')
+    return there

@@ -1,0 +1,303 @@
+"""Writes docs/reference from the code itself: `python -m trimtab.cli.reference FOLDER`.
+
+Promise  Equal code gives equal pages, whatever the terminal, the user and the machine. A test
+         compares them with what lies in docs/reference.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+from typer.main import get_command
+
+import trimtab
+from trimtab.cli.main import app
+from trimtab.cli.output import say, write_file
+from trimtab.errors import TrimtabError
+from trimtab.measure.kafka.topics import LEAST_RETENTION_MS, MOST_REPLICAS, OwnTopics
+from trimtab.model import codec
+from trimtab.model.cluster import BrokerId, Replicas
+from trimtab.model.load import KeyLoad, PartitionLoad, Source
+from trimtab.observe import metrics
+from trimtab.plan.registry import PLANNERS
+from trimtab.settings import Settings
+
+_WIDTH = 90
+_MADE = "<!-- Made by `make docs` from the code; changes here are lost. -->\n"
+_USERS_OWN = {"home": "the user's data folder", "cache": "the user's cache folder"}
+_TABLES = {
+    "samples": "What the monitor saw: one row per sample and partition.",
+    "events": "One row per record, its value left out.",
+    "partition_rates": "How fast each partition grew, per window.",
+    "hot_keys": "Heavy keys per window; the count lies between `lower` and `upper`.",
+    "lag": "How far each group is behind, and its state.",
+    "rejects": "Rows that could not be read, with the reason.",
+}
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name."""
+    made = {
+        "api.md": _api(),
+        "cli.md": _cli(),
+        "errors.md": _errors(),
+        "metrics.md": _metrics(),
+        "planners.md": _planners(),
+        "settings.md": _settings(),
+        "tables.md": _tables(),
+        "topics.md": _topics(),
+    }
+    return {name: _MADE + "\n" + text.rstrip() + "\n" for name, text in made.items()}
+
+
+def commands() -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Every command: its path, itself, and its context; groups come before what they hold."""
+
+    def below(path: tuple[str, ...], command: Any, parent: Any) -> Iterator[Any]:
+        name = "trimtab" if parent is None else path[-1]
+        context = command.make_context(
+            name, [], parent=parent, resilient_parsing=True, terminal_width=_WIDTH
+        )
+        yield path, command, context
+        for child in command.list_commands(context) if hasattr(command, "commands") else ():
+            yield from below((*path, child), command.commands[child], context)
+
+    return below((), get_command(app), None)
+
+
+def _cli() -> str:
+    parts = [
+        "# Command line\n",
+        "What `--help` prints. Results go to stdout, talk and progress to stderr; "
+        "[exit codes](errors.md) are for scripts.\n",
+    ]
+    for path, command, context in commands():
+        title = " ".join(("trimtab", *path))
+        parts += [f"## {title}\n", f"```text\n{command.get_help(context).strip()}\n```\n"]
+    return "\n".join(parts)
+
+
+def _settings() -> str:
+    rows = [
+        _row(f"`{name}`", f"`TRIMTAB_{name.upper().replace('.', '__')}`", default, said)
+        for name, default, said in settings_of(Settings)
+    ]
+    return "\n".join(
+        [
+            "# Settings\n",
+            "A flag wins over the environment, that over `trimtab.toml` in the working folder (or "
+            "the file that `TRIMTAB_CONFIG` names), that over the default. In the file a dot is a "
+            "table: `spark.master` is `master` under `[spark]`. An unknown "
+            "name in the file is refused.\n",
+            _row("setting", "environment", "default", "what it is"),
+            _row("---", "---", "---", "---"),
+            *rows,
+        ]
+    )
+
+
+def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every setting: dotted name, default as text, description."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            yield from settings_of(type(field.default), f"{prefix}{name}.")
+            continue
+        yield f"{prefix}{name}", _default(name, field), field.description or ""
+
+
+def _default(name: str, field: Any) -> str:
+    if name in _USERS_OWN:
+        return _USERS_OWN[name]
+    value = field.get_default(call_default_factory=True)
+    if value is None or value is PydanticUndefined or value == {}:
+        return "–"
+    return f"`{value}`"
+
+
+def _planners() -> str:
+    parts = [
+        "# Planners\n",
+        "`trimtab plan LAYER --planner NAME`; `trimtab.PLANNERS[layer][name]` in Python. "
+        "A planner is a pure function: equal input gives an equal plan.\n",
+    ]
+    for layer, named in PLANNERS.items():
+        parts.append(f"## {layer}\n")
+        for name, planner in named.items():
+            module = inspect.getmodule(getattr(planner, "func", planner))
+            text, _, _ = inspect.cleandoc((module and module.__doc__) or "").partition("\n>>> ")
+            title, _, body = text.partition("\n")
+            parts += [f"### {name}\n", f"{title}\n", f"```text\n{body.strip()}\n```\n"]
+    return "\n".join(parts)
+
+
+def _errors() -> str:
+    def below(kind: type[TrimtabError], depth: int) -> Iterator[str]:
+        retriable = " (may be tried again)" if kind.retriable else ""
+        said = _first_line(kind)
+        yield f"{'  ' * depth}- `{kind.__name__}`, exit {kind.exit_code}{retriable}: {said}"
+        for child in kind.__subclasses__():
+            yield from below(child, depth + 1)
+
+    codes = {
+        0: "done",
+        1: "findings, or a failed check",
+        2: "usage, settings, or the machine's own state",
+        3: "measuring: facts could not be had",
+        4: "planning",
+        5: "applying",
+        70: "a fault of Trimtab itself; please report it",
+        130: "interrupted by Ctrl-C",
+    }
+    return "\n".join(
+        [
+            "# Errors and exit codes\n",
+            _row("code", "means"),
+            _row("---", "---"),
+            *(_row(str(code), said) for code, said in codes.items()),
+            "",
+            "An error is one line `error: …` on stderr that says what happened and to what, and "
+            "often a line `hint: …` that says what to do. In Python each is an exception with "
+            "`message`, `hint`, `exit_code` and `retriable`:\n",
+            *below(TrimtabError, 0),
+        ]
+    )
+
+
+def _metrics() -> str:
+    parts = ["# Metrics\n", "Prometheus metrics, served on 127.0.0.1 where a verb is asked to.\n"]
+    parts += [_row("metric", "type", "labels", "what it is"), "|---|---|---|---|"]
+    for _, metric in metrics.ALL:
+        (family,) = metric.describe()
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+        parts.append(_row(f"`{name}`", family.type, labels or "–", family.documentation))
+    return "\n".join(parts)
+
+
+def _topics() -> str:
+    own = OwnTopics()
+    partition = Replicas(
+        topic="orders",
+        partition=0,
+        leader=BrokerId(1),
+        replicas=(BrokerId(1), BrokerId(2)),
+        isr=(BrokerId(1), BrokerId(2)),
+        log_bytes=123,
+        begin_offset=0,
+        end_offset=9000,
+    )
+    load = PartitionLoad(
+        topic="orders",
+        partition=0,
+        bytes_s=41667.0,
+        records_s=410.0,
+        source=Source.LOG_DIRS,
+        end_offset=9000,
+        lag={"pay": 12},
+    )
+    key = KeyLoad(topic="orders", key=b"a", lower=3990, upper=4000, share=0.04, partition_home=3)
+    start, end = 1_700_000_000_000_000, 1_700_000_030_000_000
+    examples: Mapping[str, tuple[str, codec.Json]] = {
+        own.telemetry: (
+            "Key `topic/partition`; one record per sample and partition, all of a sample under one "
+            "`sample_id`. `log_bytes` is the size on the leader; what is unknown is `null`.",
+            codec.telemetry_to(
+                partition, ts=end, sample_id="5c0d", cluster="Zx", committed={"pay": 8988}
+            ),
+        ),
+        own.rates: (
+            "Key `topic`; each record has all partitions of its topic, so the newest one is "
+            "complete by itself. `ts` is that of the newest sample used.",
+            codec.rates_to("orders", [load], ts=end, window_start=start, window_end=end),
+        ),
+        own.hotkeys: (
+            "Key `topic`; the heavy keys of one window. A key that is not UTF-8 stands as "
+            "`key_b64`.",
+            codec.hot_keys_to(
+                "orders", [key], window_start=start, window_end=end, n=100_000, epsilon=0.0001
+            ),
+        ),
+    }
+    parts = [
+        "# Topics\n",
+        "The prefix `trimtab.` is the setting `topic_prefix`. A topic that is missing is made with "
+        f"{MOST_REPLICAS} replicas (fewer on a smaller cluster), all but one of which must be in "
+        "sync. One that exists is never changed; it is refused when it is compacted, when it "
+        f"keeps records for less than {LEAST_RETENTION_MS // 60_000} minutes, when it asks for "
+        "more in-sync replicas than it has, or when it has several partitions where one is "
+        "needed.\n",
+        _row("topic", "partitions", "kept for"),
+        _row("---", "---", "---"),
+    ]
+    for topic in own.all:
+        days = topic.retention_ms // 86_400_000
+        only = ", exactly" if topic.only_partition else ""
+        parts.append(
+            _row(f"`{topic.name}`", f"{topic.partitions}{only}", f"{days} day{'s'[: days > 1]}")
+        )
+    parts.append("")
+    for topic in own.all:
+        said, record = examples[topic.name]
+        parts += [f"## {topic.name}\n", f"{said}\n", f"```json\n{codec.dumps(record)}\n```\n"]
+    return "\n".join(parts)
+
+
+def _tables() -> str:
+    from trimtab.measure.spark.schemas import TABLES
+
+    parts = ["# Tables\n", "Parquet under `<home>/warehouse/<table>/`; times are UTC.\n"]
+    for table, schema in TABLES.items():
+        parts += [f"## {table}\n", f"{_TABLES[table]}\n", _row("column", "type"), "|---|---|"]
+        parts += [_row(f"`{c.name}`", c.dataType.simpleString()) for c in schema.fields]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _api() -> str:
+    kinds: dict[str, list[str]] = {"Values": [], "Functions": [], "Errors": [], "Other": []}
+    for name in trimtab.__all__:
+        value = getattr(trimtab, name)
+        if isinstance(value, type) and issubclass(value, TrimtabError):
+            kinds["Errors"].append(_row(f"`{name}`", _first_line(value)))
+        elif isinstance(value, type):
+            kinds["Values"].append(_row(f"`{name}`", _first_line(value)))
+        elif inspect.isfunction(value):
+            parameters = ", ".join(inspect.signature(value).parameters)
+            kinds["Functions"].append(_row(f"`{name}({parameters})`", _first_line(value)))
+        else:
+            said = {"PLANNERS": "Every planner by layer and name.", "__version__": "The version."}
+            kinds["Other"].append(_row(f"`{name}`", said.get(name, "An id, as Kafka counts them.")))
+    parts = [
+        "# Python\n",
+        "What `import trimtab` gives. It loads neither Spark nor a Kafka client; those are in "
+        "`trimtab.measure.kafka` and `trimtab.measure.spark`, and a local cluster for tests is "
+        "`trimtab.testing.local_cluster.LocalCluster`.\n",
+    ]
+    for kind, rows in kinds.items():
+        parts += [f"## {kind}\n", _row("name", "what it is"), "|---|---|", *rows, ""]
+    return "\n".join(parts)
+
+
+def _first_line(value: object) -> str:
+    return (inspect.getdoc(value) or "").partition("\n")[0]
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def main(folder: Path) -> None:
+    """Writes every page into the folder."""
+    for name, text in pages().items():
+        write_file(folder / name, text)
+    say(f"Wrote {len(pages())} pages to {folder}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,65 @@
+"""Options of the verbs that run on Spark, and the session they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimtab.cli.output import say, talk
+from trimtab.errors import ConfigError
+from trimtab.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="Spark master. Default: the setting, local[*]."),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="K=V", help="A Spark property; may be repeated."),
+]
+PropertiesFile = Annotated[
+    Path | None,
+    typer.Option("--properties-file", metavar="FILE", help="A file of Spark properties."),
+]
+
+
+def spark_session(
+    settings: Settings,
+    *,
+    master: str | None = None,
+    conf: list[str] | None = None,
+    properties_file: Path | None = None,
+    kafka: bool = True,
+    verbose: bool = False,
+) -> SparkSession:
+    """Starts Spark as flags and settings say; the connector's jars come from the cache."""
+    from trimtab.testing.jars import connector_jars
+
+    given = {}
+    for pair in conf or ():
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--conf takes NAME=VALUE, not {pair!r}.")
+        given[name] = value
+    jars = connector_jars(cache=settings.cache) if kafka else ()
+    from trimtab.measure.spark.session import SparkOptions, build
+
+    options = SparkOptions(
+        master=master or settings.spark.master,
+        jars=jars,
+        conf=settings.spark.conf | given,
+        properties_file=properties_file or settings.spark.properties_file,
+        driver_memory=settings.spark.driver_memory,
+        log=settings.home / "logs" / "spark.log",
+        verbose=verbose,
+    )
+    if not talk.is_terminal:
+        say("starting Spark …")
+        return build(options)
+    with talk.status("starting Spark …"):
+        return build(options)

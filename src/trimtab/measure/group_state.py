@@ -1,0 +1,45 @@
+"""Who reads what right now: the partitions of a group's topics, and its members' assignment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trimtab.errors import MeasurementError
+from trimtab.model.assignment import Assignment, present_assignment
+from trimtab.model.cluster import TopicPartition
+
+if TYPE_CHECKING:
+    from trimtab.measure.kafka.admin import Admin
+
+_SETTLED = frozenset({"STABLE", "EMPTY"})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """All partitions that exist of a group's topics, and who reads them."""
+
+    partitions: frozenset[TopicPartition]
+    assignment: Assignment
+
+
+def group_state(admin: Admin, name: str, topics: frozenset[str] | None = None) -> GroupState:
+    """Asks for a group's state; without `topics`, for those it reads or has offsets for.
+
+    A group that does not exist reads nothing; neither does a topic that does not exist have
+    partitions. One that is just being rebalanced has no state to speak of, and is refused.
+    """
+    found = admin.groups([name])
+    group = found[0] if found else None
+    if group is not None and group.state.upper() not in _SETTLED:
+        raise MeasurementError(
+            f'Group "{name}" is being rebalanced (state {group.state}).',
+            hint="Try again when it has settled.",
+        )
+    owned = [p for m in group.members for p in m.partitions] if group is not None else []
+    if topics is None:
+        committed = admin.committed([name]).get(name, {})
+        topics = frozenset(p.topic for p in (*owned, *committed))
+    partitions = frozenset(p.name for p in admin.topics(sorted(topics))) if topics else frozenset()
+    assignment = Assignment() if group is None else present_assignment(group, topics)
+    return GroupState(partitions, assignment.only(dict.fromkeys(partitions)))

@@ -1,0 +1,288 @@
+"""The monitor: samples log sizes and offsets at a steady beat, and publishes them as telemetry.
+
+Why      The log size of a partition on its leader, taken twice, gives its write rate in stored
+         bytes without any plug-in on the brokers. The monitor only samples; rates are Spark's.
+Promise  One record per partition and sample, all of a sample under one id. The time of a sample
+         is when the sizes were asked for. What is unknown is null. A broker outage or a deleted
+         topic costs samples or values, never the monitor. The beat does not drift; a beat missed
+         because the last sample took long is left out, not caught up with.
+Cost     Per sample one metadata request, one log-dir and two offset requests per leading broker,
+         and one look-up and one request per coordinator for the committed offsets.
+Paper    Landau et al., the monitor process. Differs: samples go to a topic, and carry offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from trimtab.client_properties import ClientProperties
+from trimtab.errors import TrimtabError
+from trimtab.measure.kafka.admin import Admin, connect, kafka_errors
+from trimtab.measure.kafka.snapshot import is_internal, with_sizes
+from trimtab.model import codec
+from trimtab.model.cluster import Replicas, TopicPartition
+
+log = structlog.get_logger()
+
+_FLUSH_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interest:
+    """What is sampled: topics by name or pattern, else all; groups by name, else all.
+
+    Kafka's own topics and those under `own_prefix` are sampled only when named.
+    """
+
+    topics: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    groups: tuple[str, ...] | None = None
+    own_prefix: str = "trimtab."
+
+    def wants(self, topic: str) -> bool:
+        """Whether partitions of this topic are sampled."""
+        if topic in self.topics:
+            return True
+        if is_internal(topic, own_prefix=self.own_prefix):
+            return False
+        if self.pattern is not None:
+            return self.pattern.fullmatch(topic) is not None
+        return not self.topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """All partitions of interest at one moment."""
+
+    id: str
+    ts: int
+    cluster: str | None
+    partitions: tuple[Replicas, ...]
+    committed: Mapping[str, Mapping[TopicPartition, int]]
+    named_groups: tuple[str, ...] = ()
+
+    def records(self) -> Iterator[tuple[bytes, bytes]]:
+        """Key and value of each telemetry record."""
+        for p in self.partitions:
+            committed: dict[str, int | None] = dict.fromkeys(self.named_groups)
+            for group, offsets in self.committed.items():
+                if p.name in offsets:
+                    committed[group] = offsets[p.name]
+            value = codec.telemetry_to(
+                p, ts=self.ts, sample_id=self.id, cluster=self.cluster, committed=committed
+            )
+            yield f"{p.topic}/{p.partition}".encode(), codec.dumps(value).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorReport:
+    """What a monitor has done so far; `failed` counts records that no broker acknowledged."""
+
+    samples: int
+    skipped: int
+    published: int
+    failed: int
+
+
+class Publisher(Protocol):
+    """Where telemetry goes."""
+
+    published: int
+    failed: int
+
+    def publish(self, key: bytes, value: bytes) -> None:
+        """Hands a record over; never raises and never waits for a broker."""
+        ...
+
+    def flush(self) -> None:
+        """Waits for what is under way; gives up on it after a while."""
+        ...
+
+
+class TelemetryProducer:
+    """Publishes to the telemetry topic: acknowledged by all in-sync replicas, without repeats."""
+
+    def __init__(self, bootstrap_server: str, properties: ClientProperties, topic: str) -> None:
+        self.published = 0
+        self.failed = 0
+        self._topic = topic
+        self._broken = False
+        self._config: dict[str, Any] = {
+            "client.id": "trimtab-monitor",
+            **properties.for_confluent(),
+            "bootstrap.servers": bootstrap_server,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "compression.type": "lz4",
+            "message.timeout.ms": 60_000,
+            "error_cb": self._on_error,
+            "logger": logging.getLogger("librdkafka"),
+        }
+        with kafka_errors("starting the telemetry producer"):
+            self._producer = Producer(self._config)
+
+    def publish(self, key: bytes, value: bytes) -> None:
+        """Hands a record over."""
+        if self._broken:  # an idempotent producer that lost its place never finds it again
+            self.flush()
+            self._producer = Producer(self._config)
+            self._broken = False
+        try:
+            self._producer.produce(self._topic, value, key, on_delivery=self._on_delivery)
+        except (BufferError, KafkaException) as error:
+            self.failed += 1
+            log.warning("telemetry_was_dropped", why=str(error))
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Waits for what is under way; what is left then counts as failed."""
+        left = self._producer.flush(_FLUSH_S)
+        if left:
+            self._producer.purge()
+            self._producer.flush(1.0)  # reports each purged record as failed
+
+    def _on_delivery(self, error: KafkaError | None, _: Any) -> None:
+        if error is None:
+            self.published += 1
+        else:
+            self.failed += 1
+            log.warning("telemetry_was_not_delivered", why=error.str())
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._broken = True
+            log.warning("producer_was_replaced", why=error.str())
+
+
+class Monitor:
+    """Samples a cluster at a steady beat until it is stopped."""
+
+    def __init__(
+        self,
+        admin: Admin,
+        publisher: Publisher,
+        interest: Interest,
+        *,
+        period_s: float = 1.0,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        if not (math.isfinite(period_s) and period_s > 0):
+            raise ValueError(f"the period must be positive, not {period_s}")
+        self._admin = admin
+        self._publisher = publisher
+        self._interest = interest
+        self._period_s = period_s
+        self._clock = clock
+        self._new_id = new_id
+        self._cluster: str | None = None
+        self._samples = 0
+        self._skipped = 0
+
+    @property
+    def report(self) -> MonitorReport:
+        """What was done so far."""
+        return MonitorReport(
+            samples=self._samples,
+            skipped=self._skipped,
+            published=self._publisher.published,
+            failed=self._publisher.failed,
+        )
+
+    def run(self, stop: threading.Event, *, for_s: float | None = None) -> MonitorReport:
+        """Samples until `stop` is set or `for_s` seconds have passed; delivers what is left."""
+        start = time.monotonic()
+        end = math.inf if for_s is None else start + for_s
+        due = start
+        while not stop.wait(max(0.0, min(due, end) - time.monotonic())):
+            if due >= end:
+                break
+            self.step()
+            due = next_beat(start, self._period_s, time.monotonic())
+        self._publisher.flush()
+        return self.report
+
+    def step(self) -> None:
+        """Takes one sample and publishes it; a sample that cannot be had is skipped."""
+        try:
+            sample = self.sample()
+        except TrimtabError as error:
+            self._skipped += 1
+            log.warning("sample_was_skipped", why=error.message)
+            return
+        for key, value in sample.records():
+            self._publisher.publish(key, value)
+        self._samples += 1
+        log.info("sample_was_taken", sample=sample.id, partitions=len(sample.partitions))
+
+    def sample(self) -> Sample:
+        """Takes one sample."""
+        interest = self._interest
+        if self._cluster is None:
+            self._cluster = self._admin.cluster().cluster
+        by_name = interest.topics and interest.pattern is None
+        placed = self._admin.topics(interest.topics if by_name else None)
+        wanted = tuple(p for p in placed if interest.wants(p.topic))
+        groups = self._admin.group_names() if interest.groups is None else interest.groups
+        committed = self._admin.committed(groups)
+        ts = self._clock()
+        return Sample(
+            id=self._new_id(),
+            ts=ts,
+            cluster=self._cluster,
+            partitions=with_sizes(self._admin, wanted),
+            committed=committed,
+            named_groups=interest.groups or (),
+        )
+
+
+def next_beat(start: float, period: float, now: float) -> float:
+    """The first beat after `now`; beats are whole periods after `start`.
+
+    >>> next_beat(100.0, 1.0, 100.3), next_beat(100.0, 1.0, 103.9)
+    (101.0, 104.0)
+    """
+    return start + (math.floor((now - start) / period) + 1) * period
+
+
+@contextmanager
+def open_monitor(
+    bootstrap_server: str,
+    properties: ClientProperties,
+    *,
+    topic: str,
+    interest: Interest,
+    period_s: float = 1.0,
+) -> Iterator[Monitor]:
+    """A monitor of a real cluster, which publishes to `topic`; the topic must exist."""
+    publisher = TelemetryProducer(bootstrap_server, properties, topic)
+    # A silent broker may cost one beat, no more.
+    with connect(bootstrap_server, properties, patience_s=max(period_s, 0.5)) as admin:
+        yield Monitor(admin, publisher, interest, period_s=period_s)
+
+
+@contextmanager
+def in_background(monitor: Monitor) -> Iterator[Monitor]:
+    """Runs a monitor in a thread of its own; it has delivered everything when this ends."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="trimtab-monitor") as thread:
+        running = thread.submit(monitor.run, stop)
+        try:
+            yield monitor
+        finally:
+            stop.set()
+            running.result()

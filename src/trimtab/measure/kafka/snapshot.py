@@ -1,0 +1,79 @@
+"""The cluster at one moment, taken through the admin port.
+
+Promise  Nothing is guessed: an offline partition has no size and no offsets, and neither has one
+         whose broker did not answer. Committed offsets are read before end offsets, so that a
+         group which keeps up is never seen ahead of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trimtab.model.cluster import Broker, BrokerId, ClusterSnapshot, Group, Replicas
+
+if TYPE_CHECKING:
+    from trimtab.measure.kafka.admin import Admin
+
+INTERNAL_PREFIX = "__"
+
+
+def take_snapshot(
+    admin: Admin,
+    *,
+    topics: Collection[str] | None = None,
+    groups: Collection[str] | None = None,
+    clock: Callable[[], int],
+    own_prefix: str = "trimtab.",
+) -> ClusterSnapshot:
+    """Looks at these topics and groups, or at all but Kafka's own topics and ours."""
+    ts = clock()
+    info = admin.cluster()
+    placed = tuple(
+        p
+        for p in admin.topics(topics)
+        if topics is not None or not is_internal(p.topic, own_prefix=own_prefix)
+    )
+    names = admin.group_names() if groups is None else groups
+    described = _with_committed(admin, admin.groups(names))
+    partitions = with_sizes(admin, placed)
+    return ClusterSnapshot(
+        ts=ts,
+        cluster=info.cluster,
+        brokers=_with_unregistered(info.brokers, partitions),
+        partitions=partitions,
+        groups=described,
+    )
+
+
+def is_internal(topic: str, *, own_prefix: str) -> bool:
+    """Whether a topic is Kafka's own or Trimtab's, and so nobody's load."""
+    return topic.startswith((INTERNAL_PREFIX, own_prefix))
+
+
+def with_sizes(admin: Admin, partitions: Collection[Replicas]) -> tuple[Replicas, ...]:
+    """The partitions with their size on the leader and their offsets, where those are known."""
+    leaders = {p.name: p.leader for p in partitions if not p.offline}
+    sizes = admin.log_dirs(set(leaders.values()), leaders.keys())
+    offsets = admin.offsets(leaders)
+    measured = []
+    for p in partitions:
+        begin, end = offsets.get(p.name, (None, None))
+        size = sizes.get((p.leader, p.name))
+        measured.append(replace(p, log_bytes=size, begin_offset=begin, end_offset=end))
+    return tuple(measured)
+
+
+def _with_committed(admin: Admin, groups: Collection[Group]) -> tuple[Group, ...]:
+    committed = admin.committed([g.name for g in groups])
+    return tuple(replace(g, committed=committed.get(g.name, {})) for g in groups)
+
+
+def _with_unregistered(
+    brokers: Collection[Broker], partitions: Collection[Replicas]
+) -> tuple[Broker, ...]:
+    """Adds brokers that the cluster has forgotten but that replica lists still name."""
+    named = {b for p in partitions for b in p.replicas} - {b.id for b in brokers}
+    forgotten = (Broker(id=BrokerId(broker)) for broker in named)
+    return tuple(sorted((*brokers, *forgotten), key=lambda b: b.id))

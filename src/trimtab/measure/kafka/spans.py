@@ -1,0 +1,81 @@
+"""Which offsets a span of time covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_END, Consumer
+from confluent_kafka import TopicPartition as Place
+
+from trimtab.client_properties import ClientProperties
+from trimtab.measure.kafka.admin import kafka_errors
+from trimtab.model.cluster import TopicPartition
+
+_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetSpan:
+    """Offsets per partition, `starts` included, `ends` not.
+
+    `cut` names the partitions whose log begins later than the span does: what was there before is
+    gone, so counts over the span are too low.
+    """
+
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    cut: frozenset[TopicPartition] = frozenset()
+
+
+def offsets_between(
+    bootstrap_server: str,
+    properties: ClientProperties,
+    partitions: Iterable[TopicPartition],
+    *,
+    from_ts: int,
+    to_ts: int,
+) -> OffsetSpan:
+    """The offsets of records stamped from `from_ts` (included) to `to_ts` (not), in microseconds.
+
+    Kafka keeps milliseconds; the edges are rounded outwards and the reader filters by time.
+    """
+    named = sorted(partitions)
+    config = {
+        "client.id": "trimtab-spans",
+        **properties.for_confluent(),
+        "bootstrap.servers": bootstrap_server,
+        "group.id": "trimtab-spans",  # never joined: nothing is subscribed to
+        "enable.auto.commit": False,
+    }
+    with kafka_errors("looking up the offsets of a span"):
+        consumer = Consumer(config)
+        try:
+            marks = {
+                p: consumer.get_watermark_offsets(Place(*p), timeout=_TIMEOUT_S) for p in named
+            }
+            starts = _at(consumer, named, from_ts // 1000, marks)
+            ends = _at(consumer, named, -(-to_ts // 1000), marks)
+        finally:
+            consumer.close()
+    return OffsetSpan(
+        starts=starts,
+        ends={p: max(ends[p], starts[p]) for p in named},
+        cut=frozenset(p for p in named if starts[p] == marks[p][0] > 0),
+    )
+
+
+def _at(
+    consumer: Consumer,
+    partitions: list[TopicPartition],
+    ts_ms: int,
+    marks: Mapping[TopicPartition, tuple[int, int]],
+) -> dict[TopicPartition, int]:
+    """The first offset at or after a time; the end of the log when there is none."""
+    asked = [Place(topic, partition, ts_ms) for topic, partition in partitions]
+    found = {}
+    for place in consumer.offsets_for_times(asked, timeout=_TIMEOUT_S) if asked else ():
+        name = TopicPartition(place.topic, place.partition)
+        at_end = place.offset < 0 or place.offset == OFFSET_END
+        found[name] = marks[name][1] if at_end else place.offset
+    return found

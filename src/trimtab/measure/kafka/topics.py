@@ -1,0 +1,119 @@
+"""The topics Trimtab owns: their names, how they are made, and what they must hold to.
+
+Promise  A topic that exists is never changed. One whose settings break what its readers rely on
+         is refused, with the setting named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trimtab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trimtab.measure.kafka.admin import Admin
+
+MOST_REPLICAS = 3
+LEAST_RETENTION_MS = 10 * 60 * 1000
+"""A restarted reader looks back at least over its window; ten minutes leave room for both."""
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTopic:
+    """How one of our topics is made; `only_partition` when its readers count on a single one."""
+
+    name: str
+    partitions: int
+    retention_ms: int
+    only_partition: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTopics:
+    """The topics under one prefix."""
+
+    prefix: str = "trimtab."
+
+    @property
+    def telemetry(self) -> str:
+        """Samples of the monitor."""
+        return f"{self.prefix}telemetry"
+
+    @property
+    def rates(self) -> str:
+        """Rates and lag per topic and trigger."""
+        return f"{self.prefix}rates"
+
+    @property
+    def hotkeys(self) -> str:
+        """Heavy keys per window."""
+        return f"{self.prefix}hotkeys"
+
+    @property
+    def all(self) -> tuple[OwnTopic, ...]:
+        """How each of them is made."""
+        return (
+            OwnTopic(name=self.telemetry, partitions=4, retention_ms=7 * _DAY_MS),
+            # One partition: the newest record of each topic is found by reading to one end.
+            OwnTopic(name=self.rates, partitions=1, retention_ms=_DAY_MS, only_partition=True),
+            OwnTopic(name=self.hotkeys, partitions=1, retention_ms=7 * _DAY_MS),
+        )
+
+
+def ensure_topics(admin: Admin, own: OwnTopics) -> tuple[str, ...]:
+    """Creates what is missing, refuses what is broken; returns the names created."""
+    from trimtab.measure.kafka.admin import TopicSpec
+
+    created = []
+    replication = 0
+    for topic in own.all:
+        settings = admin.topic_settings(topic.name)
+        if settings is None:
+            replication = replication or max(1, min(MOST_REPLICAS, len(admin.cluster().live)))
+            spec = TopicSpec(
+                name=topic.name,
+                partitions=topic.partitions,
+                replication=replication,
+                settings={
+                    "cleanup.policy": "delete",
+                    "retention.ms": str(topic.retention_ms),
+                    # One replica may be away, and an acknowledged record is still on two.
+                    "min.insync.replicas": str(max(1, replication - 1)),
+                },
+            )
+            if admin.create_topic(spec):
+                created.append(topic.name)
+                continue
+            settings = admin.topic_settings(topic.name) or {}  # another process was faster
+        _check(admin, topic, settings)
+    return tuple(created)
+
+
+def _check(admin: Admin, topic: OwnTopic, settings: Mapping[str, str]) -> None:
+    broken = "; ".join(_broken_promises(admin, topic, settings))
+    if broken:
+        raise ConfigError(
+            f"Topic {topic.name} cannot be used: {broken}.",
+            hint="Correct the topic, delete it so that it is made anew, or choose another prefix "
+            "(TRIMTAB_TOPIC_PREFIX).",
+        )
+
+
+def _broken_promises(admin: Admin, topic: OwnTopic, settings: Mapping[str, str]) -> Iterator[str]:
+    partitions = admin.topics([topic.name])
+    if topic.only_partition and len(partitions) > 1:
+        yield f"it has {len(partitions)} partitions, and its readers count on one"
+    policy = settings.get("cleanup.policy", "delete")
+    if "compact" in policy:
+        yield f"cleanup.policy={policy} drops records that are still to be read"
+    retention_ms = int(settings.get("retention.ms") or -1)
+    if 0 <= retention_ms < LEAST_RETENTION_MS:
+        yield f"retention.ms={retention_ms} is below {LEAST_RETENTION_MS}"
+    replicas = min((len(p.replicas) for p in partitions), default=1)
+    in_sync = int(settings.get("min.insync.replicas") or 1)
+    if in_sync > replicas:
+        yield f"min.insync.replicas={in_sync} is more than its {replicas} replicas"

@@ -1,0 +1,102 @@
+"""A consumer group's health on one partition, by small named rules.
+
+Each rule looks at the same short history, oldest first, and answers yes or no; the first yes gives
+the state. Offsets alone do not say when a commit was made, so "stopped" and "stalled" differ by
+whether anything new arrived meanwhile.
+
+>>> verdict([Reading(end=10, committed=5), Reading(end=20, committed=5)])
+<State.STOPPED: 'stopped'>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class State(StrEnum):
+    """What the history says of a group on a partition."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+    STALLED = "stalled"
+    STOPPED = "stopped"
+    REWOUND = "rewound"
+    UNKNOWN = "unknown"
+
+
+class Reading(NamedTuple):
+    """One look: the end of the log and the group's committed offset; None is unknown."""
+
+    end: int | None
+    committed: int | None
+
+
+class _Known(NamedTuple):
+    end: int
+    committed: int
+
+    @property
+    def lag(self) -> int:
+        return max(self.end - self.committed, 0)
+
+
+def is_rewound(history: Sequence[_Known]) -> bool:
+    """The committed offset went back."""
+    return any(later.committed < earlier.committed for earlier, later in pairwise(history))
+
+
+def is_keeping_up(history: Sequence[_Known]) -> bool:
+    """Nothing is left to read, or there was a moment of no lag while the group moved on."""
+    moved = history[-1].committed > history[0].committed
+    return history[-1].lag == 0 or (moved and min(r.lag for r in history) == 0)
+
+
+def is_stopped(history: Sequence[_Known]) -> bool:
+    """Records arrived all the while, and none was committed."""
+    still = history[-1].committed == history[0].committed
+    return still and history[-1].end > history[0].end
+
+
+def is_stalled(history: Sequence[_Known]) -> bool:
+    """There is something to read, nothing new came, and the group does not move."""
+    return history[-1].committed == history[0].committed and history[-1].end == history[0].end
+
+
+def is_losing_ground(history: Sequence[_Known]) -> bool:
+    """The lag never shrank and has at least doubled."""
+    return is_falling_behind(history) and history[-1].lag >= 2 * history[0].lag
+
+
+def is_falling_behind(history: Sequence[_Known]) -> bool:
+    """There was lag in every look, it never shrank, and it grew."""
+    lags = [r.lag for r in history]
+    grew = lags[-1] > lags[0] > 0
+    return grew and all(later >= earlier for earlier, later in pairwise(lags))
+
+
+# The order matters: going back explains everything after it, and a group without lag is well
+# whatever else it does.
+RULES: tuple[tuple[Callable[[Sequence[_Known]], bool], State], ...] = (
+    (is_rewound, State.REWOUND),
+    (is_keeping_up, State.OK),
+    (is_stopped, State.STOPPED),
+    (is_stalled, State.STALLED),
+    (is_losing_ground, State.ERROR),
+    (is_falling_behind, State.WARNING),
+)
+
+
+def verdict(history: Sequence[Reading]) -> State:
+    """The state of the first rule that says yes; unknown when the newest look is not whole."""
+    if not history or history[-1].end is None or history[-1].committed is None:
+        return State.UNKNOWN
+    known = [
+        _Known(r.end, r.committed) for r in history if r.end is not None and r.committed is not None
+    ]
+    if len(known) == 1:
+        return State.OK if known[0].lag == 0 else State.UNKNOWN
+    return next((state for rule, state in RULES if rule(known)), State.OK)

@@ -1,0 +1,278 @@
+"""Lossy counting: the heavy keys of a window in little memory, with bounds that always hold.
+
+Why      A window sees millions of keys and only the heavy ones matter. A stream is cut into
+         buckets of `width = ⌈1/ε⌉` records; an entry `(f, d)` says that a key was counted `f`
+         times since it was last let in and at most `d` times before. At the end of a bucket every
+         entry that could not have occurred once per bucket is dropped.
+Promise  With `n` records seen and `b = ⌊n / width⌋ ≤ εn` complete buckets, for every key:
+         1. `lower ≤ true ≤ upper`, tracked or not (not tracked: `0` and `b`);
+         2. `upper − lower ≤ b ≤ ⌊εn⌋`;
+         3. `hot(T)` misses no key of `T` or more records and reports none below `T − ⌊εn⌋`;
+         4. once a bucket is complete, at most `width · (ln(n / width) + 1)` keys are tracked.
+         Merging summaries of the same `ε` keeps 1–3 for the union of their records: a part that
+         does not track a key has let at most its own `b` records of it go.
+Cost     O(1) amortised per record and O(entries) per bucket; a merge is linear in the entries.
+Paper    Bhattacharya & Wood, after Manku & Motwani (2002): one counter per tumbling window.
+         Differs: an addition may be of many records, and summaries merge.
+
+>>> counter = LossyCounter(0.25)
+>>> for key in (b"a", b"b", b"a", b"c", b"a", b"d", b"a", b"e"):
+...     counter.add(key)
+>>> counter.bounds(b"a"), counter.bounds(b"b")
+(Bounds(lower=4, upper=4), Bounds(lower=0, upper=2))
+>>> counter.hot(4)
+{b'a': Bounds(lower=4, upper=4)}
+>>> counter.merge(counter).bounds(b"a")
+Bounds(lower=8, upper=8)
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import NamedTuple, NoReturn, Protocol, runtime_checkable
+
+from trimtab.errors import MeasurementError
+
+
+class Bounds(NamedTuple):
+    """What is known of a key's true count: at least `lower`, at most `upper`."""
+
+    lower: int
+    upper: int
+
+
+class Entry(NamedTuple):
+    """A tracked key: `counted` since it was let in, at most `missed` before."""
+
+    counted: int
+    missed: int
+
+
+def bucket_width(epsilon: float) -> int:
+    """Returns ⌈1/ε⌉, with ε read as the decimal number that it is written as."""
+    if not 0 < epsilon < 1:
+        raise ValueError(f"epsilon must lie between 0 and 1, not {epsilon}")
+    # 1e-6 as a binary float is a little less than a millionth: 1/ε would round up by one.
+    inverse = 1 / Fraction(str(epsilon))
+    return -(-inverse.numerator // inverse.denominator)
+
+
+def refuse_below(error: int, threshold: int) -> None:
+    """Raises unless the threshold lies above the error, where a missing key could be hot."""
+    if threshold <= error:
+        raise MeasurementError(
+            f"A threshold of {threshold} records cannot be told from an error of {error}: "
+            "keys that are not tracked could be hot.",
+            hint="Choose a smaller epsilon or a higher threshold.",
+        )
+
+
+@runtime_checkable
+class Lossy(Protocol):
+    """Whatever counts lossily: it can be summed up, and so merged."""
+
+    def summary(self) -> Summary:
+        """Returns what is known so far as a value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What one or more lossy counters of the same bucket width know of `n` records.
+
+    Without `pruned`, merging is commutative and associative. A summary takes no further records:
+    its buckets may be those of several streams, which no longer end together.
+    """
+
+    width: int
+    n: int
+    b: int
+    tracked: Mapping[bytes, Entry]
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or not 0 <= self.b * self.width <= self.n:
+            raise ValueError(
+                f"{self.b} complete buckets of {self.width} do not fit {self.n} records"
+            )
+
+    @property
+    def entries(self) -> int:
+        """The number of keys tracked."""
+        return len(self.tracked)
+
+    @property
+    def max_error(self) -> int:
+        """The most by which `upper` can exceed `lower`, and the count of any key not tracked."""
+        return self.b
+
+    def add(self, key: bytes, c: int = 1) -> NoReturn:
+        """Refuses: only a `LossyCounter` takes records."""
+        raise MeasurementError(
+            f"A summary takes no further records ({c} of {key!r}).",
+            hint="Count them with a LossyCounter of their own, and merge its summary.",
+        )
+
+    def summary(self) -> Summary:
+        """Returns itself."""
+        return self
+
+    def merge(self, other: Lossy) -> Summary:
+        """Returns the summary of both parts' records."""
+        if not isinstance(other, Lossy):
+            raise ValueError(f"a lossy count does not merge with a {type(other).__name__}")  # noqa: TRY004
+        theirs = other.summary()
+        if theirs.width != self.width:
+            raise ValueError(
+                f"summaries of different bucket widths, {self.width} and {theirs.width}, do not add"
+            )
+        here, there = Entry(0, self.b), Entry(0, theirs.b)
+        tracked: dict[bytes, Entry] = {}
+        for key in {**self.tracked, **theirs.tracked}:  # not a set: its order varies by process
+            f, d = self.tracked.get(key, here)
+            more_f, more_d = theirs.tracked.get(key, there)
+            tracked[key] = Entry(f + more_f, d + more_d)
+        return Summary(width=self.width, n=self.n + theirs.n, b=self.b + theirs.b, tracked=tracked)
+
+    def pruned(self) -> Summary:
+        """Returns the summary without the keys that need not be tracked; for the end of a merge."""
+        kept = {key: entry for key, entry in self.tracked.items() if sum(entry) > self.b}
+        return Summary(width=self.width, n=self.n, b=self.b, tracked=kept)
+
+    def bounds(self, key: bytes) -> Bounds:
+        """Returns the bounds of a key's true count."""
+        f, d = self.tracked.get(key, (0, self.b))
+        return Bounds(f, f + d)
+
+    def items(self) -> Iterator[tuple[bytes, Bounds]]:
+        """Yields every tracked key with its bounds."""
+        for key, (f, d) in self.tracked.items():
+            yield key, Bounds(f, f + d)
+
+    def hot(self, threshold: int) -> dict[bytes, Bounds]:
+        """Returns every key that may have `threshold` records or more."""
+        refuse_below(self.b, threshold)
+        return {key: bounds for key, bounds in self.items() if bounds.upper >= threshold}
+
+    def to_bytes(self) -> bytes:
+        """Returns a compact form; equal summaries have equal bytes."""
+        keys = sorted(self.tracked)
+        entries = [self.tracked[key] for key in keys]
+        columns = ([f for f, _ in entries], [d for _, d in entries])
+        return packed(b"TTL1", (self.width, self.n, self.b), keys, columns)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Summary:
+        """Returns the summary that `to_bytes` wrote."""
+        (width, n, b), keys, (counted, missed) = unpacked(b"TTL1", data, numbers=3, columns=2)
+        tracked = dict(zip(keys, map(Entry, counted, missed), strict=True))
+        return cls(width=width, n=n, b=b, tracked=tracked)
+
+
+class LossyCounter:
+    """Counts the records of one window, one after another."""
+
+    __slots__ = ("_bucket", "_n", "_tracked", "width")
+
+    def __init__(self, epsilon: float) -> None:
+        self.width = bucket_width(epsilon)
+        self._n = 0
+        self._bucket = 1
+        self._tracked: dict[bytes, list[int]] = {}
+
+    @property
+    def n(self) -> int:
+        """The number of records seen."""
+        return self._n
+
+    @property
+    def entries(self) -> int:
+        """The number of keys tracked."""
+        return len(self._tracked)
+
+    @property
+    def max_error(self) -> int:
+        """The number of complete buckets: no bound is wider, no untracked key more frequent."""
+        return self._bucket - 1
+
+    def add(self, key: bytes, c: int = 1) -> None:
+        """Counts `c` records of a key."""
+        if c < 1:
+            raise ValueError(f"a count must be at least 1, not {c}")
+        entry = self._tracked.get(key)
+        if entry is None:
+            self._tracked[key] = [c, self._bucket - 1]
+        else:
+            entry[0] += c
+        self._n += c
+        if self._n >= self._bucket * self.width:
+            # A large count can complete many buckets; the last one's prune implies the others'.
+            complete = self._n // self.width
+            self._tracked = {k: e for k, e in self._tracked.items() if e[0] + e[1] > complete}
+            self._bucket = complete + 1
+
+    def summary(self) -> Summary:
+        """Returns what is known so far as a value."""
+        tracked = {key: Entry(f, d) for key, (f, d) in self._tracked.items()}
+        return Summary(width=self.width, n=self._n, b=self._bucket - 1, tracked=tracked)
+
+    def merge(self, other: Lossy) -> Summary:
+        """Returns the summary of both counters' records; both stay as they are."""
+        return self.summary().merge(other)
+
+    def bounds(self, key: bytes) -> Bounds:
+        """Returns the bounds of a key's true count."""
+        f, d = self._tracked.get(key, (0, self._bucket - 1))
+        return Bounds(f, f + d)
+
+    def items(self) -> Iterator[tuple[bytes, Bounds]]:
+        """Yields every tracked key with its bounds."""
+        return self.summary().items()
+
+    def hot(self, threshold: int) -> dict[bytes, Bounds]:
+        """Returns every key that may have `threshold` records or more."""
+        return self.summary().hot(threshold)
+
+    def to_bytes(self) -> bytes:
+        """Returns the summary in its compact form."""
+        return self.summary().to_bytes()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Summary:
+        """Returns the summary that was written: it can be merged and asked, not counted on."""
+        return Summary.from_bytes(data)
+
+
+def packed(
+    kind: bytes, numbers: Sequence[int], keys: Sequence[bytes], columns: Sequence[Sequence[int]]
+) -> bytes:
+    """Returns a kind, some numbers, and a table of keys and counts as compressed bytes."""
+    rows = len(keys)
+    head = struct.pack(f"<{len(numbers) + 1}Q", *numbers, rows)
+    lengths = struct.pack(f"<{rows}I", *map(len, keys))
+    body = b"".join(struct.pack(f"<{rows}Q", *column) for column in columns)
+    return kind + zlib.compress(head + lengths + body + b"".join(keys), 1)
+
+
+def unpacked(
+    kind: bytes, data: bytes, *, numbers: int, columns: int
+) -> tuple[tuple[int, ...], list[bytes], list[tuple[int, ...]]]:
+    """Returns what `packed` was given, or raises ValueError for other or damaged bytes."""
+    if data[: len(kind)] != kind:
+        raise ValueError(f"not a {kind.decode()} counter: it begins with {data[: len(kind)]!r}")
+    try:
+        raw = zlib.decompress(data[len(kind) :])
+        *head, rows = struct.unpack_from(f"<{numbers + 1}Q", raw)
+        at = 8 * (numbers + 1)
+        lengths = struct.unpack_from(f"<{rows}I", raw, at)
+        at += 4 * rows
+        counts = [struct.unpack_from(f"<{rows}Q", raw, at + 8 * rows * i) for i in range(columns)]
+    except (zlib.error, struct.error) as damage:
+        raise ValueError(f"a damaged {kind.decode()} counter: {damage}") from damage
+    at += 8 * rows * columns
+    keys = [raw[start:end] for start, end in pairwise(accumulate(lengths, initial=at))]
+    return tuple(head), keys, counts

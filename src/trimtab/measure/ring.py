@@ -1,0 +1,140 @@
+"""The recent samples of every partition, and the rates they give right now.
+
+Why      A controller wants a rate a fraction of a second after the sample; a streaming window would
+         hold it back by its whole length. A few thousand samples fit in memory.
+Promise  Feeding the same samples again changes nothing. A partition that fell silent keeps its last
+         rate, flagged stale, for one window, and is then forgotten. A tumbling window is closed
+         once, when a sample `GRACE_S` beyond its end has come; what comes later counts as late.
+Cost     O(samples of one window) per partition and look.
+Paper    Landau et al., the monitor's queue.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from trimtab.measure.windows import MICROS, Sample, Speed, lag_records, lag_seconds, speed
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.load import PartitionLoad, Source
+
+GRACE_S = 2.0
+"""Samples of one moment lie in several partitions of the telemetry topic and arrive apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRates:
+    """All partitions of one topic, as of `ts`, the newest sample used."""
+
+    topic: str
+    ts: int
+    window_start: int
+    partitions: tuple[PartitionLoad, ...]
+    stale: frozenset[int]
+
+
+@dataclass(slots=True)
+class _Series:
+    samples: list[Sample] = field(default_factory=list)
+    last: Speed | None = None
+
+
+class SampleRing:
+    """Keeps two windows of samples: the sliding one, and the tumbling one not yet closed."""
+
+    def __init__(self, *, window_s: float, min_span_s: float, closed_until: int = 0) -> None:
+        self.window_s = window_s
+        self.min_span_s = min_span_s
+        self.closed_until = closed_until
+        self.newest_ts = 0
+        self.late = 0
+        self._series: dict[TopicPartition, _Series] = {}
+
+    @property
+    def _width(self) -> int:
+        return round(self.window_s * MICROS)
+
+    def add(self, name: TopicPartition, sample: Sample) -> bool:
+        """Takes a sample; False when it was known already or comes too late."""
+        if not self.closed_until:
+            self.closed_until = self._window_start(sample.ts)
+        if sample.ts < self.closed_until:
+            self.late += 1
+            return False
+        series = self._series.setdefault(name, _Series())
+        at = bisect_left(series.samples, sample.ts, key=lambda s: s.ts)
+        if at < len(series.samples) and series.samples[at].ts == sample.ts:
+            return False
+        series.samples.insert(at, sample)
+        self.newest_ts = max(self.newest_ts, sample.ts)
+        return True
+
+    def rates(self) -> Iterator[TopicRates]:
+        """The rates of every topic over the newest window; topics too young give none."""
+        self._forget()
+        start = self.newest_ts - self._width
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for name in sorted(self._series):
+            by_topic.setdefault(name.topic, []).append(name)
+        for topic, names in by_topic.items():
+            recent = {n: [s for s in self._series[n].samples if s.ts >= start] for n in names}
+            times = [s.ts for samples in recent.values() for s in samples]
+            if not times or max(times) - min(times) < self.min_span_s * MICROS:
+                continue
+            loads = tuple(self._load(n, recent[n]) for n in names)
+            stale = frozenset(n.partition for n in names if self._stale(recent[n], max(times)))
+            yield TopicRates(
+                topic=topic, ts=max(times), window_start=min(times), partitions=loads, stale=stale
+            )
+
+    def close(self) -> Iterator[tuple[int, Mapping[TopicPartition, tuple[Sample, ...]]]]:
+        """Closes every tumbling window that samples have passed; gives its start and samples."""
+        while self.newest_ts >= self.closed_until + self._width + round(GRACE_S * MICROS):
+            start, end = self.closed_until, self.closed_until + self._width
+            inside = {
+                name: tuple(s for s in series.samples if start <= s.ts < end)
+                for name, series in self._series.items()
+            }
+            after = [
+                s.ts for series in self._series.values() for s in series.samples if s.ts >= end
+            ]
+            self.closed_until = self._window_start(min(after))
+            self._forget()
+            if any(inside.values()):
+                yield start, {name: samples for name, samples in inside.items() if samples}
+
+    def _window_start(self, ts: int) -> int:
+        return ts // self._width * self._width
+
+    def _load(self, name: TopicPartition, samples: list[Sample]) -> PartitionLoad:
+        series = self._series[name]
+        now = speed(samples, min_span_s=self.min_span_s, max_gap_s=self.window_s / 3)
+        if now.bytes_s is not None:
+            series.last = now
+        shown = series.last or now
+        newest = samples[-1] if samples else series.samples[-1]
+        return PartitionLoad(
+            topic=name.topic,
+            partition=name.partition,
+            bytes_s=shown.bytes_s,
+            records_s=now.records_s if now.records_s is not None else shown.records_s,
+            source=Source.LOG_DIRS,
+            end_offset=newest.end_offset,
+            lag={g: lag_records(newest.end_offset, c) for g, c in newest.committed.items()},
+            lag_s={g: lag_seconds(samples, c) for g, c in newest.committed.items()},
+            complete=now.complete,
+        )
+
+    @staticmethod
+    def _stale(samples: list[Sample], newest_ts: int) -> bool:
+        """Whether the newest sample of the topic tells nothing new of this partition."""
+        return not samples or samples[-1].log_bytes is None or samples[-1].ts < newest_ts
+
+    def _forget(self) -> None:
+        """Drops samples that neither window needs, and partitions that fell silent."""
+        keep = min(self.newest_ts - self._width, self.closed_until)
+        for name, series in list(self._series.items()):
+            del series.samples[: bisect_left(series.samples, keep, key=lambda s: s.ts)]
+            if not series.samples:
+                del self._series[name]

@@ -1,0 +1,235 @@
+"""Sources: Kafka topics, files or a seeded generator → typed samples and events.
+
+Reading is lazy and is asked for by the jobs only. Of a payload we take sizes and keys, never the
+value. Telemetry that does not parse ends in `rejects` with its reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql.types import StringType, StructField, StructType
+
+from trimtab.errors import BadFile
+from trimtab.measure.spark.schemas import EVENTS, SAMPLES, TABLES, TELEMETRY, fitting
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import VERSION
+from trimtab.workload.key_streams import ZipfMandelbrot, key_bytes
+
+RAW_JSON = "_not_json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSpan:
+    """What to read from Kafka: offsets per partition, `starts` included, `ends` not."""
+
+    bootstrap_server: str
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing between starts and ends."""
+        return all(self.ends[p] <= start for p, start in self.starts.items())
+
+
+def _offsets(offsets: Mapping[TopicPartition, int]) -> str:
+    tree: dict[str, dict[str, int]] = {}
+    for partition, offset in offsets.items():
+        tree.setdefault(partition.topic, {})[str(partition.partition)] = offset
+    return json.dumps(tree)
+
+
+def read_span(
+    session: SparkSession, span: KafkaSpan, *, min_partitions: int | None = None
+) -> DataFrame:
+    """A bounded read; `min_partitions` lets all cores read a skewed topic."""
+    reader = (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", span.bootstrap_server)
+        .option("subscribe", ",".join(sorted({p.topic for p in span.starts})))
+        .option("startingOffsets", _offsets(span.starts))
+        .option("endingOffsets", _offsets(span.ends))
+        .option("failOnDataLoss", "false")
+        .options(**dict(span.options))
+    )
+    if min_partitions is not None:
+        reader = reader.option("minPartitions", str(min_partitions))
+    return reader.load()
+
+
+def read_stream(
+    session: SparkSession,
+    bootstrap_server: str,
+    pattern: str,
+    *,
+    starting: str,
+    options: Mapping[str, str],
+) -> DataFrame:
+    """An unbounded read that lives through topics deleted, made anew or grown."""
+    return (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_server)
+        .option("subscribePattern", pattern)
+        .option("startingOffsets", starting)
+        .option("failOnDataLoss", "false")
+        # The default of 500 ms would add half a second to every figure.
+        .option("kafka.fetch.max.wait.ms", "10")
+        # A topic made a moment ago should not wait five minutes to be seen.
+        .option("kafka.metadata.max.age.ms", "1000")
+        .options(**dict(options))
+        .load()
+    )
+
+
+def read_files(session: SparkSession, path: Path, table: str) -> DataFrame:
+    """A Parquet or JSON table of ours; JSON lines that do not parse are kept in `RAW_JSON`."""
+    if not path.exists():
+        raise BadFile(f"{path}: there is no such file or folder")
+    names = [path.name] if path.is_file() else [p.name for p in path.rglob("*") if p.is_file()]
+    if any(name.endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")) for name in names):
+        # As text first: Spark's JSON source does not look at columns that nobody asks for, and
+        # would let through what is wrong in them.
+        lines = session.read.text(str(path), recursiveFileLookup=True)
+        parsed = _json("value", TABLES[table]).alias("row")
+        return lines.select("value", parsed).select("row.*")
+    if not any(name.endswith(".parquet") for name in names):
+        raise BadFile(
+            f"{path}: neither Parquet nor JSON was found there",
+            hint="Give a .parquet or .json file, or a folder of them.",
+        )
+    return fitting(session.read.parquet(str(path)), table, source=str(path))
+
+
+def _json(text: Column | str, schema: StructType) -> Column:
+    """Parsed JSON; text that does not fit the schema is kept in `RAW_JSON`."""
+    # A new schema, since `StructType.add` would change the one it is called on.
+    kept = StructType([*schema.fields, StructField(RAW_JSON, StringType())])
+    return F.from_json(text, kept, {"columnNameOfCorruptRecord": RAW_JSON})
+
+
+# ---------------------------------------------------------------- steps
+
+
+def events(raw: DataFrame) -> DataFrame:
+    """Kafka records → events: sizes and keys, never values."""
+    return raw.select(
+        "topic",
+        "partition",
+        "offset",
+        F.col("timestamp").alias("ts"),
+        "key",
+        F.coalesce(F.octet_length("key"), F.lit(0)).alias("key_bytes"),
+        F.coalesce(F.octet_length("value"), F.lit(0)).alias("value_bytes"),
+    )
+
+
+def telemetry(raw: DataFrame) -> DataFrame:
+    """Telemetry records → samples with a `reason`, which is null where nothing is wrong."""
+    text = F.col("value").cast("string")
+    parsed = _json(text, TELEMETRY)
+    frame = raw.select(text.alias("raw"), F.col("timestamp").alias("arrived"), parsed.alias("t"))
+    flat = frame.select("raw", "arrived", "t.*")
+    return flat.withColumn("reason", _why_rejected()).withColumn("ts", F.timestamp_micros("ts"))
+
+
+def _why_rejected() -> Column:
+    needed = ("ts", "topic", "partition", "leader", "sample_id")
+    rules: list[tuple[Column, Column]] = [
+        (F.col("raw").isNull() | (F.trim("raw") == ""), F.lit("no value")),
+        (F.col(RAW_JSON).isNotNull(), F.lit("not JSON, or a field of another type")),
+        (F.col("v").isNull(), F.lit("no version")),
+        (F.col("v") != VERSION, F.concat(F.lit("unknown version "), F.col("v"))),
+        *((F.col(name).isNull(), F.lit(f"no {name}")) for name in needed),
+        *(
+            (F.col(name) < 0, F.lit(f"{name} is negative"))
+            for name in ("ts", "partition", "log_bytes", "begin_offset", "end_offset")
+        ),
+    ]
+    first, *rest = rules
+    return reduce(lambda chain, rule: chain.when(*rule), rest, F.when(*first))
+
+
+def samples(parsed: DataFrame) -> DataFrame:
+    """The good rows of `telemetry`."""
+    return parsed.where("reason is null").select(*SAMPLES.names)
+
+
+def rejects(parsed: DataFrame, *, source: str) -> DataFrame:
+    """The bad rows of `telemetry`, as they were."""
+    return parsed.where("reason is not null").select(
+        F.col("arrived").alias("ts"), F.lit(source).alias("source"), "reason", "raw"
+    )
+
+
+def split_files(frame: DataFrame, *, source: str, table: str) -> tuple[DataFrame, DataFrame]:
+    """Rows read from files → (good rows, rejects)."""
+    good = frame.select(*TABLES[table].names)
+    if RAW_JSON not in frame.columns:
+        return good, good.limit(0).select(
+            F.lit(None).cast("timestamp").alias("ts"),
+            F.lit(source).alias("source"),
+            F.lit("").alias("reason"),
+            F.lit("").alias("raw"),
+        )
+    bad = F.col(RAW_JSON).isNotNull() | F.col("topic").isNull() | F.col("ts").isNull()
+    return good.where(~bad), frame.where(bad).select(
+        F.lit(None).cast("timestamp").alias("ts"),
+        F.lit(source).alias("source"),
+        F.lit("not JSON, or a field missing or of another type").alias("reason"),
+        F.coalesce(F.col(RAW_JSON), F.to_json(F.struct(*TABLES[table].names))).alias("raw"),
+    )
+
+
+def generated_events(
+    session: SparkSession,
+    rows: int,
+    *,
+    seed: int,
+    keys: ZipfMandelbrot,
+    partitions: int = 12,
+    rate: float = 100_000.0,
+    value_bytes: int = 100,
+    tasks: int = 8,
+) -> DataFrame:
+    """A seeded stream of keyed events, the same for every number of cores."""
+    from trimtab.measure.murmur2 import homes
+
+    def block(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            for task, first, count in frame.itertuples(index=False):
+                yield _block(int(task), int(first), int(count))
+
+    def _block(task: int, first: int, count: int) -> pd.DataFrame:
+        import numpy as np
+
+        names = key_bytes(keys.sample(count, np.random.default_rng([seed, task])))
+        order = np.arange(first, first + count)
+        micros = (order / rate * 1e6).astype("int64")
+        return pd.DataFrame(
+            {
+                "topic": "generated",
+                "partition": homes(names, partitions).astype("int32"),
+                "offset": order,
+                "ts": pd.to_datetime(micros, unit="us", utc=True),
+                "key": names,
+                "key_bytes": np.fromiter(map(len, names), "int32", count),
+                "value_bytes": np.full(count, value_bytes, "int32"),
+            }
+        )
+
+    size = 250_000
+    cuts: list[tuple[Any, ...]] = [
+        (i, first, min(size, rows - first)) for i, first in enumerate(range(0, rows, size))
+    ]
+    plan = session.createDataFrame(cuts, "task int, first long, count long").repartition(tasks)
+    return plan.mapInPandas(block, EVENTS)

@@ -1,0 +1,308 @@
+"""The batch job: read both ends, chain the steps, write the tables, say what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from pyspark.errors.exceptions.captured import PythonException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from trimtab.errors import MeasurementError, ThinData
+from trimtab.measure.counters import Share, Threshold
+from trimtab.measure.spark.hot_keys import Mode, heavy_keys
+from trimtab.measure.spark.lag import lag
+from trimtab.measure.spark.rates import rates_from_events, rates_from_samples
+from trimtab.measure.spark.tables import Warehouse
+from trimtab.measure.windows import MICROS
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import short_hash
+from trimtab.model.load import KeyLoad, Measurement, PartitionLoad, Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a measurement rests on. At least one of `events` and `samples` is there.
+
+    `partitions` are those spoken of, with their end offset where it is known; one without a
+    single event was idle, not unknown. `cut` are partitions whose log begins after the span does.
+    """
+
+    from_ts: int
+    to_ts: int
+    partitions: Mapping[TopicPartition, int | None]
+    events: DataFrame | None = None
+    samples: DataFrame | None = None
+    rejects: DataFrame | None = None
+    cluster: str | None = None
+    cut: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def span_s(self) -> float:
+        """Length of the span in seconds."""
+        return (self.to_ts - self.from_ts) / MICROS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """The parameters of a measurement."""
+
+    window_s: float = 30.0
+    min_span_s: float = 3.0
+    key_window_s: float | None = None
+    threshold: Threshold | None = field(default_factory=lambda: Share(0.001))
+    mode: Mode = Mode.TWO_PASS
+    epsilon: float | None = None
+
+    @property
+    def counting_epsilon(self) -> float:
+        """The error bound asked for, or the one that fits the threshold."""
+        if self.epsilon is not None:
+            return self.epsilon
+        return default_epsilon(self.threshold or Share(0.001))
+
+    @property
+    def max_gap_s(self) -> float:
+        """Samples further apart than this leave a gap."""
+        return self.window_s / 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A measurement, and what a person may want to know beside it."""
+
+    measurement: Measurement
+    states: Mapping[tuple[str, TopicPartition], str]
+    stored_ratio: float | None
+    run: str
+
+
+def measure(given: Given, how: How, warehouse: Warehouse | None = None) -> Found:
+    """Runs every step that the given sources allow, and keeps the tables."""
+    if given.span_s < how.min_span_s:
+        raise ThinData(
+            f"The span is {given.span_s:.1f} s long; a rate needs at least {how.min_span_s:g} s.",
+            hint="Ask for a longer span, or wait until there is more.",
+        )
+    steps = _Steps(given, how)
+    run = _run_id(given, how)
+    try:
+        if warehouse is not None:
+            for name, frame in steps.tables.items():
+                warehouse.write(frame, name, run=run)
+        return _summary(given, how, steps, run)
+    except PythonException as error:
+        raise _from_worker(error) from error
+    finally:
+        steps.forget()
+
+
+class _Steps:
+    """The frames of one measurement, each computed once."""
+
+    def __init__(self, given: Given, how: How) -> None:
+        self.by_events: DataFrame | None = None
+        self.by_samples: DataFrame | None = None
+        self.tables: dict[str, DataFrame] = {}
+        if given.events is not None:
+            self.by_events = given.events.transform(
+                rates_from_events, window_s=how.window_s, from_ts=given.from_ts, to_ts=given.to_ts
+            ).persist()
+            self.tables["partition_rates"] = self.by_events
+            if how.threshold is not None:
+                self.tables["hot_keys"] = _keys(given, how, given.events, how.threshold).persist()
+        if given.samples is not None:
+            self.by_samples = given.samples.transform(
+                rates_from_samples,
+                window_s=how.window_s,
+                min_span_s=how.min_span_s,
+                max_gap_s=how.max_gap_s,
+            ).persist()
+            self.tables["partition_rates"] = self.by_samples
+            self.tables["lag"] = given.samples.transform(lag).persist()
+        if given.rejects is not None:
+            self.tables["rejects"] = given.rejects.persist()
+
+    def forget(self) -> None:
+        """Frees what was kept in memory."""
+        for frame in (*self.tables.values(), self.by_events):
+            if frame is not None:
+                frame.unpersist()
+
+
+def _run_id(given: Given, how: How) -> str:
+    """Equal questions have an equal id, so asking twice keeps one answer."""
+    return "batch-" + short_hash(
+        {
+            "cluster": given.cluster,
+            "topics": sorted({p.topic for p in given.partitions}),
+            "span": [given.from_ts, given.to_ts],
+            "window_s": how.window_s,
+            "mode": str(how.mode),
+            "threshold": repr(how.threshold),
+        }
+    )
+
+
+def _keys(given: Given, how: How, events: DataFrame, threshold: Threshold) -> DataFrame:
+    counts: dict[str, int] = {}
+    for topic, partition in given.partitions:
+        counts[topic] = max(counts.get(topic, 0), partition + 1)
+    # One window over the whole span unless asked otherwise: a person wants one list.
+    whole = how.key_window_s is None
+    return heavy_keys(
+        events,
+        window_s=how.key_window_s or given.span_s,
+        threshold=threshold,
+        mode=how.mode,
+        epsilon=how.counting_epsilon,
+        partitions=counts,
+        origin_ts=given.from_ts if whole else 0,
+    )
+
+
+def default_epsilon(threshold: Threshold) -> float:
+    """A tenth of the threshold, so that the doubtful zone is at most a tenth of it.
+
+    A count says nothing of the window's size; for it and for coverage one record in 100 000.
+    """
+    return threshold.of_records / 10 if isinstance(threshold, Share) else 0.00001
+
+
+def _summary(given: Given, how: How, steps: _Steps, run: str) -> Found:
+    tables, by_events, by_samples = steps.tables, steps.by_events, steps.by_samples
+    lags = tables["lag"].collect() if "lag" in tables else []
+    lag_of: dict[TopicPartition, dict[str, int | None]] = {}
+    lag_s_of: dict[TopicPartition, dict[str, float | None]] = {}
+    states = {}
+    for row in lags:
+        name = TopicPartition(row.topic, row.partition)
+        lag_of.setdefault(name, {})[row.group] = row.lag_records
+        lag_s_of.setdefault(name, {})[row.group] = row.lag_s
+        states[row.group, name] = row.state
+    events = _over_events(by_events, given) if by_events is not None else {}
+    samples = _over_samples(by_samples) if by_samples is not None else {}
+    loads = []
+    for name, end in sorted(given.partitions.items()):
+        if by_samples is not None:
+            bytes_s, records_s, complete = samples.get(name, (None, None, False))
+        else:
+            bytes_s, records_s = events.get(name, (0.0, 0.0))
+            complete = name not in given.cut
+        loads.append(
+            PartitionLoad(
+                topic=name.topic,
+                partition=name.partition,
+                bytes_s=bytes_s,
+                records_s=records_s,
+                source=Source.LOG_DIRS if by_samples is not None else Source.EVENTS,
+                end_offset=end,
+                lag=lag_of.get(name, {}),
+                lag_s=lag_s_of.get(name, {}),
+                complete=complete,
+            )
+        )
+    return Found(
+        measurement=Measurement(
+            cluster=given.cluster,
+            from_ts=given.from_ts,
+            to_ts=given.to_ts,
+            window_s=how.window_s,
+            rejects=tables["rejects"].count() if "rejects" in tables else 0,
+            partitions=tuple(loads),
+            keys=_key_loads(tables["hot_keys"]) if "hot_keys" in tables else (),
+        ),
+        states=states,
+        stored_ratio=_stored_ratio(samples, events),
+        run=run,
+    )
+
+
+def _stored_ratio(
+    samples: Mapping[TopicPartition, tuple[float | None, float | None, bool]],
+    events: Mapping[TopicPartition, tuple[float, float]],
+) -> float | None:
+    """Stored bytes of a record over its bytes as sent; None where a side is unknown."""
+    stored = [s for s in samples.values() if s[0] is not None and s[1] is not None]
+    stored_bytes, stored_records = sum(s[0] or 0 for s in stored), sum(s[1] or 0 for s in stored)
+    sent_bytes, sent_records = (
+        sum(e[0] for e in events.values()),
+        sum(e[1] for e in events.values()),
+    )
+    if not (stored_records and sent_bytes):
+        return None
+    return (stored_bytes / stored_records) / (sent_bytes / sent_records)
+
+
+def _over_events(rates: DataFrame, given: Given) -> dict[TopicPartition, tuple[float, float]]:
+    """Mean over the whole span; a window without events counts as 0."""
+    inside = (
+        F.least(F.unix_micros("window_end"), F.lit(given.to_ts))
+        - F.greatest(F.unix_micros("window_start"), F.lit(given.from_ts))
+    ) / MICROS
+    rows = rates.groupBy("topic", "partition").agg(
+        F.sum(F.col("bytes_s") * inside).alias("bytes"),
+        F.sum(F.col("records_s") * inside).alias("records"),
+    )
+    return {
+        TopicPartition(r.topic, r.partition): (
+            float(r.bytes) / given.span_s,
+            round(float(r.records)) / given.span_s,
+        )
+        for r in rows.collect()
+    }
+
+
+def _over_samples(
+    rates: DataFrame,
+) -> dict[TopicPartition, tuple[float | None, float | None, bool]]:
+    """Mean over the windows that tell a rate, each weighted by its number of samples."""
+    known = F.when(F.col("bytes_s").isNotNull(), F.col("samples"))
+    counted = F.when(F.col("records_s").isNotNull(), F.col("samples"))
+    rows = rates.groupBy("topic", "partition").agg(
+        (F.sum(F.col("bytes_s") * known) / F.sum(known)).alias("bytes_s"),
+        (F.sum(F.col("records_s") * counted) / F.sum(counted)).alias("records_s"),
+        F.bool_or("complete").alias("complete"),
+    )
+    return {
+        TopicPartition(r.topic, r.partition): (r.bytes_s, r.records_s, r.complete)
+        for r in rows.collect()
+    }
+
+
+def _key_loads(frame: DataFrame) -> tuple[KeyLoad, ...]:
+    """Heaviest first; the newest window where there are several."""
+    newest = frame.agg(F.max("window_end")).collect()[0][0]
+    rows = frame.where(F.col("window_end") == F.lit(newest)).collect() if newest else []
+    loads = [
+        KeyLoad(
+            topic=r.topic,
+            key=bytes(r.key),
+            lower=r.lower,
+            upper=r.upper,
+            share=r.share,
+            partition_home=r.partition_home,
+        )
+        for r in rows
+    ]
+    return tuple(sorted(loads, key=lambda k: (k.topic, -k.lower, k.key)))
+
+
+def _from_worker(error: PythonException) -> MeasurementError:
+    """The last line of a Python worker's trace is what it had to say."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = next((line for line in reversed(lines) if line.startswith("trimtab.errors.")), lines[-1])
+    return MeasurementError(said.partition(": ")[2] or said)
+
+
+def times_of(events: DataFrame) -> tuple[int, int] | None:
+    """First and last time in a frame, in microseconds; None when it is empty."""
+    first, last = events.agg(F.min(F.unix_micros("ts")), F.max(F.unix_micros("ts"))).collect()[0]
+    return None if first is None else (int(first), int(last) + 1)
+
+
+def as_time(ts: int) -> datetime:
+    """Microseconds as a time that Spark takes."""
+    return datetime.fromtimestamp(ts / MICROS, UTC)

@@ -1,0 +1,213 @@
+"""Builds the Spark session: the one place with Spark configuration.
+
+The JVM's log goes to a file that errors name; `verbose` brings it back to stderr. On a master other
+than `local` the executors get our package as a zip, and one small task checks at start-up that they
+have the third-party packages they need.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+import trimtab
+from trimtab.errors import ConfigError
+
+EXECUTOR_PACKAGES = ("pyarrow", "pandas", "numpy", "datasketches")
+"""What executors on a real cluster must have installed, at our versions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOptions:
+    """How a session is built; `conf` wins over everything else."""
+
+    app: str = "trimtab"
+    master: str = "local[*]"
+    jars: tuple[Path, ...] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    properties_file: Path | None = None
+    driver_memory: str = "1g"
+    log: Path | None = None
+    verbose: bool = False
+
+    @property
+    def local(self) -> bool:
+        """Whether driver and executors are one process."""
+        return self.master.startswith("local") and not self.master.startswith("local-cluster")
+
+
+def configuration(options: SparkOptions) -> dict[str, str]:
+    """Every Spark property we set, later sources over earlier ones."""
+    conf = {
+        "spark.app.name": options.app,
+        "spark.master": options.master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": options.driver_memory,
+        "spark.log.level": "WARN",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # Checkpoints: a rename per file is enough with one driver, and three times as fast.
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution."
+        "streaming.FileSystemBasedCheckpointFileManager",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+    }
+    if options.jars:
+        conf["spark.jars"] = ",".join(str(jar) for jar in options.jars)
+    if options.local:
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if options.properties_file is not None:
+        conf |= _read_properties(options.properties_file)
+    return conf | dict(options.conf)
+
+
+def _read_properties(path: Path) -> dict[str, str]:
+    """A `spark-defaults.conf`: name, white space or `=`, value."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    found = {}
+    for line in lines:
+        text = line.strip()
+        if text and not text.startswith("#"):
+            name, _, value = text.replace("=", " ", 1).partition(" ")
+            found[name] = value.strip()
+    return found
+
+
+def build(options: SparkOptions) -> SparkSession:
+    """Starts Spark, or says why it does not start and which log tells more."""
+    conf = configuration(options)
+    # Workers take the driver's own interpreter, else another python3 may be found first.
+    if "spark.pyspark.python" not in conf:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if options.local:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    log = options.log or Path(tempfile.gettempdir()) / f"trimtab-spark-{os.getpid()}.log"
+    try:
+        with _quiet(log, verbose=options.verbose) as popen:
+            gateway = launch_gateway(_spark_conf(conf), popen)  # type: ignore[no-untyped-call]
+            context = SparkContext(conf=SparkConf(_jvm=gateway.jvm), gateway=gateway)
+    except PySparkRuntimeError as error:
+        raise ConfigError(
+            "Spark's Java process ended while it was starting.",
+            hint=f"Its log is {log}. Java 17 or newer is needed: try `java -version`.",
+        ) from error
+    except Py4JJavaError as error:
+        raise ConfigError(
+            f"Spark did not start on {options.master}: {_cause(error)}",
+            hint=f"The log is {log}.",
+        ) from error
+    session = SparkSession(context)
+    atexit.register(session.stop)
+    if not options.local:
+        _ship_package(context)
+        _check_executors(context, options.master)
+    return session
+
+
+def _spark_conf(conf: Mapping[str, str]) -> SparkConf:
+    made = SparkConf(loadDefaults=False)
+    for name, value in conf.items():
+        made.set(name, value)
+    return made
+
+
+@contextmanager
+def _quiet(log: Path, *, verbose: bool) -> Iterator[dict[str, object]]:
+    """What `Popen` needs so that the JVM talks to the log file, not to the terminal."""
+    if verbose:
+        yield {}
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        yield {"stderr": file, "stdout": file}
+
+
+def _cause(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getMessage() or error.java_exception.toString())
+
+
+def _ship_package(context: SparkContext) -> None:
+    """Sends the installed package to the executors as a zip."""
+    root = Path(trimtab.__file__).parent
+    target = Path(tempfile.mkdtemp(prefix="trimtab-")) / "trimtab.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(root.rglob("*.py")):
+            archive.write(path, Path("trimtab") / path.relative_to(root))
+    context.addPyFile(str(target))
+
+
+def _missing(names: tuple[str, ...]) -> list[str]:
+    missing = []
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            missing.append(name)
+    return missing
+
+
+def _check_executors(context: SparkContext, master: str) -> None:
+    wanted = (*EXECUTOR_PACKAGES, "trimtab")
+    try:
+        missing = context.parallelize([0], 1).map(lambda _: _missing(wanted)).collect()[0]
+    except Py4JJavaError as error:
+        raise ConfigError(
+            f"The executors of {master} could not run a Python task: {_cause(error)}",
+            hint="They need the driver's Python version; name it with "
+            "--conf spark.pyspark.python=PATH.",
+        ) from error
+    if missing:
+        raise ConfigError(
+            f"The executors of {master} lack {', '.join(missing)}.",
+            hint=f"Install {' '.join(EXECUTOR_PACKAGES)} on every worker, or ship an archive "
+            "with --conf spark.archives=….",
+        )
+
+
+@contextmanager
+def watched(
+    session: SparkSession, report: Callable[[int, int], None], *, every_s: float = 0.3
+) -> Iterator[None]:
+    """Reports (tasks done, tasks known) of the running jobs while the block runs."""
+    tracker, done = session.sparkContext.statusTracker(), threading.Event()
+
+    def poll() -> None:
+        while not done.wait(every_s):
+            finished = known = 0
+            for job in tracker.getActiveJobsIds():
+                info = tracker.getJobInfo(job)
+                for stage in info.stageIds if info else ():
+                    stage_info = tracker.getStageInfo(stage)
+                    if stage_info:
+                        finished += stage_info.numCompletedTasks
+                        known += stage_info.numTasks
+            report(finished, known)
+
+    thread = threading.Thread(target=poll, name="spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -1,0 +1,110 @@
+"""Write rate, arrival rate and lag from timestamped samples.
+
+Why      A log's size and end offset only say how much there is; two of them, apart in time, say how
+         fast it grows.
+Promise  Never negative. A drop in size (retention, compaction, truncation) or a new leader restarts
+         the series: the rate is that of what came after. `complete` is false while the restarted
+         series is shorter than `min_span_s`, or where samples stand more than `max_gap_s` apart.
+Cost     One pass over the samples.
+Paper    Landau et al., the monitor's queue; the restart rule is ours.
+
+>>> def at(second, size):
+...     return Sample(ts=second * 1_000_000, leader=1, log_bytes=size, end_offset=size)
+>>> speed([at(0, 100), at(10, 600)], min_span_s=3, max_gap_s=10).bytes_s
+50.0
+>>> speed([at(0, 900), at(5, 100), at(10, 600)], min_span_s=3, max_gap_s=10).bytes_s
+100.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look at one partition; None where the cluster did not say."""
+
+    ts: int
+    leader: int
+    log_bytes: int | None
+    end_offset: int | None
+    committed: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """How fast a partition grows; None where the samples do not tell."""
+
+    bytes_s: float | None
+    records_s: float | None
+    samples: int
+    complete: bool
+
+
+def speed(samples: Sequence[Sample], *, min_span_s: float, max_gap_s: float) -> Speed:
+    """Rates over samples in order of time; the Spark step `rates` gives the same figures."""
+    sizes = [(s.ts, s.log_bytes, s.leader) for s in samples if s.log_bytes is not None]
+    ends = [(s.ts, s.end_offset, 0) for s in samples if s.end_offset is not None]
+    size_start, end_start = _restart(sizes), _restart(ends)
+    span_s = (sizes[-1][0] - sizes[size_start][0]) / MICROS if sizes else 0.0
+    times = [s.ts for s in samples]
+    widest_us = max((b - a for a, b in pairwise(times)), default=0)
+    return Speed(
+        bytes_s=_slope(sizes[size_start:]),
+        records_s=_slope(ends[end_start:]),
+        samples=len(samples),
+        complete=span_s >= min_span_s and span_s > 0 and widest_us <= max_gap_s * MICROS,
+    )
+
+
+def _restart(series: Sequence[tuple[int, int, int]]) -> int:
+    """Where the last unbroken run begins: after the last drop or change of leader."""
+    for i in range(len(series) - 1, 0, -1):
+        (_, before, old), (_, after, new) = series[i - 1], series[i]
+        if after < before or old != new:
+            return i
+    return 0
+
+
+def _slope(series: Sequence[tuple[int, int, int]]) -> float | None:
+    if len(series) < 2 or series[-1][0] == series[0][0]:
+        return None
+    (first_ts, first, _), (last_ts, last, _) = series[0], series[-1]
+    return (last - first) / ((last_ts - first_ts) / MICROS)
+
+
+def lag_records(end_offset: int | None, committed: int | None) -> int | None:
+    """Records not yet read; None when a side is missing. Never below 0.
+
+    >>> lag_records(100, 90), lag_records(90, 100), lag_records(100, None)
+    (10, 0, None)
+    """
+    if end_offset is None or committed is None:
+        return None
+    return max(end_offset - committed, 0)
+
+
+def lag_seconds(samples: Sequence[Sample], committed: int | None) -> float | None:
+    """How long ago the end of the log stood where the committed offset is now.
+
+    Interpolates between the two samples around that moment; None when the samples do not reach
+    back so far, since a guess would look like a fact.
+    """
+    ends = [(s.ts, s.end_offset) for s in samples if s.end_offset is not None]
+    if not ends or committed is None:
+        return None
+    now, newest = ends[-1]
+    if committed >= newest:
+        return 0.0
+    for (early_ts, early), (late_ts, late) in reversed(list(pairwise(ends))):
+        if early <= committed < late:
+            when = early_ts + (late_ts - early_ts) * (committed - early) / (late - early)
+            return (now - when) / MICROS
+        if late < early:
+            return None
+    return None

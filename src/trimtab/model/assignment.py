@@ -1,0 +1,76 @@
+"""Who reads what: partitions mapped to consumer indexes, and the difference of two such maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from trimtab.model.cluster import Group, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment(Mapping[TopicPartition, int]):
+    """Partition → consumer index. A consumer without a partition is not part of it.
+
+    >>> a = Assignment({TopicPartition("t", 0): 2, TopicPartition("t", 1): 2})
+    >>> a.consumers
+    (2,)
+    """
+
+    owners: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for partition, consumer in self.owners.items():
+            if consumer < 0:
+                raise ValueError(f"{partition} is on consumer {consumer}: indexes start at 0")
+
+    def __getitem__(self, partition: TopicPartition) -> int:
+        return self.owners[partition]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self.owners)
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    @property
+    def consumers(self) -> tuple[int, ...]:
+        """The indexes in use, ascending."""
+        return tuple(sorted(set(self.owners.values())))
+
+    def only(self, partitions: Mapping[TopicPartition, object]) -> Assignment:
+        """What is left when the departed partitions are dropped."""
+        return Assignment({p: c for p, c in self.owners.items() if p in partitions})
+
+    def without(self, dead: frozenset[int]) -> Assignment:
+        """What is left when these consumers are gone."""
+        return Assignment({p: c for p, c in self.owners.items() if c not in dead})
+
+    def loads(self, of: Mapping[TopicPartition, float]) -> dict[int, float]:
+        """Load per consumer in use; a partition without a load counts 0."""
+        total: dict[int, float] = {}
+        for partition in sorted(self.owners):
+            consumer = self.owners[partition]
+            total[consumer] = total.get(consumer, 0) + of.get(partition, 0)
+        return total
+
+
+def moved(before: Assignment, after: Assignment) -> tuple[TopicPartition, ...]:
+    """Partitions that stand on both sides with different owners, ascending."""
+    return tuple(sorted(p for p, c in before.items() if after.get(p, c) != c))
+
+
+def present_assignment(group: Group, topics: frozenset[str]) -> Assignment:
+    """Who reads the partitions of these topics now, members numbered from 0.
+
+    Members are numbered by the smallest of these partitions that they own, so that their names
+    play no part; members that own none have no number.
+    """
+    owned = [sorted(p for p in m.partitions if p.topic in topics) for m in group.members]
+    owners: dict[TopicPartition, int] = {}
+    for consumer, partitions in enumerate(sorted(filter(None, owned))):
+        for partition in partitions:
+            if partition in owners:
+                raise ValueError(f"{partition} has two owners in group {group.name}")
+            owners[partition] = consumer
+    return Assignment(owners)

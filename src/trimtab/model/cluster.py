@@ -1,0 +1,103 @@
+"""What a cluster looks like at one moment: brokers, partitions, groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, NewType
+
+BrokerId = NewType("BrokerId", int)
+NO_LEADER = BrokerId(-1)
+
+
+class TopicPartition(NamedTuple):
+    """A partition's name; orders by topic in code-point order, then by number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A broker and where it stands."""
+
+    id: BrokerId
+    rack: str | None = None
+    capacity: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """One partition's place on the brokers; sizes and offsets are None where unknown."""
+
+    topic: str
+    partition: int
+    leader: BrokerId
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    log_bytes: int | None = None
+    begin_offset: int | None = None
+    end_offset: int | None = None
+
+    @property
+    def name(self) -> TopicPartition:
+        """The partition this speaks of."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def offline(self) -> bool:
+        """Whether nobody leads this partition."""
+        return self.leader == NO_LEADER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A live member of a consumer group and what it owns."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A consumer group: its members and what they have committed."""
+
+    name: str
+    state: str
+    members: tuple[Member, ...] = ()
+    committed: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSnapshot:
+    """The whole cluster at one moment, ordered, so that equal clusters are equal values."""
+
+    ts: int
+    cluster: str | None
+    brokers: tuple[Broker, ...]
+    partitions: tuple[Replicas, ...]
+    groups: tuple[Group, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [p.name for p in self.partitions]
+        if len(set(names)) != len(names):
+            twice = next(n for i, n in enumerate(names) if n in names[:i])
+            raise ValueError(f"partition {twice} stands twice in the snapshot")
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topic names, ascending."""
+        return tuple(sorted({p.topic for p in self.partitions}))
+
+    def of_topics(self, topics: frozenset[str]) -> tuple[Replicas, ...]:
+        """The partitions of these topics, in order."""
+        return tuple(p for p in self.partitions if p.topic in topics)
+
+    def group(self, name: str) -> Group | None:
+        """The group of that name, or None."""
+        return next((g for g in self.groups if g.name == name), None)

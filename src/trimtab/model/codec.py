@@ -1,0 +1,706 @@
+"""Value ⇄ versioned JSON: files, topics and the web speak only this.
+
+Every shape is in the contracts page of the documentation. Reading is strict: what is wrong is
+named with file and place; unknown fields are warnings in files and ignored in records.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trimtab.errors import PlanDamaged
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import (
+    NO_LEADER,
+    Broker,
+    BrokerId,
+    ClusterSnapshot,
+    Replicas,
+    TopicPartition,
+)
+from trimtab.model.load import (
+    KeyLoad,
+    Loads,
+    LoadStep,
+    Measurement,
+    PartitionLoad,
+    Source,
+    Unit,
+)
+from trimtab.model.plan import (
+    ConsumerMove,
+    ConsumerState,
+    Cost,
+    InverseMove,
+    Layer,
+    Plan,
+    Reason,
+    Scope,
+    Unplaced,
+)
+from trimtab.model.reading import Node, parse_file
+
+Json = dict[str, Any]
+_T = TypeVar("_T")
+VERSION = 1
+
+# ---------------------------------------------------------------- text
+
+
+def dumps(value: Json, *, indent: int | None = None) -> str:
+    """JSON text; NaN and infinity have no place in it."""
+    return json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent)
+
+
+_LEFT_OUT = re.compile(r"(id|ts|.*_(id|ts|start|end))$")
+
+
+def canonical(value: Json) -> str:
+    """The form that hashes are taken of: names sorted, no spaces, its times and ids left out.
+
+    Only the outermost names are fields of ours: below, a name may be a topic called "user_id".
+
+    >>> canonical({"b": 1.0, "a": [2.5], "id": "x", "made_ts": 3})
+    '{"a":[2.5],"b":1}'
+    """
+    kept = {name: _plain(v) for name, v in value.items() if not _LEFT_OUT.fullmatch(name)}
+    return json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Whole floats as integers, so that 2 and 2.0 give one hash."""
+    match value:
+        case dict():
+            return {k: _plain(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_plain(v) for v in value]
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
+
+
+def short_hash(value: Json) -> str:
+    """First 12 hex digits of SHA-256 over the canonical form."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:12]
+
+
+# ---------------------------------------------------------------- small pieces
+
+
+def by_partition(values: Mapping[TopicPartition, Any]) -> Json:
+    """`{topic: {"0": value}}`, in order."""
+    out: Json = {}
+    for topic, partition in sorted(values):
+        out.setdefault(topic, {})[str(partition)] = values[TopicPartition(topic, partition)]
+    return out
+
+
+def _read_by_partition(node: Node | None, read: Callable[[Node], _T]) -> dict[TopicPartition, _T]:
+    out: dict[TopicPartition, _T] = {}
+    if node is None:
+        return out
+    for topic, partitions in node.items():
+        for number, value in partitions.items():
+            out[TopicPartition(topic, partitions.index(number))] = read(value)
+    return out
+
+
+def key_field(key: bytes) -> Json:
+    """`key` when it is text, else `key_b64`."""
+    try:
+        return {"key": key.decode()}
+    except UnicodeDecodeError:
+        return {"key_b64": base64.b64encode(key).decode()}
+
+
+def _read_key(node: Node) -> bytes:
+    text = node.get("key")
+    if text is not None:
+        return text.text().encode()
+    encoded = node.need("key_b64")
+    try:
+        return base64.b64decode(encoded.text(), validate=True)
+    except ValueError:
+        encoded.fail("is not base64")
+
+
+def tidy(number: float) -> float:
+    """A whole float as an integer, so that files read as people write them."""
+    return int(number) if float(number).is_integer() else number
+
+
+# ---------------------------------------------------------------- loads
+
+
+def loads_from(node: Node) -> Loads:
+    """Reads a loads file."""
+    node.version()
+    node.known("v", "capacity", "unit", "sla_s", "assignment", "capacities", "steps")
+    sla, capacities = node.get("sla_s"), node.get("capacities")
+    steps = []
+    for step in node.need("steps").list():
+        step.known("loads", "lags")
+        steps.append(
+            LoadStep(
+                loads=_read_by_partition(step.need("loads"), lambda n: n.number(least=0)),
+                lags=_read_by_partition(step.get("lags"), lambda n: n.integer(least=0)),
+            )
+        )
+    if not steps:
+        node.need("steps").fail("has no step")
+    return Loads(
+        capacity=node.need("capacity").number(above=0),
+        unit=_read_unit(node.get("unit")),
+        sla_s=sla.number(above=0) if sla is not None else None,
+        assignment=Assignment(
+            _read_by_partition(node.get("assignment"), lambda n: n.integer(least=0))
+        ),
+        capacities=_read_capacities(capacities) if capacities is not None else {},
+        steps=tuple(steps),
+    )
+
+
+def _read_unit(node: Node | None) -> Unit:
+    if node is None:
+        return Unit.BYTES_S
+    if node.value not in list(Unit):
+        node.fail(f"should be {' or '.join(Unit)}, is {node.value}")
+    return Unit(node.value)
+
+
+def _read_capacities(node: Node) -> dict[int, float]:
+    return {node.index(consumer): value.number(above=0) for consumer, value in node.items()}
+
+
+def loads_to(loads: Loads) -> Json:
+    """A loads file."""
+    out: Json = {"v": VERSION, "capacity": loads.capacity, "unit": str(loads.unit)}
+    if loads.sla_s is not None:
+        out["sla_s"] = loads.sla_s
+    if loads.assignment:
+        out["assignment"] = by_partition(loads.assignment)
+    if loads.capacities:
+        out["capacities"] = {str(c): loads.capacities[c] for c in sorted(loads.capacities)}
+    out["steps"] = [
+        {"loads": by_partition(step.loads)}
+        | ({"lags": by_partition(step.lags)} if step.lags else {})
+        for step in loads.steps
+    ]
+    return out
+
+
+# ---------------------------------------------------------------- snapshot
+
+
+def snapshot_from(node: Node) -> ClusterSnapshot:
+    """Reads a snapshot file."""
+    node.version()
+    node.known("v", "cluster", "ts", "brokers", "partitions")
+    brokers: dict[int, Broker] = {}
+    for entry in node.need("brokers").list():
+        entry.known("id", "rack", "capacity")
+        broker = entry.need("id").integer(least=0)
+        if broker in brokers:
+            entry.fail(f"broker {broker} stands here twice")
+        rack, capacity = entry.get("rack"), entry.get("capacity")
+        brokers[broker] = Broker(
+            id=BrokerId(broker),
+            rack=rack.text() if rack is not None else None,
+            capacity=capacity.number(above=0) if capacity is not None else None,
+        )
+    partitions: dict[TopicPartition, Replicas] = {}
+    for entry in node.need("partitions").list():
+        read = _read_replicas(entry, brokers)
+        if read.name in partitions:
+            entry.fail(f"partition {read.name} stands here twice")
+        partitions[read.name] = read
+    cluster, ts = node.get("cluster"), node.get("ts")
+    return ClusterSnapshot(
+        ts=ts.integer(least=0) if ts is not None else 0,
+        cluster=cluster.text() if cluster is not None else None,
+        brokers=tuple(brokers[b] for b in sorted(brokers)),
+        partitions=tuple(partitions[p] for p in sorted(partitions)),
+    )
+
+
+def _read_replicas(entry: Node, brokers: Mapping[int, Broker]) -> Replicas:
+    entry.known(
+        "topic", "partition", "leader", "replicas", "isr", "bytes", "begin_offset", "end_offset"
+    )
+
+    def known(node: Node) -> BrokerId:
+        broker = node.integer()
+        if broker not in brokers:
+            node.fail(f"broker {broker} is not among the brokers")
+        return BrokerId(broker)
+
+    def list_of(name: str) -> tuple[BrokerId, ...]:
+        ids = tuple(known(n) for n in entry.need(name).list())
+        if len(set(ids)) != len(ids):
+            entry.need(name).fail("names a broker twice")
+        return ids
+
+    def maybe(name: str) -> int | None:
+        found = entry.get(name)
+        return None if found is None else found.integer(least=0)
+
+    leader, replicas, isr = entry.need("leader"), list_of("replicas"), list_of("isr")
+    for broker in isr:
+        if broker not in replicas:
+            entry.need("isr").fail(f"broker {broker} is in sync without being a replica")
+    leads = NO_LEADER if leader.value == NO_LEADER else known(leader)
+    if leads != NO_LEADER and leads not in replicas:
+        leader.fail(f"broker {leads} leads without being a replica")
+    return Replicas(
+        topic=entry.need("topic").text(),
+        partition=entry.need("partition").integer(least=0),
+        leader=leads,
+        replicas=replicas,
+        isr=isr,
+        log_bytes=maybe("bytes"),
+        begin_offset=maybe("begin_offset"),
+        end_offset=maybe("end_offset"),
+    )
+
+
+def snapshot_to(snapshot: ClusterSnapshot) -> Json:
+    """A snapshot file."""
+    return {
+        "v": VERSION,
+        "cluster": snapshot.cluster,
+        "ts": snapshot.ts,
+        "brokers": [
+            {"id": b.id} | _present(rack=b.rack, capacity=b.capacity) for b in snapshot.brokers
+        ],
+        "partitions": [
+            {
+                "topic": p.topic,
+                "partition": p.partition,
+                "leader": p.leader,
+                "replicas": list(p.replicas),
+                "isr": list(p.isr),
+            }
+            | _present(bytes=p.log_bytes, begin_offset=p.begin_offset, end_offset=p.end_offset)
+            for p in snapshot.partitions
+        ],
+    }
+
+
+def _present(**fields: Any) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def consumers_snapshot_id(partitions: Iterable[TopicPartition], assignment: Assignment) -> str:
+    """What a consumers' plan rests on: the topics' partitions and the group's assignment."""
+    numbers: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        numbers.setdefault(topic, []).append(partition)
+    return short_hash({"partitions": numbers, "assignment": by_partition(assignment)})
+
+
+# ---------------------------------------------------------------- measurement
+
+
+def measurement_to(m: Measurement) -> Json:
+    """A measurement file."""
+    return {
+        "v": VERSION,
+        "kind": "measurement",
+        "cluster": m.cluster,
+        "from_ts": m.from_ts,
+        "to_ts": m.to_ts,
+        "window_s": tidy(m.window_s),
+        "rejects": m.rejects,
+        "partitions": [
+            {
+                "topic": p.topic,
+                "partition": p.partition,
+                "bytes_s": p.bytes_s,
+                "records_s": p.records_s,
+                "source": str(p.source),
+                "end_offset": p.end_offset,
+                "lag": dict(p.lag),
+                "lag_s": dict(p.lag_s),
+                "complete": p.complete,
+            }
+            for p in m.partitions
+        ],
+        "keys": [{"topic": k.topic} | key_load_to(k) for k in m.keys],
+    }
+
+
+def key_load_to(key: KeyLoad) -> Json:
+    """A heavy key, without its topic."""
+    return key_field(key.key) | {
+        "lower": key.lower,
+        "upper": key.upper,
+        "share": key.share,
+        "partition_home": key.partition_home,
+    }
+
+
+def measurement_from(node: Node) -> Measurement:
+    """Reads a measurement file."""
+    node.version()
+    node.known(
+        "v", "kind", "cluster", "from_ts", "to_ts", "window_s", "rejects", "partitions", "keys"
+    )
+    partitions: dict[TopicPartition, PartitionLoad] = {}
+    for entry in node.need("partitions").list():
+        load = _read_partition_load(entry)
+        if load.name in partitions:
+            entry.fail(f"partition {load.name} stands here twice")
+        partitions[load.name] = load
+    cluster, keys = node.get("cluster"), node.get("keys")
+    return Measurement(
+        cluster=cluster.text() if cluster is not None else None,
+        from_ts=node.need("from_ts").integer(),
+        to_ts=node.need("to_ts").integer(),
+        window_s=node.need("window_s").number(above=0),
+        rejects=node.need("rejects").integer(least=0),
+        partitions=tuple(partitions[p] for p in sorted(partitions)),
+        keys=tuple(_read_key_load(entry) for entry in keys.list()) if keys is not None else (),
+    )
+
+
+def _read_partition_load(entry: Node) -> PartitionLoad:
+    entry.known(
+        "topic",
+        "partition",
+        "bytes_s",
+        "records_s",
+        "source",
+        "end_offset",
+        "lag",
+        "lag_s",
+        "complete",
+    )
+
+    def rate(name: str) -> float | None:
+        found = entry.get(name)
+        return None if found is None else found.number(least=0)
+
+    def per_group(name: str, read: Callable[[Node], _T]) -> dict[str, _T | None]:
+        found = entry.get(name)
+        if found is None:
+            return {}
+        return {g: None if n.value is None else read(n) for g, n in found.items()}
+
+    source, end = entry.need("source"), entry.get("end_offset")
+    if source.value not in list(Source):
+        source.fail(f"should be one of {', '.join(Source)}, is {source.value}")
+    return PartitionLoad(
+        topic=entry.need("topic").text(),
+        partition=entry.need("partition").integer(least=0),
+        bytes_s=rate("bytes_s"),
+        records_s=rate("records_s"),
+        source=Source(source.value),
+        end_offset=None if end is None else end.integer(least=0),
+        lag=per_group("lag", lambda n: n.integer(least=0)),
+        lag_s=per_group("lag_s", lambda n: n.number(least=0)),
+        complete=entry.need("complete").flag(),
+    )
+
+
+def _read_key_load(entry: Node) -> KeyLoad:
+    entry.known("topic", "key", "key_b64", "lower", "upper", "share", "partition_home")
+    return KeyLoad(
+        topic=entry.need("topic").text(),
+        key=_read_key(entry),
+        lower=entry.need("lower").integer(least=0),
+        upper=entry.need("upper").integer(least=0),
+        share=entry.need("share").number(least=0),
+        partition_home=entry.need("partition_home").integer(least=0),
+    )
+
+
+# ---------------------------------------------------------------- plan
+
+
+def plan_to(plan: Plan) -> Json:
+    """A plan file, with its id."""
+    body: Json = {
+        "layer": str(plan.layer),
+        "planner": plan.planner,
+        "params": dict(plan.params),
+        "seed": plan.seed,
+        "made_ts": plan.made_ts,
+        "snapshot": plan.snapshot,
+        "scope": {"group": plan.scope.group, "topics": list(plan.scope.topics)},
+        "moves": [
+            {
+                "topic": m.topic,
+                "partition": m.partition,
+                "from": m.source,
+                "to": m.target,
+                "load": tidy(m.load),
+                "reason": str(m.reason),
+                "numbers": {name: tidy(value) for name, value in m.numbers.items()},
+            }
+            for m in plan.moves
+        ],
+        "assignment": by_partition(plan.assignment),
+        "before": _state_to(plan.before),
+        "after": _state_to(plan.after),
+        "bound": plan.bound,
+        "bound_moved_load": tidy(plan.bound_moved_load),
+        "gap": plan.gap,
+        "cost": {
+            "moves": plan.cost.moves,
+            "moved_load": tidy(plan.cost.moved_load),
+            "rscore": plan.cost.rscore,
+            "orphan_load": tidy(plan.cost.orphan_load),
+        },
+        "inverse": [
+            {"topic": m.topic, "partition": m.partition, "from": m.source, "to": m.target}
+            for m in plan.inverse
+        ],
+        "unplaced": [
+            {"topic": u.topic, "partition": u.partition, "why": u.why, "load": tidy(u.load)}
+            for u in plan.unplaced
+        ],
+    }
+    return {"v": VERSION, "kind": "plan", "id": short_hash(body)} | body
+
+
+def plan_id(plan: Plan) -> str:
+    """First 12 hex digits of SHA-256 over the plan's canonical form."""
+    return str(plan_to(plan)["id"])
+
+
+def _state_to(state: ConsumerState) -> Json:
+    return {"consumers": state.consumers, "max_load": tidy(state.max_load)}
+
+
+def plan_from(node: Node) -> Plan:
+    """Reads a plan file; refuses one whose content is not what its id promises."""
+    node.version()
+    if node.need("kind").value != "plan":
+        node.need("kind").fail(f"should be plan, is {node.need('kind').value}")
+    node.known("v", "kind", "id", *(field.name for field in fields(Plan)))
+    layer = node.need("layer")
+    if layer.value not in list(Layer):
+        layer.fail(f"layer {layer.value} is unknown, this release knows {', '.join(Layer)}")
+    plan = Plan(
+        layer=Layer(layer.value),
+        planner=node.need("planner").text(),
+        params=_read_params(node.need("params")),
+        seed=node.need("seed").integer(),
+        made_ts=node.need("made_ts").integer(),
+        snapshot=node.need("snapshot").text(),
+        scope=_read_scope(node.need("scope")),
+        moves=tuple(_read_move(m) for m in node.need("moves").list()),
+        assignment=Assignment(
+            _read_by_partition(node.need("assignment"), lambda n: n.integer(least=0))
+        ),
+        before=_read_state(node.need("before")),
+        after=_read_state(node.need("after")),
+        bound=node.need("bound").integer(least=0),
+        bound_moved_load=node.need("bound_moved_load").number(least=0),
+        gap=node.need("gap").number(),
+        cost=_read_cost(node.need("cost")),
+        inverse=tuple(_read_inverse(m) for m in node.need("inverse").list()),
+        unplaced=tuple(_read_unplaced(u) for u in node.need("unplaced").list()),
+    )
+    promised, found = node.need("id").text(), plan_id(plan)
+    if promised != found:
+        raise PlanDamaged(
+            f"{node.origin}: the plan calls itself {promised}, its content is that of {found}.",
+            hint="The file was changed or damaged. Make the plan again with "
+            f'"trimtab plan {plan.layer}".',
+        )
+    return plan
+
+
+def _read_params(node: Node) -> Json:
+    node.need("capacity").number(above=0)
+    own = node.get("capacities")
+    if own is not None:
+        _read_capacities(own)
+    _read_unit(node.get("unit"))
+    params: Json = node.plain()
+    return params
+
+
+def _read_scope(node: Node) -> Scope:
+    group = node.get("group")
+    return Scope(
+        group=None if group is None else group.text(),
+        topics=tuple(t.text() for t in node.need("topics").list()),
+    )
+
+
+def _read_move(node: Node) -> ConsumerMove:
+    source, reason = node.get("from"), node.need("reason")
+    if reason.value not in list(Reason):
+        reason.fail(f"{reason.value} is no reason we know")
+    return ConsumerMove(
+        topic=node.need("topic").text(),
+        partition=node.need("partition").integer(least=0),
+        source=None if source is None else source.integer(least=0),
+        target=node.need("to").integer(least=0),
+        load=node.need("load").number(least=0),
+        reason=Reason(reason.value),
+        numbers={name: value.number() for name, value in node.need("numbers").items()},
+    )
+
+
+def _read_state(node: Node) -> ConsumerState:
+    return ConsumerState(
+        consumers=node.need("consumers").integer(least=0),
+        max_load=node.need("max_load").number(least=0),
+    )
+
+
+def _read_cost(node: Node) -> Cost:
+    return Cost(
+        moves=node.need("moves").integer(least=0),
+        moved_load=node.need("moved_load").number(least=0),
+        rscore=node.need("rscore").number(least=0),
+        orphan_load=node.need("orphan_load").number(least=0),
+    )
+
+
+def _read_inverse(node: Node) -> InverseMove:
+    return InverseMove(
+        topic=node.need("topic").text(),
+        partition=node.need("partition").integer(least=0),
+        source=node.need("from").integer(least=0),
+        target=node.need("to").integer(least=0),
+    )
+
+
+def _read_unplaced(node: Node) -> Unplaced:
+    return Unplaced(
+        topic=node.need("topic").text(),
+        partition=node.need("partition").integer(least=0),
+        why=node.need("why").text(),
+        load=node.need("load").number(least=0),
+    )
+
+
+# ---------------------------------------------------------------- records of our topics
+
+
+def telemetry_to(
+    partition: Replicas,
+    *,
+    ts: int,
+    sample_id: str,
+    cluster: str | None,
+    committed: Mapping[str, int | None],
+) -> Json:
+    """A record of `trimtab.telemetry`."""
+    return {
+        "v": VERSION,
+        "sample_id": sample_id,
+        "ts": ts,
+        "cluster": cluster,
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "leader": partition.leader,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "log_bytes": partition.log_bytes,
+        "begin_offset": partition.begin_offset,
+        "end_offset": partition.end_offset,
+        "committed": dict(committed),
+    }
+
+
+def rates_to(
+    topic: str,
+    partitions: Iterable[PartitionLoad],
+    *,
+    ts: int,
+    window_start: int,
+    window_end: int,
+    stale: frozenset[int] = frozenset(),
+) -> Json:
+    """A record of `trimtab.rates`: one topic with all its partitions."""
+    return {
+        "v": VERSION,
+        "ts": ts,
+        "window_start": window_start,
+        "window_end": window_end,
+        "topic": topic,
+        "partitions": {
+            str(p.partition): {
+                "bytes_s": p.bytes_s,
+                "records_s": p.records_s,
+                "end_offset": p.end_offset,
+                "lag": dict(p.lag),
+                "source": str(p.source),
+                "complete": p.complete,
+                "stale": p.partition in stale,
+            }
+            for p in sorted(partitions, key=lambda p: p.partition)
+        },
+    }
+
+
+def hot_keys_to(
+    topic: str,
+    keys: Iterable[KeyLoad],
+    *,
+    window_start: int,
+    window_end: int,
+    n: int,
+    epsilon: float,
+) -> Json:
+    """A record of `trimtab.hotkeys`."""
+    return {
+        "v": VERSION,
+        "window_start": window_start,
+        "window_end": window_end,
+        "topic": topic,
+        "n": n,
+        "epsilon": epsilon,
+        "keys": [key_load_to(k) for k in keys],
+    }
+
+
+def offsets_from(node: Node) -> dict[TopicPartition, tuple[int, int]]:
+    """Reads `{"topic":{"0":[first,next]}}`."""
+
+    def pair(value: Node) -> tuple[int, int]:
+        numbers = [n.integer(least=0) for n in value.list()]
+        if len(numbers) != 2 or numbers[0] > numbers[1]:
+            value.fail("should be [first, next], in order")
+        return numbers[0], numbers[1]
+
+    return _read_by_partition(node, pair)
+
+
+# ---------------------------------------------------------------- files
+
+
+def read_loads(path: Path) -> tuple[Loads | Measurement, list[str]]:
+    """A loads file or a measurement, told apart by `kind`, with the warnings."""
+    node = parse_file(path)
+    kind = node.get("kind")
+    if kind is None:
+        return loads_from(node), node.warnings
+    if kind.value != "measurement":
+        kind.fail(f"should be measurement or absent, is {kind.value}")
+    return measurement_from(node), node.warnings
+
+
+def read_snapshot(path: Path) -> tuple[ClusterSnapshot, list[str]]:
+    """A snapshot file, with the warnings."""
+    node = parse_file(path)
+    return snapshot_from(node), node.warnings
+
+
+def read_plan(path: Path) -> tuple[Plan, list[str]]:
+    """A plan file, with the warnings."""
+    node = parse_file(path)
+    return plan_from(node), node.warnings

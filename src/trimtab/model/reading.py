@@ -1,0 +1,201 @@
+"""Reads JSON that people may have written by hand, and says where it is wrong.
+
+A `Node` is a JSON value together with its file and its place in it, so that every complaint names
+both. Numbers keep their type: an integer stays exact.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from trimtab.errors import BadFile
+
+_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers the names that stood in it twice."""
+
+    twice: tuple[str, ...] = ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> _Object:
+    found = _Object(pairs)
+    if len(found) != len(pairs):
+        counted = Counter(name for name, _ in pairs)
+        found.twice = tuple(sorted(name for name, count in counted.items() if count > 1))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A JSON value and where it stands."""
+
+    value: Any
+    origin: str
+    place: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    def fail(self, what: str, *, hint: str | None = None) -> NoReturn:
+        """Raises the one line that names file, place and fault."""
+        where = f"{self.origin}: {self.place}" if self.place else self.origin
+        raise BadFile(f"{where}: {what}", hint=hint)
+
+    def at(self, step: str | int, value: Any) -> Node:
+        """The node below this one."""
+        dotted = f".{step}" if self.place else str(step)
+        place = f"{self.place}[{step}]" if isinstance(step, int) else f"{self.place}{dotted}"
+        return Node(value=value, origin=self.origin, place=place, warnings=self.warnings)
+
+    def object(self) -> _Object:
+        """This value as an object without repeated names."""
+        if not isinstance(self.value, _Object):
+            self.fail(f"should be an object, is {_kind(self.value)}")
+        if self.value.twice:
+            self.fail(f"{_quoted(self.value.twice[0])} stands here twice")
+        return self.value
+
+    def get(self, name: str) -> Node | None:
+        """The field of that name, or None where it is absent or null."""
+        value = self.object().get(name)
+        return None if value is None else self.at(name, value)
+
+    def need(self, name: str) -> Node:
+        """The field of that name."""
+        if name not in self.object():
+            self.fail(f"has no {_quoted(name)}")
+        return self.at(name, self.object()[name])
+
+    def items(self) -> Iterator[tuple[str, Node]]:
+        """The fields of an object, in the order written."""
+        return ((name, self.at(name, value)) for name, value in self.object().items())
+
+    def list(self) -> Iterator[Node]:
+        """The elements of an array."""
+        if not isinstance(self.value, list):
+            self.fail(f"should be an array, is {_kind(self.value)}")
+        return (self.at(i, value) for i, value in enumerate(self.value))
+
+    def text(self) -> str:
+        """This value as a string."""
+        if not isinstance(self.value, str):
+            self.fail(f"should be text, is {_kind(self.value)}")
+        return self.value
+
+    def flag(self) -> bool:
+        """This value as true or false."""
+        if not isinstance(self.value, bool):
+            self.fail(f"should be true or false, is {_kind(self.value)}")
+        return self.value
+
+    def number(self, *, least: float | None = None, above: float | None = None) -> float:
+        """This value as a finite number, within the limits asked for."""
+        value = self.value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.fail(f"should be a number, is {_kind(value)}")
+        if not _representable(value):
+            self.fail(f"should be a finite number, is {str(value)[:20]}")
+        if least is not None and value < least:
+            self.fail(
+                f"is negative: {value}" if least == 0 else f"is {value}, the least is {least}"
+            )
+        if above is not None and value <= above:
+            self.fail(f"should be above {above:g}, is {value}")
+        return value
+
+    def integer(self, *, least: int | None = None) -> int:
+        """This value as a whole number."""
+        value = self.number(least=least)
+        if value != int(value):
+            self.fail(f"should be a whole number, is {value}")
+        return int(value)
+
+    def plain(self) -> Any:
+        """This value without its place, once every name and number in it is sound."""
+        if isinstance(self.value, dict):
+            return {name: node.plain() for name, node in self.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.list()]
+        if isinstance(self.value, float):
+            return self.number()
+        return self.value
+
+    def index(self, name: str) -> int:
+        """A name of this object read as an index: decimal, no sign, no leading zero."""
+        if not _INDEX.fullmatch(name):
+            self.fail(f"{_quoted(name)} is not a number such as 0, 1, 2")
+        return int(name)
+
+    def version(self, newest: int = 1) -> None:
+        """Refuses a version we do not know."""
+        found = self.need("v")
+        if found.value != newest or isinstance(found.value, bool):
+            found.fail(
+                f"version {json.dumps(found.value)} is unknown, this release reads {newest}",
+                hint="Written by a newer Trimtab? Update this one.",
+            )
+
+    def known(self, *names: str) -> None:
+        """Notes a warning for every field that nobody reads."""
+        place = f" in {self.place}" if self.place else ""
+        self.warnings.extend(
+            f"{self.origin}: field {_quoted(name)}{place} is unknown and was ignored"
+            for name in self.object()
+            if name not in names
+        )
+
+
+def parse(text: str | bytes, *, origin: str) -> Node:
+    """Reads JSON text; `origin` is what complaints call it."""
+    try:
+        decoded = text.decode() if isinstance(text, bytes) else text
+        value = json.loads(decoded, object_pairs_hook=_object)
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{origin}: byte {error.start} is not UTF-8") from error
+    except json.JSONDecodeError as error:
+        ended = error.pos >= len(error.doc.rstrip())
+        what = "the JSON ends too early (truncated?)" if ended else error.msg
+        raise BadFile(f"{origin}: line {error.lineno} column {error.colno}: {what}") from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise BadFile(f"{origin}: a number in it is too long") from error
+    except RecursionError as error:
+        raise BadFile(f"{origin}: nested too deeply") from error
+    return Node(value=value, origin=origin)
+
+
+def parse_file(path: Path) -> Node:
+    """Reads a JSON file."""
+    try:
+        return parse(path.read_bytes(), origin=str(path))
+    except OSError as error:
+        raise BadFile(f"{path}: {error.strerror or error}") from error
+
+
+def _representable(value: float) -> bool:
+    """Whether a float can hold it: a JSON integer may be of any size."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _kind(value: object) -> str:
+    names: list[tuple[type | tuple[type, ...], str]] = [
+        (bool, "true or false"),
+        ((int, float), "a number"),
+        (str, "text"),
+        (list, "an array"),
+        (dict, "an object"),
+    ]
+    return next((name for kind, name in names if isinstance(value, kind)), "null")
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)

@@ -1,0 +1,41 @@
+"""Every Prometheus metric we expose, named `trimtab_<stage>_<noun>_<unit>`."""
+
+from __future__ import annotations
+
+from prometheus_client import REGISTRY, Counter, Gauge, start_http_server
+
+measure_batch_seconds = Gauge(
+    "trimtab_measure_batch_seconds", "Duration of the newest micro-batch", ["query"]
+)
+measure_input_rows_per_second = Gauge(
+    "trimtab_measure_input_rows_per_second", "Rows read per second by the newest batch", ["query"]
+)
+measure_behind_rows = Gauge(
+    "trimtab_measure_behind_rows", "Rows in Kafka that were not read yet", ["query"]
+)
+measure_freshness_seconds = Gauge(
+    "trimtab_measure_freshness_seconds", "Now minus the newest sample or window end", ["query"]
+)
+measure_restarts_total = Counter(
+    "trimtab_measure_restarts_total", "Restarts of a query that had died", ["query"]
+)
+measure_rejects_total = Counter(
+    "trimtab_measure_rejects_total", "Telemetry records that did not parse", ["query"]
+)
+measure_late_total = Counter(
+    "trimtab_measure_late_total", "Records that came after their window was closed", ["query"]
+)
+measure_gaps_total = Counter(
+    "trimtab_measure_gaps_total", "Offsets that were skipped between two batches", ["query"]
+)
+
+ALL = tuple(
+    (name, metric)
+    for name, metric in sorted(globals().items())
+    if isinstance(metric, Gauge | Counter)
+)
+
+
+def serve(port: int) -> None:
+    """Serves the metrics on the loopback address."""
+    start_http_server(port, addr="127.0.0.1", registry=REGISTRY)

@@ -1,0 +1,148 @@
+"""A plan for a consumer group: what a planner decided, with reasons, forecast, cost and inverse.
+
+Every figure here recomputes from the loads, the assignment before and the assignment after; the
+planner itself says only who gets what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trimtab.evaluate.rscore import moved_load, rscore
+from trimtab.model.assignment import Assignment, moved
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import consumers_snapshot_id, tidy
+from trimtab.model.load import GroupLimits, Unit
+from trimtab.model.plan import (
+    ConsumerMove,
+    ConsumerState,
+    Cost,
+    InverseMove,
+    Layer,
+    Plan,
+    Reason,
+    Scope,
+    Unplaced,
+)
+from trimtab.plan.packing.bounds import fewest_consumers, least_moved_load
+from trimtab.plan.registry import planner_of
+
+
+def plan_consumers(
+    loads: Mapping[TopicPartition, float],
+    current: Assignment,
+    limits: GroupLimits,
+    *,
+    planner: str,
+    made_ts: int,
+    group: str | None = None,
+    dead: frozenset[int] = frozenset(),
+) -> Plan:
+    """Plans which consumer reads which partition.
+
+    `current` is who reads what now; partitions of it without a load have departed. The consumers in
+    `dead` are gone: what they had is placed like an arrival, and their indexes may be used again.
+    """
+    present = current.only(loads)
+    before = present.without(dead)
+    after = planner_of(Layer.CONSUMERS, planner)(loads, before, limits)
+    orphans = frozenset(present) - frozenset(before)
+    real = moved(before, after)
+    bound = fewest_consumers(loads.values(), limits)
+    return Plan(
+        layer=Layer.CONSUMERS,
+        planner=planner,
+        params=_params(limits, dead),
+        seed=0,
+        made_ts=made_ts,
+        snapshot=consumers_snapshot_id(loads, present),
+        scope=Scope(group=group, topics=tuple(sorted({p.topic for p in loads}))),
+        moves=tuple(_moves(loads, before, after, limits, orphans)),
+        assignment=after,
+        before=_state(before, loads),
+        after=_state(after, loads),
+        bound=bound,
+        bound_moved_load=least_moved_load(loads, before, limits),
+        gap=len(after.consumers) / bound - 1 if bound else 0.0,
+        cost=Cost(
+            moves=len(real),
+            moved_load=moved_load(before, after, loads),
+            rscore=rscore(before, after, loads, capacity=limits.capacity),
+            orphan_load=sum(loads[p] for p in sorted(orphans)),
+        ),
+        inverse=tuple(
+            InverseMove(topic=p.topic, partition=p.partition, source=after[p], target=before[p])
+            for p in reversed(real)
+        ),
+        unplaced=tuple(_unplaced(loads, after, limits)),
+    )
+
+
+def _params(limits: GroupLimits, dead: frozenset[int]) -> dict[str, Any]:
+    params: dict[str, Any] = {"capacity": tidy(limits.capacity)}
+    if limits.capacities:
+        params["capacities"] = {str(c): tidy(limits.of(c)) for c in sorted(limits.capacities)}
+    if limits.unit is not Unit.BYTES_S:
+        params["unit"] = str(limits.unit)
+    if dead:
+        params["dead"] = sorted(dead)
+    return params
+
+
+def _state(assignment: Assignment, loads: Mapping[TopicPartition, float]) -> ConsumerState:
+    carried = assignment.loads(loads)
+    return ConsumerState(consumers=len(carried), max_load=max(carried.values(), default=0))
+
+
+def _moves(
+    loads: Mapping[TopicPartition, float],
+    before: Assignment,
+    after: Assignment,
+    limits: GroupLimits,
+    orphans: frozenset[TopicPartition],
+) -> Iterator[ConsumerMove]:
+    """Every partition that gets another consumer, ascending, and why."""
+    carried, carries = before.loads(loads), after.loads(loads)
+
+    def why(partition: TopicPartition) -> tuple[Reason, dict[str, float]]:
+        source, target = before.get(partition), after[partition]
+        room = limits.of(target)
+        if source is None:
+            reason = Reason.ORPHAN if partition in orphans else Reason.ARRIVAL
+            return reason, {"load_to": carries[target], "capacity": room}
+        if carried[source] > limits.of(source):
+            return Reason.OVERLOAD, {"load_from": carried[source], "capacity": limits.of(source)}
+        if source not in carries:
+            counts = {"consumers_before": len(carried), "consumers_after": len(carries)}
+            return Reason.CONSOLIDATE, {"load_from": carried[source], **counts}
+        load_to = carried.get(target, 0)
+        return Reason.REPACK, {"load_from": carried[source], "load_to": load_to, "capacity": room}
+
+    for partition in sorted(after):
+        if before.get(partition) != after[partition]:
+            reason, numbers = why(partition)
+            yield ConsumerMove(
+                topic=partition.topic,
+                partition=partition.partition,
+                source=before.get(partition),
+                target=after[partition],
+                load=loads[partition],
+                reason=reason,
+                numbers=numbers,
+            )
+
+
+def _unplaced(
+    loads: Mapping[TopicPartition, float], after: Assignment, limits: GroupLimits
+) -> Iterator[Unplaced]:
+    """Partitions heavier than the consumer they stand on, alone."""
+    for partition in sorted(after):
+        load = loads[partition]
+        if load > limits.of(after[partition]):
+            yield Unplaced(
+                topic=partition.topic,
+                partition=partition.partition,
+                why="oversize" if load > limits.largest else "no_room",
+                load=load,
+            )

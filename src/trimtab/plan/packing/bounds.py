@@ -1,0 +1,79 @@
+"""How good any plan could be: the fewest consumers, and the least load that must move.
+
+Why      A plan that says how far it is from the best possible can be trusted or improved.
+Promise  No valid plan does better than either bound; each may lie below the true optimum.
+Cost     O(n log n).
+Paper    Martello & Toth, lower bound L2 of bin packing (1990). Partitions that no consumer can
+         carry take one consumer each; of unequal capacities the largest stands for all.
+
+>>> fewest_consumers([60, 60, 60, 30], GroupLimits(capacity=100))
+3
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.load import GroupLimits
+
+# Loads that are not whole numbers are added with rounding, here and by the planners. A capacity
+# larger by this part, far more than the rounding, keeps the bound below every plan.
+_ROUNDING = 1e-9
+
+
+def fewest_consumers(loads: Iterable[float], limits: GroupLimits) -> int:
+    """No valid assignment of these loads uses fewer consumers."""
+    capacity, sizes = _exact(limits.largest, loads)
+    oversize = len(sizes) - bisect_right(sizes, capacity)
+    rest = sizes[: len(sizes) - oversize]
+    return oversize + (max(1, _l2(rest, capacity)) if rest else 0)
+
+
+def least_moved_load(
+    loads: Mapping[TopicPartition, float], before: Assignment, limits: GroupLimits
+) -> float:
+    """Every consumer that carries too much must give up the excess, or all but its largest."""
+    total: dict[int, float] = {}
+    largest: dict[int, float] = {}
+    for partition in sorted(p for p in before if p in loads):
+        consumer, load = before[partition], loads[partition]
+        total[consumer] = total.get(consumer, 0) + load
+        largest[consumer] = max(largest.get(consumer, 0), load)
+    return sum(max(0, total[c] - max(limits.of(c), largest[c])) for c in sorted(total))
+
+
+def _exact(capacity: float, loads: Iterable[float]) -> tuple[float, list[float]]:
+    """Whole numbers as integers, which add without rounding; else a slightly larger capacity."""
+    sizes = sorted(loads)
+    if all(float(size).is_integer() for size in (capacity, *sizes)):
+        return int(capacity), [int(size) for size in sizes]
+    return capacity * (1 + _ROUNDING), sizes
+
+
+def _l2(sizes: list[float], capacity: float) -> int:
+    """L2 of ascending sizes, none above the capacity.
+
+    For a threshold k: those above capacity - k share with none of size k or more; those above half
+    share with no other such; what remains of size k or more fills their gaps, then new consumers.
+    """
+    sums = [0, *accumulate(sizes)]
+    half = bisect_right(sizes, capacity, key=lambda size: 2 * size)
+    best = 0
+    for threshold in sorted({0, *sizes[:half]}):
+        first = bisect_left(sizes, threshold)
+        alone = max(half, bisect_right(sizes, capacity - threshold))
+        gaps = (alone - half) * capacity - (sums[alone] - sums[half])
+        overflow = max(0, sums[half] - sums[first] - gaps)
+        best = max(best, len(sizes) - half + _ceil_div(overflow, capacity))
+    return best
+
+
+def _ceil_div(amount: float, by: float) -> int:
+    if isinstance(amount, int) and isinstance(by, int):
+        return -(-amount // by)
+    return math.ceil(amount / by)

@@ -1,0 +1,28 @@
+"""Every planner by layer and name: the one list that command line and law tests read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from trimtab.errors import UnknownPlanner
+from trimtab.model.plan import Layer
+from trimtab.plan.packing.any_fit import ANY_FIT
+from trimtab.plan.packing.modified_any_fit import MODIFIED_ANY_FIT
+from trimtab.plan.planner import PackingPlanner
+
+PLANNERS: Mapping[Layer, Mapping[str, PackingPlanner]] = {
+    Layer.CONSUMERS: {**ANY_FIT, **MODIFIED_ANY_FIT},
+}
+
+
+def planner_of(layer: Layer, name: str) -> PackingPlanner:
+    """The planner of that name."""
+    known = PLANNERS[layer]
+    if name not in known:
+        close = get_close_matches(name.lower(), known, n=1)
+        raise UnknownPlanner(
+            f'No planner for {layer} is called "{name}"; there are {", ".join(sorted(known))}.',
+            hint=f'Did you mean "{close[0]}"?' if close else None,
+        )
+    return known[name]

@@ -1,0 +1,191 @@
+"""One self-contained HTML page of a measurement and the plan made from it.
+
+Promise  Values in, text out: nothing is read but the template that ships with us, and the page
+         loads nothing from anywhere. Whatever a topic, group or key is called, it is shown as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import plan_id
+from trimtab.model.load import Measurement, PartitionLoad, Unit
+from trimtab.model.plan import Plan
+from trimtab.report import plots
+from trimtab.report.plots import RateHistory
+from trimtab.report.tables import limits_of, quantity, why
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+States = Mapping[tuple[str, TopicPartition], str]
+
+
+class Figure(NamedTuple):
+    """A number worth a large print, what it is, and what it is to be compared with."""
+
+    value: str
+    name: str
+    beside: str = ""
+
+
+class Row(NamedTuple):
+    """One partition in the table of all."""
+
+    name: str
+    bytes_s: str
+    records_s: str
+    lag: str
+    consumer: str
+    note: str
+
+
+class MoveRow(NamedTuple):
+    """One move in words."""
+
+    partition: str
+    source: str
+    target: str
+    load: str
+    why: str
+
+
+def page(
+    measurement: Measurement,
+    rates_history: RateHistory,
+    states: States,
+    plan: Plan,
+    settings: Mapping[str, str],
+) -> str:
+    """The whole report; `settings` are rows for its last table, such as versions."""
+    limits = limits_of(plan)
+    loads = measurement.loads(limits.unit)
+    groups = sorted({group for p in measurement.partitions for group in p.lag})
+    return _template().render(
+        title=f"Trimtab: {', '.join(plan.scope.topics)}",
+        began=f"{datetime.fromtimestamp(measurement.from_ts / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC",
+        span_s=(measurement.to_ts - measurement.from_ts) / 1e6,
+        measurement=measurement,
+        figures=_figures(measurement, plan, limits.unit),
+        rates=plots.rates(loads, plan.previous, limits.unit),
+        over_time=plots.rates_over_time(
+            rates_history, from_ts=measurement.from_ts, unit=limits.unit
+        )
+        if any(rates_history.values())
+        else None,
+        keys=plots.heavy_keys(measurement.keys) if measurement.keys else None,
+        more_keys=max(0, len(measurement.keys) - plots.MOST_KEYS),
+        lags={group: plots.lag(measurement.partitions, group, states) for group in groups},
+        consumers=plots.consumers(loads, plan.previous, plan.assignment, limits),
+        plan=plan,
+        plan_facts=_plan_facts(plan, limits.unit),
+        moves=[
+            MoveRow(
+                partition=str(m.name),
+                source="–" if m.source is None else str(m.source),
+                target=str(m.target),
+                load=quantity(m.load, limits.unit),
+                why=why(m, limits.unit),
+            )
+            for m in plan.moves
+        ],
+        unplaced=[
+            f"{u.topic}-{u.partition} ({quantity(u.load, limits.unit)}): {u.why}"
+            for u in plan.unplaced
+        ],
+        rows=[_row(p, plan, states) for p in measurement.partitions],
+        settings=settings,
+    )
+
+
+def _figures(found: Measurement, plan: Plan, unit: Unit) -> list[Figure]:
+    loads = found.loads(unit)
+    total, most = sum(loads.values()), max(loads.values(), default=0.0)
+    capacity = limits_of(plan).capacity
+    figures = [Figure(quantity(total, unit), "in all", f"{len(found.partitions)} partitions")]
+    if total:
+        hottest = max(loads, key=lambda name: (loads[name], name))
+        times = most / (total / len(loads))
+        figures.append(Figure(f"{times:.1f} ×", "the mean: hottest partition", str(hottest)))
+    if found.keys:
+        heaviest = max(found.keys, key=lambda k: (k.lower, k.key))
+        figures.append(
+            Figure(f"{heaviest.share:.1%}", "from one key", plots.label(heaviest.key, longest=16))
+        )
+    figures += [
+        Figure(f"{behind:,}".replace(",", "\N{NARROW NO-BREAK SPACE}"), "records behind", group)
+        for group, behind in _behind(found).items()
+    ]
+    figures.append(
+        Figure(
+            f"{plan.before.max_load / capacity:.0%} → {plan.after.max_load / capacity:.0%}",
+            "of capacity: busiest consumer",
+            f"{plan.cost.moves} move{'s'[: plan.cost.moves != 1]}",
+        )
+    )
+    return figures
+
+
+def _behind(found: Measurement) -> dict[str, int]:
+    """Lag of each group in all; a group with an unknown part is left out."""
+    groups = sorted({group for p in found.partitions for group in p.lag})
+    lags = {g: [p.lag[g] for p in found.partitions if g in p.lag] for g in groups}
+    return {g: sum(x for x in all_ if x) for g, all_ in lags.items() if None not in all_}
+
+
+def _plan_facts(plan: Plan, unit: Unit) -> dict[str, str]:
+    cost = plan.cost
+    must = quantity(plan.bound_moved_load, unit)
+    facts = {
+        "plan": plan_id(plan),
+        "made for snapshot": plan.snapshot,
+        "planner": plan.planner,
+        "group": plan.scope.group or "–",
+        "capacity of a consumer": quantity(limits_of(plan).capacity, unit),
+        "consumers": f"{plan.before.consumers} → {plan.after.consumers}",
+        "at least needed": f"{plan.bound} (gap {plan.gap:.0%})",
+        "largest load": f"{quantity(plan.before.max_load, unit)} → "
+        f"{quantity(plan.after.max_load, unit)}",
+        "cost": f"{cost.moves} moves with {quantity(cost.moved_load, unit)}; at least {must} must "
+        "move",
+        "Rscore": f"{cost.rscore:.3g}",
+    }
+    if cost.orphan_load:
+        facts["orphans"] = quantity(cost.orphan_load, unit)
+    return facts
+
+
+def _row(p: PartitionLoad, plan: Plan, states: States) -> Row:
+    def rate(value: float | None, unit: Unit) -> str:
+        return "unknown" if value is None else quantity(value, unit)
+
+    def lag(group: str, records: int | None) -> str:
+        behind = p.lag_s.get(group)
+        seconds = "" if behind is None else f", {behind:.1f} s"
+        known = "unknown" if records is None else f"{records}{seconds}"
+        return f"{group} {known}, {states.get((group, p.name), 'unknown')}"
+
+    was, will = plan.previous.get(p.name), plan.assignment.get(p.name)
+    old, new = ("–" if c is None else str(c) for c in (was, will))
+    return Row(
+        name=str(p.name),
+        bytes_s=rate(p.bytes_s, Unit.BYTES_S),
+        records_s=rate(p.records_s, Unit.RECORDS_S),
+        lag="; ".join(lag(group, records) for group, records in sorted(p.lag.items())),
+        consumer=old if was == will else f"{old} → {new}",
+        note="" if p.complete else "incomplete",
+    )
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("trimtab.report")
+    return Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    ).get_template("report.html")

@@ -1,0 +1,185 @@
+"""Plans as tables that a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import plan_id
+from trimtab.model.load import GroupLimits, Unit
+from trimtab.model.plan import ConsumerMove, Plan, Reason
+
+_Columns = Mapping[str, Callable[[int], RenderableType]]
+
+_MOST_ROWS = 40
+_BAR = 12
+
+
+def quantity(load: float, unit: Unit = Unit.BYTES_S) -> str:
+    """A load with its unit, to three digits.
+
+    >>> quantity(1_236_539), quantity(0), quantity(410, Unit.RECORDS_S)
+    ('1.24 MB/s', '0 B/s', '410 records/s')
+    """
+    suffix = "B/s" if unit is Unit.BYTES_S else " records/s"
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, "")):
+        if load >= size * 0.9995:
+            return _spaced(f"{load / size:.3g}", prefix, suffix)
+    return _spaced(f"{load:.3g}", "", suffix)
+
+
+def _spaced(number: str, prefix: str, suffix: str) -> str:
+    return f"{number} {prefix}{suffix}" if suffix[0] != " " else f"{number}{prefix}{suffix}"
+
+
+def plan_view(plan: Plan, loads: Mapping[TopicPartition, float] | None = None) -> RenderableType:
+    """The whole plan: its figures, each consumer before → after, each move and why.
+
+    A plan knows the loads only of what it moves; with `loads` each consumer's own is shown.
+    """
+    parts: list[RenderableType] = [_headline(plan), Text(), _consumers(plan, loads)]
+    if plan.moves:
+        parts += [Text(), _moves(plan)]
+    parts += [Text(line, style="red") for line in _unplaced(plan)]
+    return Group(*parts)
+
+
+def limits_of(plan: Plan) -> GroupLimits:
+    """What the consumers of this plan can carry."""
+    own = plan.params.get("capacities", {})
+    return GroupLimits(
+        capacity=plan.params["capacity"],
+        capacities={int(consumer): capacity for consumer, capacity in own.items()},
+        unit=Unit(plan.params.get("unit", Unit.BYTES_S)),
+    )
+
+
+def _headline(plan: Plan) -> Text:
+    unit, cost = limits_of(plan).unit, plan.cost
+    group = f" for group {plan.scope.group}" if plan.scope.group else ""
+    gap = f"gap {plan.gap:.0%}" if plan.gap else "no plan needs fewer"
+    lines = [
+        f"Plan {plan_id(plan)} by {plan.planner}{group}, made for snapshot {plan.snapshot}",
+        f"  consumers  {plan.before.consumers} → {plan.after.consumers}"
+        f"  (at least {plan.bound}: {gap})",
+        f"  max load   {quantity(plan.before.max_load, unit)} → "
+        f"{quantity(plan.after.max_load, unit)}",
+        f"  moves      {cost.moves} with {quantity(cost.moved_load, unit)}"
+        f"  (at least {quantity(plan.bound_moved_load, unit)} must move), Rscore {cost.rscore:.3g}",
+    ]
+    if cost.orphan_load:
+        lines.append(f"  orphans    {quantity(cost.orphan_load, unit)}")
+    text = Text("\n".join(lines))
+    text.stylize("bold", 0, len(lines[0]))
+    return text
+
+
+def _consumers(plan: Plan, loads: Mapping[TopicPartition, float] | None) -> Table:
+    columns = _moved_per_consumer(plan) if loads is None else _loads_per_consumer(plan, loads)
+    ones = dict.fromkeys(plan.assignment, 1)
+    counted, counts = plan.previous.loads(ones), plan.assignment.loads(ones)
+    consumers = sorted({*counted, *counts})
+    table = Table("consumer", "partitions", *columns, title="Consumers", title_justify="left")
+    for consumer in consumers[:_MOST_ROWS]:
+        change = f"{counted.get(consumer, 0):.0f} → {counts.get(consumer, 0):.0f}"
+        table.add_row(str(consumer), change, *(cell(consumer) for cell in columns.values()))
+    _tell_rest(table, len(consumers))
+    return table
+
+
+def _loads_per_consumer(plan: Plan, loads: Mapping[TopicPartition, float]) -> _Columns:
+    limits = limits_of(plan)
+    carried, carries = plan.previous.loads(loads), plan.assignment.loads(loads)
+
+    def change(consumer: int) -> str:
+        was, will = carried.get(consumer, 0), carries.get(consumer, 0)
+        return f"{quantity(was, limits.unit)} → {quantity(will, limits.unit)}"
+
+    def share(consumer: int) -> Text:
+        capacity = limits.of(consumer)
+        return _bar(carried.get(consumer, 0) / capacity, carries.get(consumer, 0) / capacity)
+
+    return {"load": change, "of its capacity": share}
+
+
+def _moved_per_consumer(plan: Plan) -> _Columns:
+    unit = limits_of(plan).unit
+    gives: dict[int | None, float] = {}
+    takes: dict[int, float] = {}
+    for move in plan.moves:
+        gives[move.source] = gives.get(move.source, 0) + move.load
+        takes[move.target] = takes.get(move.target, 0) + move.load
+    return {
+        "gives up": lambda consumer: quantity(gives.get(consumer, 0), unit),
+        "takes on": lambda consumer: quantity(takes.get(consumer, 0), unit),
+    }
+
+
+def _bar(was: float, will: float) -> Text:
+    filled = min(_BAR, round(will * _BAR))
+    bar = "█" * filled + "░" * (_BAR - filled)
+    return Text(f"{bar} {was:.0%} → {will:.0%}", style="red" if will > 1 else "")
+
+
+def _moves(plan: Plan) -> Table:
+    unit = limits_of(plan).unit
+    table = Table("partition", "consumer", "load", "why", title="Moves", title_justify="left")
+    for move in plan.moves[:_MOST_ROWS]:
+        source = "–" if move.source is None else str(move.source)
+        table.add_row(
+            Text(str(move.name)),
+            f"{source} → {move.target}",
+            quantity(move.load, unit),
+            why(move, unit),
+        )
+    _tell_rest(table, len(plan.moves))
+    return table
+
+
+def _tell_rest(table: Table, rows: int) -> None:
+    if rows > _MOST_ROWS:
+        table.caption = f"and {rows - _MOST_ROWS} more, all of them in the JSON"
+        table.caption_justify = "left"
+
+
+def why(move: ConsumerMove, unit: Unit = Unit.BYTES_S) -> str:
+    """The reason of a move in words, with its numbers."""
+    numbers = {name: quantity(value, unit) for name, value in move.numbers.items()}
+    match move.reason:
+        case Reason.ARRIVAL | Reason.ORPHAN:
+            was = "nobody read it" if move.reason is Reason.ARRIVAL else "its consumer is dead"
+            return (
+                f"{move.reason}: {was}; consumer {move.target} will carry {numbers['load_to']}, "
+                f"it can {numbers['capacity']}"
+            )
+        case Reason.OVERLOAD:
+            return (
+                f"overload: consumer {move.source} carried {numbers['load_from']}, "
+                f"it can {numbers['capacity']}"
+            )
+        case Reason.CONSOLIDATE:
+            return (
+                f"consolidate: consumer {move.source} with {numbers['load_from']} is closed "
+                f"({move.numbers['consumers_before']:.0f} → "
+                f"{move.numbers['consumers_after']:.0f} consumers)"
+            )
+        case Reason.REPACK:
+            return (
+                f"repack: consumer {move.source} carried {numbers['load_from']}, "
+                f"{move.target} carried {numbers['load_to']} and can {numbers['capacity']}"
+            )
+
+
+def _unplaced(plan: Plan) -> Iterator[str]:
+    limits = limits_of(plan)
+    for item in plan.unplaced:
+        name = TopicPartition(item.topic, item.partition)
+        consumer = plan.assignment[name]
+        yield (
+            f"{name} does not fit ({item.why}): {quantity(item.load, limits.unit)}, consumer "
+            f"{consumer} can {quantity(limits.of(consumer), limits.unit)}; it stands there alone."
+        )

@@ -1,0 +1,147 @@
+"""Settings, read once: flag > environment (`TRIMTAB_…`) > `trimtab.toml` > default.
+
+Nested settings take `__` in the environment (`TRIMTAB_SPARK__MASTER`) and a table in the file
+(`[spark]` `master = …`). Inner code receives values, never this module.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path, user_data_path
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from trimtab.errors import ConfigError
+
+FILE = "trimtab.toml"
+
+
+class SparkSettings(BaseModel, extra="forbid"):
+    """Where and how Spark runs."""
+
+    master: str = Field(default="local[*]", description="Spark master, as spark-submit takes it")
+    conf: dict[str, str] = Field(default_factory=dict, description="further Spark properties")
+    properties_file: Path | None = Field(
+        default=None, description="a spark-defaults.conf to read first"
+    )
+    driver_memory: str = Field(default="1g", description="heap of the driver in local mode")
+
+
+class MeasureSettings(BaseModel, extra="forbid"):
+    """How rates are taken."""
+
+    period_s: float = Field(
+        default=1.0, gt=0, description="seconds between two samples of the monitor"
+    )
+    window_s: float = Field(
+        default=30.0, gt=0, description="seconds of samples that a rate rests on"
+    )
+    min_span_s: float = Field(default=3.0, ge=0, description="shorter spans give no rate")
+    trigger_ms: int = Field(default=200, gt=0, description="trigger of the continuous rates query")
+    stale_after_s: float = Field(
+        default=10.0, gt=0, description="older rates are reported as stale"
+    )
+
+
+class KeySettings(BaseModel, extra="forbid"):
+    """How hot keys are found."""
+
+    window_s: float = Field(default=10.0, gt=0, description="seconds of one counting window")
+    threshold: str = Field(
+        default="share:0.001", description="count:N records, share:F of all, or coverage:F of all"
+    )
+    epsilon: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="error bound of the lossy counter; default threshold / 10",
+    )
+
+
+class Settings(BaseSettings):
+    """Everything a user can set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TRIMTAB_", env_nested_delimiter="__", extra="forbid"
+    )
+
+    bootstrap_server: str | None = Field(
+        default=None, description="brokers to ask first: host:port,…"
+    )
+    command_config: Path | None = Field(default=None, description="file of Kafka client properties")
+    topic_prefix: str = Field(default="trimtab.", description="prefix of the topics Trimtab owns")
+    home: Path = Field(
+        default_factory=lambda: user_data_path("trimtab"),
+        description="clusters, warehouse, checkpoints, reports",
+    )
+    cache: Path = Field(
+        default_factory=lambda: user_cache_path("trimtab"), description="jars, keyed by version"
+    )
+    spark: SparkSettings = SparkSettings()
+    measure: MeasureSettings = MeasureSettings()
+    keys: KeySettings = KeySettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Puts the file below the environment; nothing else is read."""
+        del dotenv_settings, file_secret_settings
+        return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, _file()))
+
+    @property
+    def warehouse(self) -> Path:
+        """Where tables lie."""
+        return self.home / "warehouse"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where streaming queries keep their progress."""
+        return self.home / "checkpoints"
+
+    @property
+    def reports(self) -> Path:
+        """Where HTML reports lie."""
+        return self.home / "reports"
+
+
+def _file() -> Path:
+    """The settings file: `TRIMTAB_CONFIG`, else `trimtab.toml` in the working folder."""
+    return Path(os.environ.get("TRIMTAB_CONFIG", FILE))
+
+
+def load_settings(**flags: Any) -> Settings:
+    """Reads all sources; a flag that is None was not given."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    named = "TRIMTAB_CONFIG" in os.environ
+    if named and not _file().is_file():
+        raise ConfigError(
+            f"TRIMTAB_CONFIG names {_file()}, and there is no such file.",
+            hint="Correct the path, or unset the variable.",
+        )
+    try:
+        return Settings(**given)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{_file()} is not valid TOML: {error}.") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        variable = f"TRIMTAB_{place.upper().replace('.', '__')}"
+        raise ConfigError(
+            f"Setting {place}: {first['msg']}.",
+            hint=f"Look at the flag, at {variable} and at {_file()}.",
+        ) from error

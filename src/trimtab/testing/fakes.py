@@ -1,0 +1,166 @@
+"""In-memory twins of the ports, for tests without brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from trimtab.errors import BrokerUnavailable
+from trimtab.measure.kafka.admin import ClusterInfo, TopicSpec
+from trimtab.model.cluster import Broker, BrokerId, Group, Replicas, TopicPartition
+
+_DEFAULT_SETTINGS = {
+    "cleanup.policy": "delete",
+    "min.insync.replicas": "1",
+    "retention.ms": str(7 * 24 * 60 * 60 * 1000),
+}
+
+
+class FakeAdmin:
+    """A cluster in memory behind the admin port.
+
+    `silent` brokers answer nothing; with `down` nobody answers. `before[name]` is called before
+    the method of that name does its work: there a test changes the world between two questions.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: Iterable[Broker] = (),
+        partitions: Iterable[Replicas] = (),
+        groups: Iterable[Group] = (),
+        cluster: str = "fake",
+    ) -> None:
+        self.brokers = list(brokers)
+        self.partitions = {p.name: p for p in partitions}
+        self.described = {g.name: g for g in groups}
+        self.settings = {p.topic: dict(_DEFAULT_SETTINGS) for p in self.partitions.values()}
+        self.cluster_id = cluster
+        self.silent: set[BrokerId] = set()
+        self.down = False
+        self.before: dict[str, Callable[[], None]] = {}
+
+    def cluster(self) -> ClusterInfo:
+        """Who belongs to the cluster."""
+        self._enter("cluster")
+        live = frozenset(b.id for b in self.brokers) - self.silent
+        return ClusterInfo(cluster=self.cluster_id, brokers=tuple(self.brokers), live=live)
+
+    def topics(self, names: Collection[str] | None = None) -> tuple[Replicas, ...]:
+        """The partitions of these topics, or of all; sizes and offsets are asked for apart."""
+        self._enter("topics")
+        return tuple(
+            replace(p, log_bytes=None, begin_offset=None, end_offset=None)
+            for name, p in sorted(self.partitions.items())
+            if names is None or name.topic in names
+        )
+
+    def log_dirs(
+        self, brokers: Collection[BrokerId], partitions: Collection[TopicPartition]
+    ) -> dict[tuple[BrokerId, TopicPartition], int]:
+        """Bytes that these partitions take on these brokers."""
+        self._enter("log_dirs")
+        return {
+            (broker, name): p.log_bytes
+            for name, p in self.partitions.items()
+            for broker in p.replicas
+            if name in partitions and broker in brokers and broker not in self.silent
+            if p.log_bytes is not None
+        }
+
+    def offsets(
+        self, leaders: Mapping[TopicPartition, BrokerId]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """First and next offset of each partition whose leader answers."""
+        self._enter("offsets")
+        return {
+            name: (p.begin_offset, p.end_offset)
+            for name, p in self.partitions.items()
+            if leaders.get(name) == p.leader and p.leader not in self.silent
+            if p.begin_offset is not None and p.end_offset is not None
+        }
+
+    def group_names(self) -> tuple[str, ...]:
+        """Names of all consumer groups."""
+        self._enter("group_names")
+        return tuple(sorted(self.described))
+
+    def groups(self, names: Collection[str]) -> tuple[Group, ...]:
+        """State and members of these groups."""
+        self._enter("groups")
+        known = sorted(set(names) & self.described.keys())
+        return tuple(replace(self.described[name], committed={}) for name in known)
+
+    def committed(self, groups: Collection[str]) -> dict[str, dict[TopicPartition, int]]:
+        """Committed offsets of these groups."""
+        self._enter("committed")
+        return {
+            name: dict(self.described[name].committed) if name in self.described else {}
+            for name in groups
+        }
+
+    def create_topic(self, topic: TopicSpec) -> bool:
+        """Creates a topic, its replicas dealt to the brokers in turn."""
+        self._enter("create_topic")
+        if topic.name in self.settings:
+            return False
+        self.settings[topic.name] = _DEFAULT_SETTINGS | dict(topic.settings)
+        self._deal(topic.name, range(topic.partitions), topic.replication)
+        return True
+
+    def topic_settings(self, name: str) -> dict[str, str] | None:
+        """All settings of a topic; None when there is no such topic."""
+        self._enter("topic_settings")
+        found = self.settings.get(name)
+        return None if found is None else dict(found)
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Raises the number of partitions of a topic to `total`."""
+        self._enter("add_partitions")
+        present = [p for p in self.partitions.values() if p.topic == topic]
+        self._deal(topic, range(len(present), total), len(present[0].replicas))
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic; harmless when it is gone."""
+        self._enter("delete_topic")
+        self.settings.pop(name, None)
+        self.partitions = {k: p for k, p in self.partitions.items() if k.topic != name}
+
+    def _enter(self, method: str) -> None:
+        self.before.get(method, lambda: None)()
+        if self.down:
+            raise BrokerUnavailable("No broker answered.")
+
+    def _deal(self, topic: str, numbers: Iterable[int], replication: int) -> None:
+        ids = [b.id for b in self.brokers]
+        for number in numbers:
+            replicas = tuple(ids[(number + i) % len(ids)] for i in range(replication))
+            self.partitions[TopicPartition(topic, number)] = Replicas(
+                topic=topic,
+                partition=number,
+                leader=replicas[0],
+                replicas=replicas,
+                isr=replicas,
+                log_bytes=0,
+                begin_offset=0,
+                end_offset=0,
+            )
+
+
+class FakePublisher:
+    """Keeps what is published; `on_publish` is told of each record."""
+
+    def __init__(self, on_publish: Callable[[], None] = lambda: None) -> None:
+        self.records: list[tuple[bytes, bytes]] = []
+        self.published = 0
+        self.failed = 0
+        self._on_publish = on_publish
+
+    def publish(self, key: bytes, value: bytes) -> None:
+        """Keeps a record; it counts as delivered with the next flush."""
+        self.records.append((key, value))
+        self._on_publish()
+
+    def flush(self) -> None:
+        """Delivers everything."""
+        self.published = len(self.records)

@@ -1,0 +1,54 @@
+"""Finds the Java that brokers run on, or says how to get one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from trimtab.errors import ConfigError
+
+OLDEST_JAVA = 17
+"""Kafka 4 brokers and Spark 4 both refuse anything older."""
+
+_INSTALL = (
+    f"Install Java {OLDEST_JAVA} or newer and put it on the PATH. "
+    f"Debian, Ubuntu: apt-get install openjdk-{OLDEST_JAVA}-jre-headless. "
+    f"macOS: brew install openjdk@{OLDEST_JAVA}."
+)
+
+
+def find_java() -> Path:
+    """Returns the `java` on the PATH; raises ConfigError if there is none, or too old a one."""
+    found = shutil.which("java")
+    if found is None:
+        raise ConfigError("There is no Java on the PATH.", hint=_INSTALL)
+    asked = subprocess.run(
+        [found, "-version"], capture_output=True, text=True, check=False, timeout=60
+    )
+    said = asked.stderr + asked.stdout
+    version = java_version(said)
+    # macOS ships a `java` that only says where to get one
+    if asked.returncode != 0 or version is None:
+        raise ConfigError(
+            f"{found} does not run: {said.strip() or 'it said nothing'}", hint=_INSTALL
+        )
+    if version < OLDEST_JAVA:
+        raise ConfigError(
+            f"{found} is Java {version}; Kafka and Spark need {OLDEST_JAVA} or newer.",
+            hint=_INSTALL,
+        )
+    return Path(found)
+
+
+def java_version(said: str) -> int | None:
+    """Returns the major version in the answer of `java -version`, None if it names none.
+
+    >>> java_version('openjdk version "17.0.15" 2025-04-15')
+    17
+    >>> java_version('java version "1.8.0_292"')
+    8
+    """
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match[1]) if match else None

@@ -1,0 +1,159 @@
+"""Records that are due: what is to be sent when, whatever the receiver does meanwhile.
+
+Why      An open-loop generator must know each record's time before it knows how sending goes.
+         Keyed streams, rate schedules, keyless load and traces all become the same blocks.
+Promise  Blocks follow one another in the order of time and are a pure function of their source.
+         `Numbering` counts each key's records 1, 2, 3 …; a record without a key is counted in the
+         partition it is meant for, and not at all where the client chooses the partition.
+Cost     O(1) per record; `Numbering` keeps one number per distinct key.
+
+>>> steady = RateSchedule.constant([2.0, 1.0], duration_s=2.0)
+>>> [block] = partitioned(steady, seed=1, value_bytes=100)
+>>> block.partitions.tolist(), Numbering().of(block)
+([0, 1, 0, 0, 1, 0], [1, 1, 2, 3, 2, 4])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.errors import ConfigError
+from trimtab.model.load import Loads, Unit
+from trimtab.workload.key_streams import KeyStream, key_bytes
+from trimtab.workload.rate_streams import RateSchedule, arrival_blocks
+
+BLOCK_RECORDS = 2048
+"""Small, so that preparing a block takes a few milliseconds only."""
+
+ANY_PARTITION = -1
+
+
+class Acks(StrEnum):
+    """Who must have a record before it counts as acknowledged."""
+
+    ALL = "all"
+    LEADER = "1"
+    NONE = "0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """Some records in the order of time; without `keys` no record has a key.
+
+    Without `partitions`, or where one is `ANY_PARTITION`, the client chooses.
+    """
+
+    times_s: NDArray[np.float64]
+    value_bytes: int | NDArray[np.int64]
+    keys: Sequence[bytes | None] | None = None
+    partitions: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return int(self.times_s.size)
+
+    def each_key(self) -> Iterable[bytes | None]:
+        """Returns the key of every record."""
+        return repeat(None, len(self)) if self.keys is None else self.keys
+
+    def each_partition(self) -> Iterable[int]:
+        """Returns the partition meant for every record."""
+        if self.partitions is None:
+            return repeat(ANY_PARTITION, len(self))
+        partitions: list[int] = self.partitions.tolist()
+        return partitions
+
+    def first(self, count: int) -> Due:
+        """Returns the first `count` records."""
+        sizes = self.value_bytes
+        return Due(
+            times_s=self.times_s[:count],
+            value_bytes=sizes if isinstance(sizes, int) else sizes[:count],
+            keys=None if self.keys is None else self.keys[:count],
+            partitions=None if self.partitions is None else self.partitions[:count],
+        )
+
+
+def keyed(stream: KeyStream, *, duration_s: float, value_bytes: int) -> Iterator[Due]:
+    """Yields the records of a key stream."""
+    for block in stream.blocks(duration_s, block_records=BLOCK_RECORDS):
+        yield Due(times_s=block.times_s, keys=key_bytes(block.keys), value_bytes=value_bytes)
+
+
+def partitioned(
+    schedule: RateSchedule, *, seed: int, value_bytes: int, poisson: bool = False
+) -> Iterator[Due]:
+    """Yields records without keys, each meant for the partition whose rate asks for it."""
+    for times_s, partitions in arrival_blocks(
+        schedule, seed=seed, poisson=poisson, block_records=BLOCK_RECORDS
+    ):
+        yield Due(times_s=times_s, partitions=partitions, value_bytes=value_bytes)
+
+
+def keyless(schedule: RateSchedule, *, seed: int, value_bytes: int) -> Iterator[Due]:
+    """Yields records without keys at Poisson arrivals, for the client to place."""
+    for block in partitioned(schedule, seed=seed, value_bytes=value_bytes, poisson=True):
+        yield Due(times_s=block.times_s, value_bytes=value_bytes)
+
+
+def until(blocks: Iterable[Due], duration_s: float) -> Iterator[Due]:
+    """Yields what is due before `duration_s`."""
+    for block in blocks:
+        count = int(np.searchsorted(block.times_s, duration_s))
+        if count:
+            yield block.first(count)
+        if count < len(block):
+            return
+
+
+def schedule_of(
+    loads: Loads, *, origin: str, topic: str, step_s: float, value_bytes: int
+) -> RateSchedule:
+    """Returns the record rates of a topic in a loads file, each step held for `step_s`.
+
+    A file that names a single topic speaks of whichever topic is loaded.
+    """
+    named = sorted({partition.topic for step in loads.steps for partition in step.loads})
+    if topic not in named and len(named) != 1:
+        raise ConfigError(
+            f"{origin} has loads of {', '.join(named) or 'no topic'}, none of {topic}.",
+            hint="Give --topic one of these names, or a file that speaks of one topic only.",
+        )
+    source = topic if topic in named else named[0]
+    of_topic = [
+        {p.partition: load for p, load in step.loads.items() if p.topic == source}
+        for step in loads.steps
+    ]
+    rates = np.zeros((len(of_topic), 1 + max(max(step, default=0) for step in of_topic)))
+    for row, step in zip(rates, of_topic, strict=True):
+        row[list(step)] = list(step.values())
+    return RateSchedule.from_steps(
+        step_s, rates / value_bytes if loads.unit is Unit.BYTES_S else rates
+    )
+
+
+class Numbering:
+    """Numbers the records of each key; remembers how far each key has come."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: dict[bytes | int, int] = {}
+
+    def of(self, block: Due) -> list[int | None]:
+        """Returns the number of every record of the next block."""
+        last = self._last
+        numbers: list[int | None] = []
+        for key, partition in zip(block.each_key(), block.each_partition(), strict=True):
+            name = partition if key is None else key
+            if name == ANY_PARTITION:
+                numbers.append(None)
+            else:
+                last[name] = number = last.get(name, 0) + 1
+                numbers.append(number)
+        return numbers

@@ -1,0 +1,46 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The first example pays for imports; a law is about values, not about time.
+settings.register_profile("trimtab", deadline=None)
+settings.load_profile("trimtab")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks for Spark needs Java."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of the run, with the Kafka connector."""
+    from trimtab.measure.spark.session import SparkOptions, build
+    from trimtab.testing.jars import connector_jars
+
+    session = build(
+        SparkOptions(
+            app="trimtab-tests",
+            master="local[2]",
+            jars=connector_jars(),
+            conf={
+                "spark.sql.shuffle.partitions": "2",
+                "spark.default.parallelism": "2",
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            },
+            log=tmp_path_factory.mktemp("spark") / "spark.log",
+        )
+    )
+    yield session
+    session.stop()

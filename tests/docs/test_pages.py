@@ -1,0 +1,128 @@
+"""Every page of the documentation: its links resolve, its JSON parses, its commands exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.cli.reference import commands
+from trimtab.errors import TrimtabError
+from trimtab.model.codec import loads_from, measurement_from, plan_from, snapshot_from
+from trimtab.model.reading import parse
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMANDS = {path: command for path, command, _ in commands()}
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _blocks(language: str) -> list[Any]:
+    """The fenced blocks of a language: place and text."""
+    return [pytest.param(place, text, id=place) for place, text in _fenced(language)]
+
+
+def _fenced(language: str) -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for found in re.finditer(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            yield f"{_name(page)}:{text.count(chr(10), 0, found.start()) + 1}", found[1]
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_the_links_of_a_page_resolve(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        target, _, anchor = link.partition("#")
+        if target.startswith(("http://", "https://")):
+            continue
+        there = (page.parent / target).resolve() if target else page
+        if not there.exists() or (anchor and anchor not in _anchors(there)):
+            broken.append(link)
+
+    assert broken == []
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    seen: set[Path] = set()
+    ahead = [ROOT / "docs" / "index.md"]
+    while ahead:
+        page = ahead.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        for link in re.findall(r"\]\(([^)#\s]+\.md)", page.read_text(encoding="utf-8")):
+            there = (page.parent / link).resolve()
+            if there.is_relative_to(ROOT / "docs"):
+                ahead.append(there)
+
+    assert [_name(page) for page in PAGES if "docs" in page.parts and page not in seen] == []
+
+
+@pytest.mark.parametrize(("place", "text"), _blocks("json"))
+def test_an_example_of_a_file_is_one_that_we_read(place: str, text: str) -> None:
+    value = json.loads(text)
+    node = parse(text, origin=place)
+
+    if "steps" in value:
+        loads_from(node)
+    elif "brokers" in value:
+        snapshot_from(node)
+    elif value.get("kind") == "measurement":
+        measurement_from(node)
+    elif value.get("kind") == "plan":
+        plan_from(node)
+    else:
+        assert value["v"] == 1  # a record of a topic, or a result
+
+    assert node.warnings == []
+
+
+@pytest.mark.parametrize(("place", "text"), _blocks("json-bad"))
+def test_an_example_of_a_bad_file_is_refused_with_the_line_shown(place: str, text: str) -> None:
+    # The page shows the complaint right below: `error: FILE: …`.
+    page, line = place.rsplit(":", 1)
+    below = (ROOT / page).read_text(encoding="utf-8").splitlines()[int(line) :]
+    shown = next(text for text in below if text.startswith("error: "))
+    name = shown.removeprefix("error: ").partition(":")[0]
+
+    with pytest.raises(TrimtabError) as refused:
+        (snapshot_from if "snapshot" in name else loads_from)(parse(text, origin=name))
+
+    assert shown == f"error: {refused.value.message}"
+
+
+def _command_lines() -> Iterator[Any]:
+    for place, text in _fenced("console"):
+        for line in text.replace("\\\n", " ").splitlines():
+            if line.startswith("$ trimtab"):
+                words = shlex.split(line.removeprefix("$ "), comments=True)
+                yield pytest.param(words[1:], id=f"{place} {' '.join(words[:4])}")
+
+
+@pytest.mark.parametrize("words", list(_command_lines()))
+def test_a_command_line_in_the_docs_exists_with_its_options(words: list[str]) -> None:
+    path: tuple[str, ...] = ()
+    while words and (*path, words[0]) in COMMANDS:
+        path = (*path, words.pop(0))
+
+    known = {name for p in COMMANDS[path].params for name in p.opts} | {"--help", "--version"}
+    used = {word.partition("=")[0] for word in words if word.startswith("-") and len(word) > 1}
+
+    is_group = hasattr(COMMANDS[path], "commands")
+    assert not is_group or used & {"--help", "--version"}, f"{words} names no command"
+    assert used <= known

@@ -1,0 +1,82 @@
+"""docs/reference says what the code does, and all of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.cli.reference import commands, pages, settings_of
+from trimtab.measure.kafka.topics import OwnTopics
+from trimtab.observe import metrics
+from trimtab.plan.registry import PLANNERS
+from trimtab.settings import Settings
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+LEAVES = [
+    (path, command) for path, command, _ in commands() if path and not hasattr(command, "commands")
+]
+
+
+def _read(name: str) -> str:
+    return (REFERENCE / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_a_page_is_what_the_code_makes_of_it(name: str) -> None:
+    assert _read(name) == pages()[name], f"docs/reference/{name} is stale: run `make docs`"
+
+
+def test_no_page_is_left_over() -> None:
+    by_hand = {"formats.md", "index.md"}
+
+    assert {path.name for path in REFERENCE.iterdir()} == pages().keys() | by_hand
+
+
+@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
+def test_a_command_and_all_its_options_are_documented(path: tuple[str, ...], command: Any) -> None:
+    title = " ".join(("trimtab", *path))
+    section = _read("cli.md").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+    options = [name for parameter in command.params for name in parameter.opts if name[0] == "-"]
+
+    assert [name for name in options if not re.search(rf"[\s]{name}[\s,/]", section)] == []
+    assert options
+
+
+@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
+def test_a_command_speaks_json_and_explains_each_option(
+    path: tuple[str, ...], command: Any
+) -> None:
+    options = [parameter for parameter in command.params if parameter.opts[0].startswith("-")]
+
+    assert any("--json" in option.opts for option in options)
+    assert [option.opts for option in options if not option.help] == []
+    assert command.help
+
+
+def test_the_first_lines_of_the_verbs_fit_into_a_narrow_terminal() -> None:
+    _, root, context = next(iter(commands()))
+    context.terminal_width = 80
+
+    assert "..." not in root.get_help(context).partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("setting", [name for name, _, _ in settings_of(Settings)])
+def test_a_setting_is_documented(setting: str) -> None:
+    row = next(line for line in _read("settings.md").splitlines() if f"| `{setting}` |" in line)
+
+    assert f"`TRIMTAB_{setting.upper().replace('.', '__')}`" in row
+    assert re.search(r"\w", row.split("|")[4])
+
+
+def test_every_planner_topic_and_metric_is_documented() -> None:
+    planners = [name for named in PLANNERS.values() for name in named]
+
+    assert [name for name in planners if f"\n### {name}\n" not in _read("planners.md")] == []
+    assert [t.name for t in OwnTopics().all if f"\n## {t.name}\n" not in _read("topics.md")] == []
+    assert [
+        metric._name for _, metric in metrics.ALL if metric._name not in _read("metrics.md")
+    ] == []

@@ -1,0 +1,175 @@
+"""The monitor on real brokers: what it publishes, and what it survives."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import typer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from typer.testing import CliRunner
+
+from trimtab.cli.monitor import monitor as monitor_verb
+from trimtab.client_properties import ClientProperties
+from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
+from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
+from trimtab.testing.local_cluster import LocalCluster
+
+PLAIN = ClientProperties.none()
+
+
+@pytest.fixture
+def admin(cluster: LocalCluster) -> Iterator[KafkaAdmin]:
+    with connect(cluster.bootstrap_servers, PLAIN) as port:
+        yield port
+
+
+@pytest.fixture
+def own(admin: KafkaAdmin) -> Iterator[OwnTopics]:
+    """Our topics under a prefix that no other test uses."""
+    topics = OwnTopics(f"watch-{uuid.uuid4().hex[:8]}.")
+    ensure_topics(admin, topics)
+    yield topics
+    for topic in topics.all:
+        admin.delete_topic(topic.name)
+
+
+@pytest.fixture
+def topic(admin: KafkaAdmin) -> Iterator[str]:
+    name = f"watched-{uuid.uuid4().hex[:8]}"
+    admin.create_topic(TopicSpec(name=name, partitions=3, replication=3))
+    yield name
+    admin.delete_topic(name)
+
+
+def wait_until(condition: Callable[[], bool], *, within_s: float = 60.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not met in time"
+        time.sleep(0.1)
+
+
+def telemetry(cluster: LocalCluster, own: OwnTopics) -> list[dict[str, Any]]:
+    """All telemetry records, in the order of their times."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+        }
+    )
+    records = []
+    for number in consumer.list_topics(own.telemetry).topics[own.telemetry].partitions:
+        start, end = consumer.get_watermark_offsets(TopicPartition(own.telemetry, number))
+        consumer.assign([TopicPartition(own.telemetry, number, start)])
+        wanted = end - start
+        while wanted:
+            message = consumer.poll(10.0)
+            assert message is not None
+            assert message.error() is None
+            value = json.loads(message.value() or b"")
+            assert (message.key() or b"").decode() == f"{value['topic']}/{value['partition']}"
+            records.append(value)
+            wanted -= 1
+    consumer.close()
+    return sorted(records, key=lambda r: (r["ts"], r["partition"]))
+
+
+def test_telemetry_follows_what_is_written(cluster, own, topic):
+    interest = Interest(topics=frozenset({topic}), groups=("nobody",))
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+
+    with open_monitor(
+        cluster.bootstrap_servers, PLAIN, topic=own.telemetry, interest=interest, period_s=0.2
+    ) as monitor:
+        monitor.step()
+        for _ in range(100):
+            producer.produce(topic, b"x" * 1000, partition=1)
+        producer.flush()
+        monitor.step()
+        report = monitor.run(threading.Event(), for_s=0.1)
+
+    records = telemetry(cluster, own)
+    assert len(records) == report.published == 3 * report.samples
+    assert (report.skipped, report.failed) == (0, 0)
+    samples = {r["ts"]: r["sample_id"] for r in records}
+    assert len(set(samples.values())) == report.samples
+    of_1 = [r for r in records if r["partition"] == 1]
+    assert (of_1[0]["log_bytes"], of_1[0]["end_offset"]) == (0, 0)
+    assert of_1[1]["log_bytes"] >= 100_000
+    assert of_1[1]["end_offset"] == 100
+    assert of_1[1]["committed"] == {"nobody": None}
+    assert {r["cluster"] for r in records} == {cluster.status().cluster_id}
+
+
+def test_a_deleted_topic_and_a_grown_one_do_not_end_the_monitor(cluster, admin, own, topic):
+    other = f"{topic}-other"
+    admin.create_topic(TopicSpec(name=other, partitions=1, replication=3))
+    interest = Interest(topics=frozenset({topic, other}), groups=())
+
+    with (
+        open_monitor(
+            cluster.bootstrap_servers, PLAIN, topic=own.telemetry, interest=interest, period_s=0.1
+        ) as monitor,
+        in_background(monitor),
+    ):
+        wait_until(lambda: monitor.report.samples >= 2)
+        admin.delete_topic(other)
+        admin.add_partitions(topic, 4)
+        changed = monitor.report.samples
+        wait_until(lambda: monitor.report.samples >= changed + 20)
+
+    last = telemetry(cluster, own)[-4:]
+    assert [(r["topic"], r["partition"]) for r in last] == [(topic, n) for n in range(4)]
+    assert all(r["end_offset"] == 0 for r in last)
+
+
+def test_a_killed_broker_does_not_end_the_monitor_nor_lose_its_telemetry(cluster, own, topic):
+    interest = Interest(topics=frozenset({topic}), groups=())
+
+    with (
+        open_monitor(
+            cluster.bootstrap_servers, PLAIN, topic=own.telemetry, interest=interest, period_s=0.2
+        ) as monitor,
+        in_background(monitor),
+        connect(cluster.bootstrap_servers, PLAIN) as admin,
+    ):
+        wait_until(lambda: monitor.report.samples >= 2)
+        cluster.kill(3)
+        try:
+            wait_until(lambda: 3 not in {p.leader for p in admin.topics([topic])})
+            moved = monitor.report.samples
+            wait_until(lambda: monitor.report.samples >= moved + 5)
+        finally:
+            cluster.start(3)
+
+    records = telemetry(cluster, own)
+    assert monitor.report.failed == 0
+    assert len(records) == monitor.report.published == 3 * monitor.report.samples
+    assert all(r["log_bytes"] is not None for r in records[-3:])
+    assert 3 not in {r["leader"] for r in records[-3:]}
+
+
+def test_the_verb_samples_for_a_while_and_reports(cluster, own, topic, monkeypatch):
+    monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)
+    app = typer.Typer()
+    app.command()(monitor_verb)
+
+    done = CliRunner().invoke(
+        app,
+        [
+            *("--topic", topic, "--for", "1s", "--period", "200ms", "--json"),
+            *("--bootstrap-server", cluster.bootstrap_servers),
+        ],
+    )
+
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["samples"] >= 2
+    assert report["published"] == 3 * report["samples"] == len(telemetry(cluster, own))

@@ -1,0 +1,49 @@
+"""Small frames of our tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trimtab.measure.spark.jobs import as_time
+from trimtab.measure.spark.schemas import EVENTS, SAMPLES
+from trimtab.measure.windows import MICROS, Sample
+from trimtab.model.cluster import TopicPartition
+
+
+def events_frame(
+    spark: SparkSession, rows: Iterable[tuple[float, int, bytes | None]], *, topic: str = "t"
+) -> DataFrame:
+    """Events of (second, partition, key), each with a value of 10 bytes."""
+    made: list[tuple[Any, ...]] = [
+        (topic, p, i, as_time(round(second * MICROS)), key, len(key or b""), 10)
+        for i, (second, p, key) in enumerate(rows)
+    ]
+    return spark.createDataFrame(made, EVENTS)
+
+
+def samples_frame(
+    spark: SparkSession, series: Mapping[TopicPartition, Iterable[Sample]]
+) -> DataFrame:
+    """Samples as the monitor would have taken them."""
+    made: list[tuple[Any, ...]] = [
+        (
+            as_time(s.ts),
+            "c",
+            name.topic,
+            name.partition,
+            s.leader,
+            [1, 2],
+            [1, 2],
+            s.log_bytes,
+            0,
+            s.end_offset,
+            dict(s.committed),
+            f"s{s.ts}",
+        )
+        for name, samples in series.items()
+        for s in samples
+    ]
+    return spark.createDataFrame(made, SAMPLES)

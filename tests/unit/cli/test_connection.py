@@ -1,0 +1,106 @@
+"""Which cluster a command speaks to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+
+from trimtab.cli.connection import connection
+from trimtab.cli.durations import seconds
+from trimtab.errors import ConfigError
+from trimtab.settings import Settings, load_settings
+from trimtab.testing import local_cluster
+from trimtab.testing.local_cluster import BrokerState
+
+
+def settings(home: Path, **flags: object) -> Settings:
+    return load_settings(home=home, **flags)
+
+
+def pretend_local(monkeypatch: pytest.MonkeyPatch, state: BrokerState) -> None:
+    """A local cluster whose broker is in this state."""
+    status = SimpleNamespace(
+        bootstrap_servers="127.0.0.1:1",
+        sasl_bootstrap_servers="127.0.0.1:2",
+        brokers=(SimpleNamespace(state=state),),
+    )
+    monkeypatch.setattr(local_cluster.LocalCluster, "status", lambda _: status)
+
+
+def properties_file(folder: Path, text: str) -> Path:
+    file = folder / "client.properties"
+    file.write_text(text)
+    return file
+
+
+def test_a_named_cluster_wins_over_the_local_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_local(monkeypatch, BrokerState.RUNNING)
+
+    assert connection(settings(tmp_path, bootstrap_server="b:9")).bootstrap_server == "b:9"
+
+
+def test_the_properties_file_may_name_the_cluster(tmp_path: Path) -> None:
+    file = properties_file(tmp_path, "bootstrap.servers=from.file:9")
+
+    assert connection(settings(tmp_path, command_config=file)).bootstrap_server == "from.file:9"
+
+
+def test_the_running_local_cluster_is_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_local(monkeypatch, BrokerState.RUNNING)
+
+    assert connection(settings(tmp_path)).bootstrap_server == "127.0.0.1:1"
+
+
+def test_who_logs_in_meets_the_sasl_listener_of_the_local_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_local(monkeypatch, BrokerState.RUNNING)
+    file = properties_file(tmp_path, "security.protocol=SASL_PLAINTEXT")
+
+    assert connection(settings(tmp_path, command_config=file)).bootstrap_server == "127.0.0.1:2"
+
+
+@pytest.mark.parametrize("state", [BrokerState.DEAD, BrokerState.ABSENT, None])
+def test_without_any_cluster_the_way_to_one_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: BrokerState | None
+) -> None:
+    if state is not None:
+        pretend_local(monkeypatch, state)
+
+    with pytest.raises(ConfigError) as caught:
+        connection(settings(tmp_path))
+
+    assert "trimtab cluster up" in (caught.value.hint or "")
+    assert "--bootstrap-server" in (caught.value.hint or "")
+
+
+def test_properties_that_a_client_does_without_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = properties_file(tmp_path, "bootstrap.servers=b:9\nmetric.reporters=com.example.R")
+
+    connection(settings(tmp_path, command_config=file))
+
+    said = capsys.readouterr()
+    assert "metric.reporters" in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("500ms", 0.5), ("30s", 30), ("1.5m", 90), ("2h", 7200), ("7", 7)]
+)
+def test_durations_carry_their_unit(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0s", "-1s", "soon", "1 fortnight"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="no duration"):
+        seconds(text)

@@ -1,0 +1,116 @@
+"""Errors become exit codes in one place; results and talk do not mix."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+
+import trimtab
+from trimtab import errors
+from trimtab.cli import main
+from trimtab.errors import BadFile, BrokerUnavailable, NoFeasiblePlan, PlanOutdated, TrimtabError
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> dict[str, BaseException]:
+    """A command line whose verb `fail` raises what the test puts in."""
+    planted: dict[str, BaseException] = {}
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+
+    @app.callback()
+    def _root() -> None: ...
+
+    @app.command()
+    def fail() -> None:
+        raise planted["error"]
+
+    monkeypatch.setattr(main, "app", app)
+    return planted
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.Findings("f"), 1),
+        (BadFile("f"), 2),
+        (BrokerUnavailable("f"), 3),
+        (NoFeasiblePlan("f"), 4),
+        (PlanOutdated("f"), 5),
+        (TrimtabError("f"), 70),
+        (RuntimeError("f"), 70),
+        (KeyboardInterrupt(), 130),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_each_kind_of_error_has_its_exit_code(
+    raising: dict[str, BaseException], error: BaseException, code: int
+) -> None:
+    raising["error"] = error
+
+    assert main.run(["fail"]) == code
+
+
+def test_an_error_is_one_line_and_a_hint_on_stderr(
+    raising: dict[str, BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "orders.json: steps[0].loads.orders.1: is negative: -5, " + "and so on " * 20
+    raising["error"] = BadFile(long + "[red]end", hint="Write a number.")
+
+    main.run(["fail"])
+
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [f"error: {long}[red]end", "hint: Write a number."]
+
+
+def test_a_fault_of_ours_shows_its_trace_and_asks_for_a_report(
+    raising: dict[str, BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising["error"] = ZeroDivisionError("planted")
+
+    main.run(["fail"])
+
+    shown = capsys.readouterr()
+    assert "planted" in shown.err
+    assert "fault of Trimtab" in shown.err
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["plan", "consumers", "--nonsense"], ["plan"]])
+def test_wrong_usage_has_exit_code_2(arguments: list[str]) -> None:
+    assert main.run(arguments) == 2
+
+
+def test_a_misspelt_verb_is_answered_with_the_right_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main.run(["aply"])
+
+    assert "apply" in capsys.readouterr().err
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+
+    assert capsys.readouterr().out == f"trimtab {trimtab.__version__}\n"
+
+
+def test_help_works_for_every_verb_and_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--help"]) == 0
+
+    shown = capsys.readouterr()
+    assert "Usage: trimtab" in shown.out
+    assert shown.err == ""
+
+
+def test_with_json_stdout_is_one_document(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path_factory.mktemp("home")))
+
+    assert main.run(["cluster", "status", "--json"]) == 0
+
+    assert json.loads(capsys.readouterr().out)["brokers"] == []

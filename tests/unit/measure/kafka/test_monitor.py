@@ -1,0 +1,197 @@
+"""The monitor, against a cluster in memory."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from dataclasses import replace
+
+import pytest
+
+from trimtab.errors import BrokerUnavailable
+from trimtab.measure.kafka.monitor import Interest, Monitor, in_background, next_beat
+from trimtab.model.cluster import NO_LEADER, BrokerId, TopicPartition
+from trimtab.testing.fakes import FakeAdmin, FakePublisher
+
+
+def monitor(admin: FakeAdmin, publisher: FakePublisher, interest: Interest) -> Monitor:
+    return Monitor(
+        admin, publisher, interest, period_s=0.001, clock=lambda: 42, new_id=lambda: "5c"
+    )
+
+
+def published(publisher: FakePublisher) -> dict[str, dict[str, object]]:
+    return {key.decode(): json.loads(value) for key, value in publisher.records}
+
+
+def test_a_sample_is_one_telemetry_record_per_partition(world: FakeAdmin) -> None:
+    publisher = FakePublisher()
+
+    monitor(world, publisher, Interest()).step()
+
+    records = published(publisher)
+    assert list(records) == ["orders/0", "orders/1"]
+    assert records["orders/0"] == {
+        "v": 1,
+        "sample_id": "5c",
+        "ts": 42,
+        "cluster": "fake",
+        "topic": "orders",
+        "partition": 0,
+        "leader": 1,
+        "replicas": [1, 2],
+        "isr": [1, 2],
+        "log_bytes": 100,
+        "begin_offset": 0,
+        "end_offset": 10,
+        "committed": {"g": 7},
+    }
+    assert records["orders/1"]["committed"] == {}
+
+
+def test_a_named_group_that_committed_nothing_is_unknown_not_absent(
+    world: FakeAdmin,
+) -> None:
+    publisher = FakePublisher()
+
+    monitor(world, publisher, Interest(groups=("g", "new"))).step()
+
+    records = published(publisher)
+    assert records["orders/0"]["committed"] == {"g": 7, "new": None}
+    assert records["orders/1"]["committed"] == {"g": None, "new": None}
+
+
+def test_the_time_of_a_sample_is_when_the_sizes_were_asked_for(world: FakeAdmin) -> None:
+    publisher, now = FakePublisher(), [0]
+
+    def later() -> None:
+        now[0] += 10
+
+    world.before = dict.fromkeys(("topics", "committed", "log_dirs", "offsets"), later)
+    Monitor(world, publisher, Interest(), clock=lambda: now[0]).step()
+
+    assert published(publisher)["orders/0"]["ts"] == 20
+
+
+def test_what_a_silent_broker_leads_is_null_and_the_rest_is_there(world: FakeAdmin) -> None:
+    publisher = FakePublisher()
+    world.silent = {BrokerId(2)}
+
+    monitor(world, publisher, Interest()).step()
+
+    records = published(publisher)
+    assert (records["orders/0"]["log_bytes"], records["orders/0"]["end_offset"]) == (100, 10)
+    assert (records["orders/1"]["log_bytes"], records["orders/1"]["end_offset"]) == (None, None)
+
+
+def test_an_offline_partition_is_published_with_leader_minus_one(world: FakeAdmin) -> None:
+    publisher = FakePublisher()
+    name = TopicPartition("orders", 0)
+    world.partitions[name] = replace(world.partitions[name], leader=NO_LEADER)
+
+    monitor(world, publisher, Interest()).step()
+
+    record = published(publisher)["orders/0"]
+    assert (record["leader"], record["log_bytes"]) == (-1, None)
+
+
+@pytest.mark.parametrize(
+    ("interest", "wanted"),
+    [
+        (Interest(), {"orders", "pay"}),
+        (Interest(topics=frozenset({"pay"})), {"pay"}),
+        (Interest(pattern=re.compile("or.*")), {"orders"}),
+        (Interest(pattern=re.compile("or")), set()),
+        (Interest(topics=frozenset({"pay"}), pattern=re.compile("or.*")), {"pay", "orders"}),
+        (Interest(pattern=re.compile(".*")), {"orders", "pay"}),
+        (Interest(topics=frozenset({"__x", "trimtab.rates"})), {"__x", "trimtab.rates"}),
+    ],
+)
+def test_topics_of_interest_are_named_or_matched_whole(
+    interest: Interest, wanted: set[str]
+) -> None:
+    topics = {"orders", "pay", "__x", "trimtab.rates"}
+
+    assert {t for t in topics if interest.wants(t)} == wanted
+
+
+def test_an_outage_skips_samples_and_the_monitor_goes_on(world: FakeAdmin) -> None:
+    """Down during the second sample only: the first and third are published."""
+    stop = threading.Event()
+    beats = []
+
+    def beat() -> None:
+        beats.append(1)
+        world.down = len(beats) == 2
+        if len(beats) == 3:
+            stop.set()
+
+    world.before["topics"] = beat
+    report = monitor(world, FakePublisher(), Interest()).run(stop)
+
+    assert (report.samples, report.skipped) == (2, 1)
+    assert report.published == 4
+
+
+def test_a_topic_deleted_mid_sample_is_null_once_and_gone_afterwards(world: FakeAdmin) -> None:
+    publisher = FakePublisher()
+    world.before["log_dirs"] = lambda: world.delete_topic("orders")
+    watching = monitor(world, publisher, Interest())
+
+    watching.step()
+    watching.step()
+
+    assert [r["log_bytes"] for r in published(publisher).values()] == [None, None]
+    assert len(publisher.records) == 2
+
+
+def test_a_stopped_monitor_has_delivered_what_it_took(world: FakeAdmin) -> None:
+    enough = threading.Event()
+    publisher = FakePublisher(on_publish=enough.set)
+
+    with in_background(monitor(world, publisher, Interest())) as running:
+        assert enough.wait(10)
+
+    assert running.report.published == len(publisher.records) == 2 * running.report.samples
+
+
+def test_a_fault_of_our_own_in_the_background_comes_to_light(world: FakeAdmin) -> None:
+    seen = threading.Event()
+
+    def fault() -> None:
+        seen.set()
+        raise ZeroDivisionError
+
+    world.before["topics"] = fault
+    with (
+        pytest.raises(ZeroDivisionError),
+        in_background(monitor(world, FakePublisher(), Interest())),
+    ):
+        assert seen.wait(10)
+
+
+def test_a_run_for_a_while_ends_by_itself(world: FakeAdmin) -> None:
+    report = monitor(world, FakePublisher(), Interest()).run(threading.Event(), for_s=0.01)
+
+    assert report.samples >= 1
+
+
+@pytest.mark.parametrize(
+    ("now", "beat"), [(100.0, 101.0), (100.99, 101.0), (101.0, 102.0), (105.5, 106.0)]
+)
+def test_the_beat_neither_drifts_nor_catches_up(now: float, beat: float) -> None:
+    assert next_beat(100.0, 1.0, now) == beat
+
+
+def test_a_sample_taken_by_hand_says_when_nobody_answers(world: FakeAdmin) -> None:
+    world.down = True
+
+    with pytest.raises(BrokerUnavailable):
+        monitor(world, FakePublisher(), Interest()).sample()
+
+
+@pytest.mark.parametrize("period_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_period_is_positive(world: FakeAdmin, period_s: float) -> None:
+    with pytest.raises(ValueError, match="period"):
+        Monitor(world, FakePublisher(), Interest(), period_s=period_s)

@@ -1,0 +1,99 @@
+"""The topics Trimtab owns."""
+
+from __future__ import annotations
+
+import pytest
+
+from trimtab.errors import ConfigError
+from trimtab.measure.kafka.admin import TopicSpec
+from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
+from trimtab.model.cluster import Broker, BrokerId
+from trimtab.testing.fakes import FakeAdmin
+
+
+def brokers(count: int) -> FakeAdmin:
+    return FakeAdmin(brokers=[Broker(id=BrokerId(i + 1)) for i in range(count)])
+
+
+def test_missing_topics_are_made_once() -> None:
+    admin = brokers(3)
+
+    first = ensure_topics(admin, OwnTopics())
+    second = ensure_topics(admin, OwnTopics())
+
+    assert first == ("trimtab.telemetry", "trimtab.rates", "trimtab.hotkeys")
+    assert second == ()
+    assert len(admin.topics(["trimtab.rates"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "replication", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (3, 3, "2"), (5, 3, "2")]
+)
+def test_replication_follows_the_live_brokers(count: int, replication: int, in_sync: str) -> None:
+    admin = brokers(count + 1)
+    admin.silent = {BrokerId(1)}
+
+    ensure_topics(admin, OwnTopics())
+
+    assert {len(p.replicas) for p in admin.topics()} == {replication}
+    assert admin.settings["trimtab.rates"]["min.insync.replicas"] == in_sync
+
+
+def test_another_prefix_gives_other_topics() -> None:
+    assert ensure_topics(brokers(1), OwnTopics("blue."))[0] == "blue.telemetry"
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "settings", "says"),
+    [
+        ("trimtab.rates", 2, {}, "2 partitions"),
+        ("trimtab.telemetry", 1, {"cleanup.policy": "compact"}, "cleanup.policy=compact"),
+        ("trimtab.hotkeys", 1, {"cleanup.policy": "compact,delete"}, "compact,delete"),
+        ("trimtab.telemetry", 1, {"retention.ms": "1000"}, "retention.ms=1000"),
+        ("trimtab.rates", 1, {"min.insync.replicas": "2"}, "min.insync.replicas=2"),
+    ],
+)
+def test_a_topic_that_breaks_a_promise_is_refused_and_left_as_it_is(
+    name: str, partitions: int, settings: dict[str, str], says: str
+) -> None:
+    admin = brokers(1)
+    admin.create_topic(
+        TopicSpec(name=name, partitions=partitions, replication=1, settings=settings)
+    )
+    before = dict(admin.settings[name])
+
+    with pytest.raises(ConfigError, match=says):
+        ensure_topics(admin, OwnTopics())
+
+    assert admin.settings[name] == before
+
+
+def test_a_topic_kept_for_ever_and_with_more_partitions_is_welcome() -> None:
+    admin = brokers(1)
+    admin.create_topic(
+        TopicSpec(
+            name="trimtab.telemetry", partitions=9, replication=1, settings={"retention.ms": "-1"}
+        )
+    )
+
+    assert "trimtab.telemetry" not in ensure_topics(admin, OwnTopics())
+
+
+def test_a_topic_made_by_another_process_meanwhile_is_checked() -> None:
+    admin = brokers(1)
+
+    def intruder() -> None:
+        admin.before.clear()
+        admin.create_topic(
+            TopicSpec(
+                name="trimtab.telemetry",
+                partitions=1,
+                replication=1,
+                settings={"cleanup.policy": "compact"},
+            )
+        )
+
+    admin.before["create_topic"] = intruder
+
+    with pytest.raises(ConfigError, match="compact"):
+        ensure_topics(admin, OwnTopics())

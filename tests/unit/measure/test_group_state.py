@@ -1,0 +1,54 @@
+import pytest
+
+from trimtab.errors import MeasurementError
+from trimtab.measure.group_state import GroupState, group_state
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import Broker, BrokerId, Group, Member, Replicas, TopicPartition
+from trimtab.testing.fakes import FakeAdmin
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def place(name):
+    one = (BrokerId(1),)
+    return Replicas(
+        topic=name.topic, partition=name.partition, leader=one[0], replicas=one, isr=one
+    )
+
+
+def cluster(*groups):
+    return FakeAdmin(
+        brokers=[Broker(id=BrokerId(1))], partitions=map(place, (A0, A1, B0)), groups=groups
+    )
+
+
+def member(name, *partitions):
+    return Member(member_id=name, client_id="", host="", partitions=frozenset(partitions))
+
+
+def test_a_group_is_asked_for_the_topics_it_reads():
+    admin = cluster(Group(name="g", state="STABLE", members=(member("m", A0),)))
+    assert group_state(admin, "g") == GroupState(frozenset({A0, A1}), Assignment({A0: 0}))
+
+
+def test_a_group_without_members_is_asked_for_the_topics_it_has_offsets_for():
+    admin = cluster(Group(name="g", state="EMPTY", committed={B0: 7}))
+    assert group_state(admin, "g") == GroupState(frozenset({B0}), Assignment())
+
+
+def test_only_the_topics_asked_for_count():
+    admin = cluster(Group(name="g", state="STABLE", members=(member("m", A0), member("n", B0))))
+    state = group_state(admin, "g", frozenset({"b", "absent"}))
+    assert state == GroupState(frozenset({B0}), Assignment({B0: 0}))
+
+
+def test_a_group_that_does_not_exist_reads_nothing():
+    assert group_state(cluster(), "g") == GroupState(frozenset(), Assignment())
+    asked = group_state(cluster(), "g", frozenset({"a"}))
+    assert asked == GroupState(frozenset({A0, A1}), Assignment())
+
+
+@pytest.mark.parametrize("state", ["PREPARING_REBALANCING", "COMPLETING_REBALANCING", "ASSIGNING"])
+def test_a_group_in_the_middle_of_a_rebalance_is_refused(state):
+    with pytest.raises(MeasurementError, match="is being rebalanced"):
+        group_state(cluster(Group(name="g", state=state)), "g")

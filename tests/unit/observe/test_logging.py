@@ -1,0 +1,58 @@
+"""How the doors log."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from trimtab.observe.logging import configure
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    clients = [logging.getLogger(name) for name in ("kafka", "librdkafka")]
+    before = [(c.level, c.handlers, c.propagate) for c in clients]
+    yield
+    structlog.reset_defaults()
+    for client, (level, handlers, propagate) in zip(clients, before, strict=True):
+        client.setLevel(level)
+        client.handlers, client.propagate = handlers, propagate
+
+
+def test_events_are_json_on_stderr_when_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    configure()
+
+    structlog.get_logger().warning("sample_was_skipped", why="no broker")
+
+    said = capsys.readouterr()
+    event = json.loads(said.err)
+    assert (event["event"], event["why"]) == ("sample_was_skipped", "no broker")
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(("verbose", "lines"), [(False, 0), (True, 1)])
+def test_what_merely_happened_is_said_only_to_those_who_ask(
+    capsys: pytest.CaptureFixture[str], verbose: bool, lines: int
+) -> None:
+    configure(verbose=verbose)
+
+    structlog.get_logger().info("sample_was_taken")
+
+    assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+def test_clients_are_silent_unless_asked_and_never_print_what_they_send(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = logging.getLogger("kafka.net")
+    configure()
+    client.error("lost")
+    configure(verbose=True)
+    client.info("connected")
+    client.debug("Send: b'password'")
+
+    assert capsys.readouterr().err.splitlines() == ["connected"]

@@ -1,0 +1,101 @@
+"""Flag > environment > trimtab.toml > default; what is wrong is named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from trimtab.errors import ConfigError
+from trimtab.settings import load_settings
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, and nothing of ours in the environment."""
+    for name in list(os.environ):
+        if name.startswith("TRIMTAB_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = [load_settings().topic_prefix]
+    (folder / "trimtab.toml").write_text('topic_prefix = "file."\n')
+    seen.append(load_settings().topic_prefix)
+    monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", "environment.")
+    seen.append(load_settings().topic_prefix)
+    seen.append(load_settings(topic_prefix="flag.").topic_prefix)
+
+    assert seen == ["trimtab.", "file.", "environment.", "flag."]
+
+
+def test_a_nested_setting_comes_from_a_table_and_from_two_underscores(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "trimtab.toml").write_text('[spark]\nmaster = "local[1]"\ndriver_memory = "2g"\n')
+    monkeypatch.setenv("TRIMTAB_SPARK__MASTER", "spark://m:7077")
+
+    settings = load_settings()
+
+    assert (settings.spark.master, settings.spark.driver_memory) == ("spark://m:7077", "2g")
+
+
+def test_a_flag_that_was_not_given_does_not_hide_the_file(folder: Path) -> None:
+    (folder / "trimtab.toml").write_text('bootstrap_server = "kafka:9092"\n')
+
+    assert load_settings(bootstrap_server=None).bootstrap_server == "kafka:9092"
+
+
+def test_another_file_can_be_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "other.toml").write_text("[measure]\nwindow_s = 5\n")
+    monkeypatch.setenv("TRIMTAB_CONFIG", str(folder / "other.toml"))
+
+    assert load_settings().measure.window_s == 5
+
+
+def test_a_named_file_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMTAB_CONFIG", "nowhere.toml")
+
+    with pytest.raises(ConfigError, match=r"nowhere\.toml"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("bootstrap_sever = 'x'\n", "bootstrap_sever"),
+        ("[spark]\nmasterr = 'x'\n", r"spark\.masterr"),
+        ("[measure]\nwindow_s = 0\n", r"measure\.window_s"),
+        ("[measure]\nwindow_s = 'soon'\n", r"measure\.window_s"),
+        ("[measure\n", "not valid TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused_and_the_place_named(folder: Path, text: str, said: str) -> None:
+    (folder / "trimtab.toml").write_text(text)
+
+    with pytest.raises(ConfigError, match=said) as refused:
+        load_settings()
+
+    assert refused.value.exit_code == 2
+
+
+def test_a_wrong_value_is_not_repeated_in_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMTAB_MEASURE__PERIOD_S", "hunter2")
+
+    with pytest.raises(ConfigError) as refused:
+        load_settings()
+
+    assert "hunter2" not in f"{refused.value} {refused.value.hint}"
+    assert "TRIMTAB_MEASURE__PERIOD_S" in str(refused.value.hint)
+
+
+def test_everything_kept_lies_under_home(folder: Path) -> None:
+    settings = load_settings(home=folder / "home")
+
+    kept = (settings.warehouse, settings.checkpoints, settings.reports)
+    assert all(path.parent == folder / "home" for path in kept)
