@@ -39,11 +39,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-app = typer.Typer(
-    name="load",
-    help="Send records to a topic on schedule, whatever the brokers do, and report how it went.",
-    no_args_is_help=True,
-)
+app = typer.Typer(name="load", no_args_is_help=True)
 
 Rate = Annotated[
     float, typer.Option("--rate", metavar="R", help="Records per second, at Poisson arrivals.")

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from trimtab import __version__
-from trimtab.cli import apply, cluster, load, measure, monitor, plan
+from trimtab.cli import apply, cluster, demo, load, measure, monitor, plan
 from trimtab.cli.output import talk
 from trimtab.errors import TrimtabError
 
@@ -57,6 +57,7 @@ def _root(
     """
 
 
+app.command("demo", short_help="The whole loop on a local cluster, and one HTML report.")(demo.demo)
 app.add_typer(
     cluster.app,
     name="cluster",
@@ -96,7 +97,7 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else 0
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except Exception:
         talk.print_exception(show_locals=False)
         talk.print("error: this is a fault of Trimtab itself; please report the lines above.")

@@ -106,7 +106,8 @@ def _figures(found: Measurement, plan: Plan, unit: Unit) -> list[Figure]:
     loads = found.loads(unit)
     total, most = sum(loads.values()), max(loads.values(), default=0.0)
     capacity = limits_of(plan).capacity
-    figures = [Figure(quantity(total, unit), "in all", f"{len(found.partitions)} partitions")]
+    number, _, per_second = quantity(total, unit).partition(" ")
+    figures = [Figure(number, f"{per_second} in all", f"{len(found.partitions)} partitions")]
     if total:
         hottest = max(loads, key=lambda name: (loads[name], name))
         times = most / (total / len(loads))
@@ -114,10 +115,18 @@ def _figures(found: Measurement, plan: Plan, unit: Unit) -> list[Figure]:
     if found.keys:
         heaviest = max(found.keys, key=lambda k: (k.lower, k.key))
         figures.append(
-            Figure(f"{heaviest.share:.1%}", "from one key", plots.label(heaviest.key, longest=16))
+            Figure(
+                f"{heaviest.share:.1%}",
+                "of the records: heaviest key",
+                f"key {plots.label(heaviest.key)}",
+            )
         )
     figures += [
-        Figure(f"{behind:,}".replace(",", "\N{NARROW NO-BREAK SPACE}"), "records behind", group)
+        Figure(
+            f"{behind:,}".replace(",", "\N{NARROW NO-BREAK SPACE}"),
+            "records behind",
+            f"group {group}",
+        )
         for group, behind in _behind(found).items()
     ]
     figures.append(

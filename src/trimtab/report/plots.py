@@ -1,8 +1,8 @@
 """Results as figures: values in, SVG text out, to be put into a page as it is.
 
 Promise  Equal values give equal text. Text and lines take the colour of what surrounds them, so a
-         figure reads on light and on dark ground. The palette is Okabe and Ito's, which colour-blind
-         people can tell apart.
+         figure reads on light and on dark ground. The palette is that of Okabe and Ito, whose
+         colours colour-blind people can tell apart.
 Cost     Some 100 ms per figure; matplotlib is loaded by the first one.
 """
 
@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -21,6 +21,8 @@ from trimtab.model.load import GroupLimits, KeyLoad, PartitionLoad, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.ticker import EngFormatter
+    from matplotlib.typing import RcKeyType
 
 BLUE, ORANGE, GREEN = "#0072b2", "#e69f00", "#009e73"
 RED, PURPLE, SKY, GREY = "#d55e00", "#cc79a7", "#56b4e9", "#999999"
@@ -37,9 +39,10 @@ STATES = {
 MOST_BARS = 40
 MOST_LINES = 5
 MOST_KEYS = 15
+MOST_LABELS = 8
 
 _INK = "#0b0c0d"  # stands for the colour of the text around; no palette has it
-_STYLE = {
+_STYLE: dict[RcKeyType, Any] = {
     "font.family": "sans-serif",
     "font.size": 9.0,
     "svg.fonttype": "none",  # text stays text: small, and it can be searched
@@ -124,7 +127,13 @@ def heavy_keys(keys: Sequence[KeyLoad]) -> str:
             axes.barh(places, doubtful, left=[k.lower for k in shown], color=SKY)
             _legend(axes, {"surely": BLUE, "at most": SKY})
         for at, key in enumerate(shown):
-            axes.text(key.upper, at, f" {key.share:.1%}, partition {key.partition_home}", va="center")
+            axes.annotate(
+                f"{key.share:.1%}, partition {key.partition_home}",
+                (key.upper, at),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+            )
         axes.set_yticks(places, [label(k.key) for k in shown])
         axes.invert_yaxis()
         axes.margins(x=0.22)
@@ -169,21 +178,20 @@ def consumers(
     carried, carries = before.loads(loads), after.loads(loads)
     shown = sorted({*carried, *carries})[:MOST_BARS]
     with _figure("load of each consumer, before and after") as (axes, svg):
-        overloaded = False
+        overloaded, names = False, []
         for at, consumer in enumerate(shown):
             room = limits.of(consumer)
             was, will = carried.get(consumer, 0.0), carries.get(consumer, 0.0)
             overloaded |= max(was, will) > room
             axes.bar(at - 0.2, was, 0.38, color=RED if was > room else GREY)
             axes.bar(at + 0.2, will, 0.38, color=RED if will > room else BLUE)
-            for side, load in ((-0.2, was), (0.2, will)):
-                axes.text(at + side, load, f"{load / room:.0%}", ha="center", va="bottom", size=8)
             axes.plot([at - 0.45, at + 0.45], [room, room], color=_INK, linewidth=1.4)
+            names.append(f"{consumer}\n{was / room:.0%} → {will / room:.0%}")
         over = {"over its capacity": RED} if overloaded else {}
         _legend(axes, {"before": GREY, "after": BLUE, **over, "capacity": _INK})
-        axes.set_xticks(range(len(shown)), [str(consumer) for consumer in shown])
-        axes.set_xlabel("consumer")
-        axes.margins(y=0.12)
+        roomy = len(shown) <= MOST_LABELS
+        axes.set_xticks(range(len(shown)), names if roomy else [str(c) for c in shown])
+        axes.set_xlabel("consumer" + (", and its load in % of its capacity" if roomy else ""))
         _rates_left(axes, limits.unit)
     return svg()
 
@@ -224,7 +232,7 @@ def _rates_left(axes: Axes, unit: Unit) -> None:
     axes.grid(axis="y")
 
 
-def _engineering() -> Callable[[float, int], str]:
+def _engineering() -> EngFormatter:
     from matplotlib.ticker import EngFormatter
 
     return EngFormatter(sep="\N{NARROW NO-BREAK SPACE}")
@@ -271,7 +279,7 @@ def _inline(svg: str, title: str) -> str:
 
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
-    body = re.sub(r' id="\w+?_\d+"', "", body)  # named for people; nothing refers to them
+    body = re.sub(r' id="[\w.]+?_\d+"', "", body)  # named for people; nothing refers to them
     body = re.sub(r'(<svg [^>]*?) ?width="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg [^>]*?) ?height="[^"]*"', r"\1", body, count=1)
     body = body.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1)

@@ -18,6 +18,7 @@ from trimtab.measure.spark.live import (
     Supervised,
     pattern_of,
 )
+from trimtab.measure.spark.session import storage_path
 from trimtab.measure.spark.spans import Asked, Target, now_ts, telemetry_between
 from trimtab.measure.spark.tables import Warehouse
 from trimtab.measure.windows import MICROS
@@ -39,6 +40,11 @@ class Results:
     publish: Publish
     warehouse: Warehouse
     checkpoint: str
+
+    @property
+    def progress(self) -> str:
+        """The checkpoint folder as Spark takes it."""
+        return storage_path(self.checkpoint)
 
 
 def run_continuously(
@@ -69,7 +75,7 @@ def run_continuously(
                 name="rates",
                 bootstrap_server=target.bootstrap_server,
                 pattern=pattern_of([target.own.telemetry]),
-                checkpoint=results.checkpoint,
+                checkpoint=results.progress,
                 trigger_s=beat.trigger_s,
                 options=target.spark_options,
             ),
@@ -117,7 +123,7 @@ def _keys_query(
         how,
         publish=results.publish,
         warehouse=results.warehouse,
-        checkpoint=results.checkpoint,
+        checkpoint=results.progress,
         partitions=partitions,
     )
     query.resume(session)
@@ -134,7 +140,7 @@ def _keys_query(
             name="keys",
             bootstrap_server=target.bootstrap_server,
             pattern=pattern,
-            checkpoint=results.checkpoint,
+            checkpoint=results.progress,
             trigger_s=how.window_s,
             options=target.spark_options,
         ),

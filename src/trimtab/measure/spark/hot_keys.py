@@ -13,9 +13,9 @@ items     Apache DataSketches' frequent items, behind the same interface.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame, Window
@@ -156,13 +156,20 @@ def _counted(keyed: DataFrame, threshold: Threshold) -> DataFrame:
 
 def summaries(keyed: DataFrame, *, mode: Mode, epsilon: float) -> DataFrame:
     """One summary per Spark partition, window and topic."""
+    return keyed.mapInArrow(counting(mode, epsilon), SUMMARIES)
+
+
+def counting(
+    mode: Mode, epsilon: float
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a Python worker does with the batches of one Spark partition."""
 
     def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         counters: dict[tuple[int, str], ArrowLossyCounter | ItemsCounter] = {}
         for batch in batches:
-            for place, keys in _by_place(pa.Table.from_batches([batch])):
+            for place, keys in _by_place(batch):
                 if place not in counters:
                     counters[place] = _counter(mode, epsilon)
                 _feed(counters[place], keys)
@@ -173,7 +180,7 @@ def summaries(keyed: DataFrame, *, mode: Mode, epsilon: float) -> DataFrame:
         if rows:
             yield from pa.Table.from_pylist(rows, schema=_arrow_schema()).to_batches()
 
-    return keyed.mapInArrow(count, SUMMARIES)
+    return count
 
 
 def _arrow_schema() -> pa.Schema:
@@ -198,7 +205,7 @@ def _packed(counter: ArrowLossyCounter | ItemsCounter) -> bytes:
     return whole.to_bytes()
 
 
-def _feed(counter: ArrowLossyCounter | ItemsCounter, keys: pa.ChunkedArray) -> None:
+def _feed(counter: ArrowLossyCounter | ItemsCounter, keys: pa.Array) -> None:
     if isinstance(counter, ArrowLossyCounter):
         counter.add_keys(keys)
         return
@@ -206,14 +213,25 @@ def _feed(counter: ArrowLossyCounter | ItemsCounter, keys: pa.ChunkedArray) -> N
         counter.add(pair["values"].as_py(), pair["counts"].as_py())
 
 
-def _by_place(table: pa.Table) -> Iterator[tuple[tuple[int, str], pa.ChunkedArray]]:
+def _by_place(batch: pa.RecordBatch) -> Iterator[tuple[tuple[int, str], pa.Array]]:
     """Splits a batch by window and topic; most batches hold one of each and are not copied."""
+    for window, of_window in _split(batch, "window"):
+        for topic, of_topic in _split(of_window, "topic"):
+            yield (window, topic), of_topic["key"]
+
+
+def _split(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """The rows of each value in a column; the batch itself when there is but one value."""
     import pyarrow.compute as pc
 
-    for window in table["window"].unique().to_pylist():
-        here = table.filter(pc.equal(table["window"], window))
-        for topic in here["topic"].unique().to_pylist():
-            yield (window, topic), here.filter(pc.equal(here["topic"], topic))["key"]
+    if not batch.num_rows:
+        return
+    ends = pc.min_max(batch[column])
+    if ends["min"] == ends["max"]:
+        yield ends["min"].as_py(), batch
+        return
+    for value in batch[column].unique():
+        yield value.as_py(), batch.filter(pc.equal(batch[column], value))
 
 
 def merged(parts: DataFrame, *, threshold: Threshold) -> DataFrame:

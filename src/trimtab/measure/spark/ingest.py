@@ -20,6 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from trimtab.errors import BadFile
 from trimtab.measure.spark.schemas import EVENTS, SAMPLES, TABLES, TELEMETRY, fitting
+from trimtab.measure.spark.session import storage_path
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION
 from trimtab.workload.key_streams import ZipfMandelbrot, key_bytes
@@ -49,6 +50,13 @@ def _offsets(offsets: Mapping[TopicPartition, int]) -> str:
     return json.dumps(tree)
 
 
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    tree: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        tree.setdefault(topic, []).append(partition)
+    return json.dumps(tree)
+
+
 def read_span(
     session: SparkSession, span: KafkaSpan, *, min_partitions: int | None = None
 ) -> DataFrame:
@@ -56,7 +64,8 @@ def read_span(
     reader = (
         session.read.format("kafka")
         .option("kafka.bootstrap.servers", span.bootstrap_server)
-        .option("subscribe", ",".join(sorted({p.topic for p in span.starts})))
+        # By name, so that a partition added meanwhile is no surprise.
+        .option("assign", _names(span.starts))
         .option("startingOffsets", _offsets(span.starts))
         .option("endingOffsets", _offsets(span.ends))
         .option("failOnDataLoss", "false")
@@ -99,7 +108,7 @@ def read_files(session: SparkSession, path: Path, table: str) -> DataFrame:
     if any(name.endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")) for name in names):
         # As text first: Spark's JSON source does not look at columns that nobody asks for, and
         # would let through what is wrong in them.
-        lines = session.read.text(str(path), recursiveFileLookup=True)
+        lines = session.read.text(storage_path(path), recursiveFileLookup=True)
         parsed = _json("value", TABLES[table]).alias("row")
         return lines.select("value", parsed).select("row.*")
     if not any(name.endswith(".parquet") for name in names):
@@ -107,7 +116,7 @@ def read_files(session: SparkSession, path: Path, table: str) -> DataFrame:
             f"{path}: neither Parquet nor JSON was found there",
             hint="Give a .parquet or .json file, or a folder of them.",
         )
-    return fitting(session.read.parquet(str(path)), table, source=str(path))
+    return fitting(session.read.parquet(storage_path(path)), table, source=str(path))
 
 
 def _json(text: Column | str, schema: StructType) -> Column:

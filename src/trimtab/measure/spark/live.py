@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import Any
 
 import structlog
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -515,9 +516,12 @@ class Supervised:
             self._measure(dict(progress))
 
     def stop(self) -> None:
-        """Stops the query after its running batch."""
-        if self.query is not None and self.query.isActive:
-            self.query.stop()
+        """Stops the query; what it had not finished is done again at the next start."""
+        try:
+            if self.query is not None and self.query.isActive:
+                self.query.stop()
+        except (Py4JError, OSError):
+            log.warning("spark_was_gone", query=self.stream.name)
 
     def _died(self) -> None:
         error = self.query.exception() if self.query is not None else None

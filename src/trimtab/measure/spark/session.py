@@ -102,7 +102,7 @@ def build(options: SparkOptions) -> SparkSession:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if options.local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    log = options.log or Path(tempfile.gettempdir()) / f"trimtab-spark-{os.getpid()}.log"
+    log = (options.log or Path(tempfile.mkdtemp(prefix="trimtab-spark-")) / "spark.log").absolute()
     try:
         with _quiet(log, verbose=options.verbose) as popen:
             gateway = launch_gateway(_spark_conf(conf), popen)  # type: ignore[no-untyped-call]
@@ -134,13 +134,24 @@ def _spark_conf(conf: Mapping[str, str]) -> SparkConf:
 
 @contextmanager
 def _quiet(log: Path, *, verbose: bool) -> Iterator[dict[str, object]]:
-    """What `Popen` needs so that the JVM talks to the log file, not to the terminal."""
-    if verbose:
-        yield {}
-        return
+    """What `Popen` needs so that the JVM leaves terminal and working folder alone.
+
+    Spark drops folders of its own where it is started, so it starts beside its log. A signal to
+    our process group is ours to answer; the JVM ends when we do, since it reads our pipe.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
+    apart: dict[str, object] = {"cwd": log.parent, "start_new_session": True}
+    if verbose:
+        yield apart
+        return
     with log.open("ab") as file:
-        yield {"stderr": file, "stdout": file}
+        yield apart | {"stderr": file, "stdout": file}
+
+
+def storage_path(path: str | Path) -> str:
+    """A path as Spark takes it: a local one absolute, one with a scheme as it is."""
+    text = str(path)
+    return text if "://" in text else str(Path(text).absolute())
 
 
 def _cause(error: Py4JJavaError) -> str:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.measure.spark.schemas import TABLES, fitting
+from trimtab.measure.spark.session import storage_path
 
 _TIME_OF = {"partition_rates": "window_start", "hot_keys": "window_start"}
 
@@ -24,7 +25,7 @@ class Warehouse:
 
     def path(self, table: str) -> str:
         """A table's folder."""
-        return f"{self.root.rstrip('/')}/{table}"
+        return f"{storage_path(self.root).rstrip('/')}/{table}"
 
     def write(self, frame: DataFrame, table: str, *, run: str) -> None:
         """Writes what one run found, in place of what it wrote before."""

@@ -1,0 +1,185 @@
+"""Every benchmark by name: what is timed, against what, and the bar it should reach.
+
+The runs themselves are behind the doors; they are imported when a benchmark begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from trimtab.benchmarks.benchmark import Benchmark, Sides, Stage, Unit
+from trimtab.errors import ConfigError
+
+MILLION = 1_000_000
+
+
+def _rates(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.batch import rates
+
+    return rates(stage, rows, runs)
+
+
+def _hot_keys(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.batch import hot_keys_exact
+
+    return hot_keys_exact(stage, rows, runs)
+
+
+def _hot_keys_lossy(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.batch import hot_keys_lossy
+
+    return hot_keys_lossy(stage, rows, runs)
+
+
+def _hot_keys_distinct(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.batch import hot_keys_distinct
+
+    return hot_keys_distinct(stage, rows, runs)
+
+
+def _hot_keys_memory(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.memory import hot_keys_memory
+
+    return hot_keys_memory(stage, rows, runs)
+
+
+def _rates_samples(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.batch import rates_samples
+
+    return rates_samples(stage, rows, runs)
+
+
+def _kafka_read(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.kafka_read import kafka_read
+
+    return kafka_read(stage, rows, runs)
+
+
+def _live_rate(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.live_rate import live_rate
+
+    return live_rate(stage, rows, runs)
+
+
+def _growth(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.growth import growth_rates
+
+    return growth_rates(stage, rows, runs)
+
+
+def _growth_keys(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.growth import growth_keys
+
+    return growth_keys(stage, rows, runs)
+
+
+_ALL = (
+    Benchmark(
+        name="rates",
+        what="rates from events in Parquet",
+        rival="bare groupBy(topic, partition, window).agg(count, sum)",
+        bar=0.75,
+        unit=Unit.ROWS_S,
+        rows=20 * MILLION,
+        run=_rates,
+    ),
+    Benchmark(
+        name="rates-samples",
+        what="rates from samples, with the restart rule",
+        rival="bare groupBy(topic, partition, window).agg(min, max)",
+        bar=0.5,
+        unit=Unit.ROWS_S,
+        rows=5 * MILLION,
+        run=_rates_samples,
+        when_missed="The rival keeps two numbers per group. Whether a series was ever restarted "
+        "cannot be told from any fixed number of aggregates, so ours gathers the samples of each "
+        "window, which Spark does outside of its generated code and sends whole through the "
+        "shuffle.",
+    ),
+    Benchmark(
+        name="hot-keys",
+        what="heavy keys, exact in two passes, Zipf–Mandelbrot keys",
+        rival="bare groupBy(window, key).count().filter",
+        bar=0.8,
+        unit=Unit.ROWS_S,
+        rows=20 * MILLION,
+        run=_hot_keys,
+    ),
+    Benchmark(
+        name="hot-keys-lossy",
+        what="heavy keys in bounded memory, Zipf–Mandelbrot keys",
+        rival="bare groupBy(window, key).count().filter",
+        bar=0.6,
+        unit=Unit.ROWS_S,
+        rows=20 * MILLION,
+        run=_hot_keys_lossy,
+    ),
+    Benchmark(
+        name="hot-keys-distinct",
+        what="heavy keys in bounded memory, 80 % of the rows with a key of their own",
+        rival="bare groupBy(window, key).count().filter",
+        bar=1.2,
+        unit=Unit.ROWS_S,
+        rows=20 * MILLION,
+        run=_hot_keys_distinct,
+    ),
+    Benchmark(
+        name="hot-keys-memory",
+        what="peak memory of a Python worker that counts lossily, every key distinct",
+        rival="the same with a tenth of the keys",
+        bar=0.833,  # within 20 %
+        unit=Unit.MEGABYTES,
+        rows=20 * MILLION,
+        run=_hot_keys_memory,
+    ),
+    Benchmark(
+        name="kafka-read",
+        what="Kafka read and rates, records of 100 bytes",
+        rival="bare Kafka read and count",
+        bar=0.8,
+        unit=Unit.ROWS_S,
+        rows=5 * MILLION,
+        run=_kafka_read,
+        kafka=True,
+    ),
+    Benchmark(
+        name="live-rate",
+        what="sample to published rate, live, 95th percentile",
+        rival="one second",
+        bar=1.0,
+        unit=Unit.SECONDS,
+        rows=50,
+        run=_live_rate,
+        kafka=True,
+    ),
+    Benchmark(
+        name="growth",
+        what="time per row of rates from events at 16 times the rows",
+        rival="the same at the smallest number",
+        bar=0.95,
+        unit=Unit.MICROS_ROW,
+        rows=20 * MILLION,
+        run=_growth,
+    ),
+    Benchmark(
+        name="growth-keys",
+        what="time per row of lossy heavy keys at 16 times the rows",
+        rival="the same at the smallest number",
+        bar=0.95,
+        unit=Unit.MICROS_ROW,
+        rows=20 * MILLION,
+        run=_growth_keys,
+    ),
+)
+
+BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType({b.name: b for b in _ALL})
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark of this name."""
+    if name not in BENCHMARKS:
+        raise ConfigError(
+            f"There is no benchmark {name}.", hint=f"There are {', '.join(BENCHMARKS)}."
+        )
+    return BENCHMARKS[name]

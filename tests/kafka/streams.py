@@ -1,0 +1,95 @@
+"""What the tests of the pipeline share: known records, brute-force counts, waiting."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+
+class Known(NamedTuple):
+    """A record as it was sent, and where it landed."""
+
+    topic: str
+    partition: int
+    offset: int
+    ts_ms: int
+    key: bytes | None
+    size: int
+
+
+def _known(m: Any) -> Known:
+    size = len(m.key() or b"") + len(m.value() or b"")
+    return Known(m.topic(), m.partition(), m.offset(), m.timestamp()[1], m.key(), size)
+
+
+def wait_until(
+    condition: Callable[[], object], *, within_s: float = 180.0, what: str = "it"
+) -> None:
+    """Waits for a condition, with a deadline."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come in {within_s:g} s"
+        time.sleep(0.2)
+
+
+def produce(
+    bootstrap: str, topic: str, records: Iterable[tuple[int, bytes | None, int]]
+) -> list[Known]:
+    """Sends (time in ms, key, size of the value); all are acknowledged when this returns."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "acks": "all", "partitioner": "murmur2_random"}
+    )
+    landed: list[Known] = []
+
+    def on_delivery(error: object, message: Any) -> None:
+        assert error is None, error
+        landed.append(_known(message))
+
+    for ts_ms, key, size in records:
+        producer.produce(topic, b"v" * size, key, timestamp=ts_ms, on_delivery=on_delivery)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return landed
+
+
+def read_all(bootstrap: str, topic: str, partitions: int) -> list[Known]:
+    """Everything that is in a topic, read plainly."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "brute-force",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+    found, ended = [], 0
+    while ended < partitions:
+        m = consumer.poll(30)
+        assert m is not None, "the topic did not end"
+        if m.error():
+            ended += 1
+            continue
+        found.append(_known(m))
+    consumer.close()
+    return found
+
+
+def counts(records: Iterable[Known], window_ms: int) -> dict[tuple[int, int], tuple[int, int]]:
+    """Records and bytes per (window number, partition), by brute force."""
+    number: Counter[tuple[int, int]] = Counter()
+    size: Counter[tuple[int, int]] = Counter()
+    for r in records:
+        place = (r.ts_ms // window_ms, r.partition)
+        number[place] += 1
+        size[place] += r.size
+    return {place: (number[place], size[place]) for place in number}
+
+
+def key_counts(records: Iterable[Known], window_ms: int) -> Counter[tuple[int, bytes]]:
+    """Records per (window number, key), by brute force."""
+    return Counter((r.ts_ms // window_ms, r.key) for r in records if r.key is not None)

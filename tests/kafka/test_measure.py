@@ -1,0 +1,462 @@
+"""The pipeline on real brokers: its figures are those of a plain count, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from pyspark.sql import SparkSession
+from tests.kafka.streams import Known, counts, key_counts, produce, read_all, wait_until
+
+from trimtab.cli import main
+from trimtab.client_properties import ClientProperties
+from trimtab.measure.counters import Count
+from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
+from trimtab.measure.kafka.publish import open_publisher
+from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
+from trimtab.measure.spark.continuous import Beat, Results, run_continuously
+from trimtab.measure.spark.hot_keys import Mode
+from trimtab.measure.spark.jobs import How, measure
+from trimtab.measure.spark.live import KeyCounting
+from trimtab.measure.spark.spans import Asked, Target, from_kafka
+from trimtab.measure.spark.tables import Warehouse
+from trimtab.model.cluster import TopicPartition
+from trimtab.testing.local_cluster import LocalCluster, SaslUser
+
+PLAIN = ClientProperties.none()
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def admin(cluster: LocalCluster) -> Iterator[KafkaAdmin]:
+    with connect(cluster.bootstrap_servers, PLAIN) as port:
+        yield port
+
+
+@pytest.fixture
+def topic(admin: KafkaAdmin) -> Iterator[str]:
+    name = f"measured-{uuid.uuid4().hex[:8]}"
+    admin.create_topic(TopicSpec(name=name, partitions=3, replication=3))
+    yield name
+    admin.delete_topic(name)
+
+
+@pytest.fixture
+def own(admin: KafkaAdmin) -> Iterator[OwnTopics]:
+    topics = OwnTopics(f"own-{uuid.uuid4().hex[:8]}.")
+    ensure_topics(admin, topics)
+    yield topics
+    for made in topics.all:
+        admin.delete_topic(made.name)
+
+
+def _target(cluster: LocalCluster, own: OwnTopics) -> Target:
+    return Target(bootstrap_server=cluster.bootstrap_servers, properties=PLAIN, own=own)
+
+
+def _skewed(seed: int, records: int, *, start_ms: int, spread_ms: int) -> list[Any]:
+    rng = Random(seed)
+    return [
+        (
+            start_ms + spread_ms * i // records,
+            None if rng.random() < 0.05 else str(int(rng.paretovariate(0.8))).encode(),
+            rng.randrange(1, 50),
+        )
+        for i in range(records)
+    ]
+
+
+# ---------------------------------------------------------------- once
+
+
+def test_rates_and_keys_of_a_span_equal_a_brute_force_count_over_the_same_offsets(
+    cluster: LocalCluster, admin: KafkaAdmin, topic: str, own: OwnTopics, spark: SparkSession
+) -> None:
+    start = (int(time.time()) - 100) * 1000
+    sent = produce(
+        cluster.bootstrap_servers, topic, _skewed(1, 5000, start_ms=start, spread_ms=60_000)
+    )
+    assert sorted(sent) == sorted(read_all(cluster.bootstrap_servers, topic, 3))
+    asked = Asked(
+        topics=frozenset({topic}),
+        from_ts=(start + 10_000) * 1000,
+        to_ts=(start + 40_000) * 1000,
+        samples=False,
+    )
+    given = from_kafka(spark, admin, _target(cluster, own), asked)
+    found = measure(given, How(threshold=Count(20))).measurement
+    inside = [r for r in sent if start + 10_000 <= r.ts_ms < start + 40_000]
+    by_partition = counts(((r._replace(ts_ms=0)) for r in inside), 1)
+    assert {
+        (0, p.partition): (round((p.records_s or 0) * 30), round((p.bytes_s or 0) * 30))
+        for p in found.partitions
+    } == by_partition
+    wanted = {k: n for (_, k), n in key_counts(inside, 10**15).items() if n >= 20}
+    assert {k.key: (k.lower, k.upper) for k in found.keys} == {k: (n, n) for k, n in wanted.items()}
+
+
+def test_given_offsets_are_counted_to_the_record(
+    cluster: LocalCluster, topic: str, tmp_path: Path, spark: SparkSession, admin: KafkaAdmin
+) -> None:
+    now = int(time.time()) * 1000
+    produce(
+        cluster.bootstrap_servers, topic, _skewed(2, 900, start_ms=now - 60_000, spread_ms=30_000)
+    )
+    asked = Asked(
+        topics=frozenset({topic}),
+        from_ts=(now - 60_000) * 1000,
+        to_ts=now * 1000,
+        samples=False,
+        offsets={TopicPartition(topic, 0): (10, 60), TopicPartition(topic, 1): (0, 5)},
+    )
+    given = from_kafka(spark, admin, _target(cluster, OwnTopics("nobody.")), asked)
+    found = measure(given, How(threshold=None)).measurement
+    assert {p.partition: round((p.records_s or 0) * 60) for p in found.partitions} == {
+        0: 50,
+        1: 5,
+        2: 0,
+    }
+
+
+def test_the_verb_measures_over_a_sasl_listener_and_prints_no_password(
+    cluster: LocalCluster,
+    sasl_user: SaslUser,
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession,
+) -> None:
+    """Admin, span look-up and Spark all speak SASL from the same file."""
+    now = int(time.time()) * 1000
+    produce(
+        cluster.bootstrap_servers, topic, _skewed(3, 300, start_ms=now - 20_000, spread_ms=10_000)
+    )
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{sasl_user.username}" password="{sasl_user.password}";\n'
+    )
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("trimtab.cli.measure.spark_session", lambda *_, **__: spark)
+    assert cluster.sasl_bootstrap_servers is not None
+    span = ("--since", "1m", "--keys", "none", "--rates-from", "events")
+    over = ("--command-config", str(config), "--bootstrap-server", cluster.sasl_bootstrap_servers)
+    code = main.run(["measure", "--topic", topic, *span, *over, "--json"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    found = json.loads(said.out)
+    span_s = (found["to_ts"] - found["from_ts"]) / SECOND
+    assert round(sum(p["records_s"] for p in found["partitions"]) * span_s) == 300
+    assert sasl_user.password not in said.out + said.err
+
+
+# ---------------------------------------------------------------- continuously
+
+
+@contextmanager
+def _running(
+    spark: SparkSession,
+    cluster: LocalCluster,
+    own: OwnTopics,
+    folder: Path,
+    asked: Asked,
+    keys: KeyCounting | None,
+) -> Iterator[Future[None]]:
+    """The continuous jobs in a thread; fails when they end by themselves."""
+    stop = threading.Event()
+    names = {"rates": own.rates, "hotkeys": own.hotkeys}
+    with (
+        connect(cluster.bootstrap_servers, PLAIN) as admin,
+        open_publisher(cluster.bootstrap_servers, PLAIN) as publisher,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        running = pool.submit(
+            run_continuously,
+            spark,
+            admin,
+            _target(cluster, own),
+            asked,
+            beat=Beat(window_s=6, min_span_s=1, trigger_s=0.2),
+            keys=keys,
+            results=Results(
+                publish=lambda name, key, value: publisher.publish(names[name], key, value),
+                warehouse=Warehouse(str(folder / "warehouse")),
+                checkpoint=str(folder / "checkpoints"),
+            ),
+            stop=stop,
+        )
+        try:
+            started = folder / "checkpoints" / ("keys" if keys else "rates") / "sources" / "0" / "0"
+            wait_until(lambda: started.exists() or running.done(), what="the first trigger")
+            yield running
+        finally:
+            stop.set()
+            running.result(60)
+
+
+def _everything(topics: set[str]) -> Asked:
+    return Asked(topics=frozenset(topics), from_ts=0, to_ts=0)
+
+
+def _live_counts(
+    spark: SparkSession, folder: Path, topic: str, window_s: int
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """What the table says per (window number, partition): records and bytes."""
+    rows = Warehouse(str(folder / "warehouse")).read(spark, "partition_rates")
+    return {
+        (round(r.window_start.timestamp()) // window_s, r.partition): (
+            round(r.records_s * window_s),
+            round(r.bytes_s * window_s),
+        )
+        for r in rows.where(f"source = 'events' and topic = '{topic}'").collect()
+    }
+
+
+def _live_keys(spark: SparkSession, folder: Path, topic: str) -> dict[tuple[int, bytes], Any]:
+    rows = Warehouse(str(folder / "warehouse")).read(spark, "hot_keys").where(f"topic = '{topic}'")
+    return {
+        (round(r.window_start.timestamp()) // 2, bytes(r.key)): (r.lower, r.upper)
+        for r in rows.collect()
+    }
+
+
+EXACT_KEYS = KeyCounting(window_s=2, threshold=Count(5), epsilon=1e-6, delay_s=1)
+
+
+def _records(total: int) -> Callable[[dict[Any, tuple[int, int]]], bool]:
+    return lambda found: sum(n for n, _ in found.values()) >= total
+
+
+def test_streaming_finds_what_a_plain_count_finds_and_what_batch_finds(
+    cluster: LocalCluster,
+    admin: KafkaAdmin,
+    topic: str,
+    own: OwnTopics,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    with _running(spark, cluster, own, tmp_path, _everything({topic}), EXACT_KEYS):
+        sent: list[Known] = []
+        for second in range(4):
+            now = int(time.time() * 1000)
+            sent += produce(
+                cluster.bootstrap_servers,
+                topic,
+                _skewed(10 + second, 400, start_ms=now - 900, spread_ms=900),
+            )
+        wait_until(
+            lambda: _records(len(sent))(_live_counts(spark, tmp_path, topic, 2)),
+            what="the last window",
+        )
+    assert _live_counts(spark, tmp_path, topic, 2) == counts(sent, 2000)
+    heavy = {p: (n, n) for p, n in key_counts(sent, 2000).items() if n >= 5}
+    assert _live_keys(spark, tmp_path, topic) == heavy
+    first, last = min(r.ts_ms for r in sent), max(r.ts_ms for r in sent)
+    asked = Asked(
+        topics=frozenset({topic}),
+        from_ts=first // 2000 * 2000 * 1000,
+        to_ts=(last // 2000 + 1) * 2000 * 1000,
+        samples=False,
+    )
+    given = from_kafka(spark, admin, _target(cluster, own), asked)
+    batch = Warehouse(str(tmp_path / "batch"))
+    how = How(window_s=2, key_window_s=2, threshold=Count(5), mode=Mode.LOSSY, epsilon=1e-6)
+    measure(given, how, batch)
+    rows = batch.read(spark, "hot_keys").collect()
+    assert {
+        (round(r.window_start.timestamp()) // 2, bytes(r.key)): (r.lower, r.upper) for r in rows
+    } == heavy
+    rates = batch.read(spark, "partition_rates").collect()
+    assert {
+        (round(r.window_start.timestamp()) // 2, r.partition): round(r.records_s * 2) for r in rates
+    } == {place: n for place, (n, _) in counts(sent, 2000).items()}
+    published = _published(cluster, own.hotkeys)
+    assert {
+        (v["window_start"] // (2 * SECOND), k["key"].encode()): (k["lower"], k["upper"])
+        for v in published
+        for k in v["keys"]
+    } == heavy
+    assert all(v["v"] == 1 and v["topic"] == topic and v["epsilon"] == 1e-6 for v in published)
+
+
+def _published(cluster: LocalCluster, topic: str) -> list[dict[str, Any]]:
+    """All values of a one-partition topic of ours."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": uuid.uuid4().hex,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.subscribe([topic])
+    values = []
+    while (m := consumer.poll(30)) is not None and not m.error():
+        values.append(json.loads(m.value() or b""))
+    consumer.close()
+    return values
+
+
+def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejects(
+    cluster: LocalCluster, topic: str, own: OwnTopics, spark: SparkSession, tmp_path: Path
+) -> None:
+    interest = Interest(topics=frozenset({topic}), own_prefix=own.prefix)
+    opened = open_monitor(
+        cluster.bootstrap_servers, PLAIN, topic=own.telemetry, interest=interest, period_s=0.5
+    )
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    with opened as monitor, in_background(monitor):
+        with _running(spark, cluster, own, tmp_path, _everything({topic}), None):
+            producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+            producer.produce(own.telemetry, b"{nonsense", b"x")
+            producer.produce(own.telemetry, b'{"v":9}', b"x")
+            assert producer.flush(30) == 0
+            now = int(time.time() * 1000)
+            produce(cluster.bootstrap_servers, topic, _skewed(4, 600, start_ms=now, spread_ms=1))
+            wait_until(
+                lambda: warehouse.read(spark, "partition_rates").count() >= 6,
+                what="two closed windows",
+            )
+        rejects = {r.raw: r.reason for r in warehouse.read(spark, "rejects").collect()}
+    assert rejects == {
+        "{nonsense": "not JSON, or a field of another type",
+        '{"v":9}': "unknown version 9",
+    }
+    published = _published(cluster, own.rates)
+    assert all(set(v["partitions"]) == {"0", "1", "2"} for v in published)
+    assert [v["ts"] for v in published] == sorted(v["ts"] for v in published)
+    newest = published[-1]["partitions"]
+    assert sum(p["end_offset"] for p in newest.values()) == 600
+    seen = max(sum(p["records_s"] or 0 for p in v["partitions"].values()) for v in published)
+    assert seen > 0
+
+
+def test_a_topic_that_grows_is_deleted_and_made_anew_does_not_stop_the_job(
+    cluster: LocalCluster,
+    admin: KafkaAdmin,
+    topic: str,
+    own: OwnTopics,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    other = f"{topic}-steady"
+    admin.create_topic(TopicSpec(name=other, partitions=2, replication=3))
+
+    def send(name: str, seed: int) -> list[Known]:
+        now = int(time.time() * 1000)
+        records = _skewed(seed, 100, start_ms=now - 100, spread_ms=100)
+        return produce(cluster.bootstrap_servers, name, records)
+
+    def seen(name: str) -> int:
+        return sum(n for n, _ in _live_counts(spark, tmp_path, name, 2).values())
+
+    with _running(spark, cluster, own, tmp_path, _everything({topic, other}), EXACT_KEYS) as job:
+        sent = send(topic, 1)
+        admin.add_partitions(topic, 5)
+        grown = send(topic, 2)
+        assert {r.partition for r in grown} > {0, 1, 2}
+        wait_until(lambda: seen(topic) == 200, what="the records of the new partitions")
+        admin.delete_topic(topic)
+        steady = send(other, 3)
+        wait_until(lambda: seen(other) == 100, what="the other topic's records")
+        admin.create_topic(TopicSpec(name=topic, partitions=3, replication=3))
+        anew = send(topic, 4)
+        steady += send(other, 5)
+        wait_until(lambda: seen(other) == 200, what="the other topic's later records")
+        wait_until(lambda: seen(topic) == 300, what="the records of the topic made anew")
+        assert not job.done()
+    admin.delete_topic(other)
+    assert _live_counts(spark, tmp_path, other, 2) == counts(steady, 2000)
+    assert _live_counts(spark, tmp_path, topic, 2) == counts(sent + grown + anew, 2000)
+
+
+# ---------------------------------------------------------------- processes of their own
+
+
+@contextmanager
+def _driver(
+    cluster: LocalCluster, topic: str, own: OwnTopics, folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`trimtab measure --continuous` as users run it."""
+    command = [sys.executable, "-m", "trimtab.cli.main", "measure", "--continuous"]
+    command += ["--topic", topic, "--no-monitor", "--key-window", "2s", "--epsilon", "0.000001"]
+    command += ["--threshold", "count:5", "--warehouse", str(folder / "warehouse")]
+    command += ["--checkpoint", str(folder / "checkpoints"), "--master", "local[2]"]
+    command += ["--bootstrap-server", cluster.bootstrap_servers]
+    environment = os.environ | {
+        "TRIMTAB_HOME": str(folder / "home"),
+        "TRIMTAB_TOPIC_PREFIX": own.prefix,
+    }
+    with (folder / "driver.log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def test_a_driver_killed_and_started_again_neither_loses_nor_counts_twice(
+    cluster: LocalCluster, topic: str, own: OwnTopics, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Killed with -9 while records arrive and a window is open; the next driver takes over."""
+
+    def send(seed: int) -> list[Known]:
+        now = int(time.time() * 1000)
+        records = _skewed(seed, 200, start_ms=now - 500, spread_ms=500)
+        return produce(cluster.bootstrap_servers, topic, records)
+
+    def batches_done() -> int:
+        return len(list((tmp_path / "checkpoints/keys/commits").glob("[0-9]*")))
+
+    def counted() -> int:
+        return sum(n for n, _ in _live_counts(spark, tmp_path, topic, 2).values())
+
+    sent: list[Known] = []
+    with _driver(cluster, topic, own, tmp_path) as first:
+        started = tmp_path / "checkpoints/keys/sources/0/0"
+        wait_until(
+            lambda: started.exists() or first.poll() is not None,
+            within_s=300,
+            what="the first driver",
+        )
+        assert first.poll() is None, (tmp_path / "driver.log").read_text()
+
+        def fed() -> bool:
+            sent.extend(send(len(sent)))
+            return batches_done() >= 1
+
+        wait_until(fed, what="the first batch")
+        sent += send(7001)
+        first.kill()
+        first.wait()
+    sent += send(7002)  # while nobody looks
+    with _driver(cluster, topic, own, tmp_path) as second:
+        sent += send(7003)
+        wait_until(
+            lambda: counted() >= len(sent) or second.poll() is not None,
+            within_s=300,
+            what=f"all {len(sent)} records",
+        )
+        assert second.poll() is None, (tmp_path / "driver.log").read_text()
+    assert _live_counts(spark, tmp_path, topic, 2) == counts(sent, 2000)
+    heavy = {p: (n, n) for p, n in key_counts(sent, 2000).items() if n >= 5}
+    assert _live_keys(spark, tmp_path, topic) == heavy

@@ -1,0 +1,125 @@
+"""The same job on a real standalone cluster: a master and two workers, each a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.frames import events_frame
+
+from trimtab.errors import ConfigError
+from trimtab.measure.spark.jobs import How, measure
+from trimtab.measure.spark.session import EXECUTOR_PACKAGES, SparkOptions, _missing, configuration
+from trimtab.measure.spark.spans import from_files
+from trimtab.model.codec import measurement_to
+from trimtab.testing.jars import pyspark_home
+from trimtab.testing.ports import free_ports
+
+
+@contextmanager
+def _daemon(log: Path, *arguments: str) -> Iterator[None]:
+    environment = os.environ | {
+        "SPARK_HOME": str(pyspark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+    command = [str(pyspark_home() / "bin" / "spark-class"), *arguments]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command, env=environment, stdout=file, stderr=file, cwd=log.parent
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _wait_for(log: Path, pattern: str, times: int = 1) -> None:
+    deadline = time.monotonic() + 180
+    while len(re.findall(pattern, log.read_text() if log.exists() else "")) < times:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """A standalone cluster of two workers with one core each."""
+    port, web = free_ports(2)
+    with ExitStack() as running:
+        log = tmp_path / "master.log"
+        running.enter_context(
+            _daemon(
+                log,
+                "org.apache.spark.deploy.master.Master",
+                *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web)),
+            )
+        )
+        _wait_for(log, "I have been elected leader")
+        for number in range(2):
+            running.enter_context(
+                _daemon(
+                    tmp_path / f"worker-{number}.log",
+                    "org.apache.spark.deploy.worker.Worker",
+                    *("--host", "127.0.0.1", "--cores", "1", "--memory", "1g"),
+                    *("--work-dir", str(tmp_path / f"work-{number}"), "--webui-port", "0"),
+                    f"spark://127.0.0.1:{port}",
+                )
+            )
+        _wait_for(log, "Registering worker", times=2)
+        yield f"spark://127.0.0.1:{port}"
+
+
+def test_a_standalone_cluster_of_two_workers_finds_what_local_mode_finds(
+    master: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """With sketches, so that the executors really run our package."""
+    rng = Random(1)
+    rows = [
+        (rng.uniform(0, 40), rng.randrange(4), str(int(rng.paretovariate(0.8))).encode())
+        for _ in range(4000)
+    ]
+    path = tmp_path / "events"
+    events_frame(spark, rows).repartition(4).write.parquet(str(path))
+    command = [sys.executable, "-m", "trimtab.cli.main", "measure", "--events", str(path)]
+    command += ["--keys", "lossy", "--threshold", "share:0.01", "--json", "--master", master]
+    command += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=700m"]
+    # The package must come from the zip that we ship, not from the driver's folder.
+    environment = os.environ | {"TRIMTAB_HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    from trimtab.measure.counters import Share
+    from trimtab.measure.spark.hot_keys import Mode
+
+    given = from_files(spark, events=path, samples=None)
+    local = measure(given, How(threshold=Share(0.01), mode=Mode.LOSSY)).measurement
+    assert json.loads(done.stdout) == json.loads(json.dumps(measurement_to(local)))
+    finished = [p.read_text() for p in tmp_path.glob("work-*/*/*/stderr")]
+    assert len(finished) == 2, "both workers ran an executor"
+
+
+def test_a_missing_package_is_named() -> None:
+    assert _missing(("json", "no_such_package_of_ours")) == ["no_such_package_of_ours"]
+    assert _missing(EXECUTOR_PACKAGES) == []
+
+
+def test_later_sources_of_configuration_win_over_earlier_ones(tmp_path: Path) -> None:
+    file = tmp_path / "spark-defaults.conf"
+    file.write_text("# ours\nspark.app.name   from-file\nspark.x=1\nspark.y 2\n")
+    conf = configuration(SparkOptions(properties_file=file, conf={"spark.y": "3"}))
+    assert (conf["spark.app.name"], conf["spark.x"], conf["spark.y"]) == ("from-file", "1", "3")
+
+
+def test_a_properties_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.conf: No such file"):
+        configuration(SparkOptions(properties_file=tmp_path / "none.conf"))

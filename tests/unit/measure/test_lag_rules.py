@@ -1,0 +1,44 @@
+"""The rules by which a group's health is judged, each row a history and its verdict."""
+
+from __future__ import annotations
+
+import pytest
+
+from trimtab.measure.lag_rules import Reading, State, verdict
+
+U = None
+
+
+@pytest.mark.parametrize(
+    ("ends", "committed", "state"),
+    [
+        # end of the log        committed            verdict
+        ([10, 20, 30], [10, 20, 30], State.OK),  # keeps up
+        ([10, 20, 30], [10, 18, 25], State.OK),  # was level once, and moves
+        ([10, 20, 30], [5, 17, 29], State.OK),  # the lag shrinks
+        ([10, 10, 10], [10, 10, 10], State.OK),  # nothing to do
+        ([10, 20, 30], [5, 5, 5], State.STOPPED),  # records come, none is read
+        ([30, 30, 30], [5, 5, 5], State.STALLED),  # there is work, nobody moves
+        ([10, 20, 30], [5, 14, 22], State.WARNING),  # lag 5, 6, 8: grows slowly
+        ([10, 20, 40], [5, 10, 20], State.ERROR),  # lag 5, 10, 20: doubles
+        ([10, 20, 30], [9, 4, 30], State.REWOUND),  # went back, whatever came after
+        ([10, 20, 30], [9, 4, 5], State.REWOUND),
+        ([10, 20, U], [5, 6, 7], State.UNKNOWN),  # no end
+        ([10, 20, 30], [5, 6, U], State.UNKNOWN),  # never committed
+        ([10, U, 30], [5, 6, 30], State.OK),  # a hole in the middle
+        ([30], [30], State.OK),  # one look is enough when nothing is left
+        ([30], [5], State.UNKNOWN),  # and too little otherwise
+        ([], [], State.UNKNOWN),
+    ],
+)
+def test_the_first_rule_that_says_yes_gives_the_state(
+    ends: list[int | None], committed: list[int | None], state: State
+) -> None:
+    history = [Reading(e, c) for e, c in zip(ends, committed, strict=True)]
+    assert verdict(history) is state
+
+
+def test_every_state_but_unknown_is_reached_by_a_rule_or_by_none() -> None:
+    from trimtab.measure.lag_rules import RULES
+
+    assert {state for _, state in RULES} | {State.UNKNOWN} == set(State)
