@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from trimtab import __version__
-from trimtab.cli import apply, cluster, demo, load, measure, monitor, plan
+from trimtab.cli import apply, bench, cluster, demo, load, measure, monitor, plan
 from trimtab.cli.output import talk
 from trimtab.errors import TrimtabError
 
@@ -78,6 +78,7 @@ app.add_typer(
 app.command("apply", short_help="Show a plan, and check that it still fits the cluster.")(
     apply.apply
 )
+app.command("bench", short_help="Ours against the bare thing, both in one run.")(bench.bench)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -29,12 +29,11 @@ from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from trimtab.measure.kafka.publish import ResultPublisher
     from trimtab.measure.spark.hot_keys import Mode
     from trimtab.measure.spark.jobs import Given, How
     from trimtab.measure.spark.live import KeyCounting
+    from trimtab.measure.spark.session import Session
     from trimtab.measure.spark.spans import Asked, Target
 
 MICROS = 1_000_000
@@ -377,7 +376,7 @@ def _watch(ask: _Ask, for_s: float) -> tuple[int, int]:
 
 
 def _show(
-    session: SparkSession, ask: _Ask, given: Given, how: How, *, output: Path | None, as_json: bool
+    session: Session, ask: _Ask, given: Given, how: How, *, output: Path | None, as_json: bool
 ) -> Measurement:
     from trimtab.measure.spark.jobs import measure as run
     from trimtab.measure.spark.session import watched
@@ -431,7 +430,7 @@ def _tell(publisher: ResultPublisher) -> None:
 
 
 def _continuously(
-    session: SparkSession, ask: _Ask, *, monitor: bool, metrics_port: int | None, as_json: bool
+    session: Session, ask: _Ask, *, monitor: bool, metrics_port: int | None, as_json: bool
 ) -> None:
     from trimtab.measure.kafka.publish import open_publisher
     from trimtab.measure.kafka.topics import OwnTopics, ensure_topics

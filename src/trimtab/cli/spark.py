@@ -12,8 +12,7 @@ from trimtab.errors import ConfigError
 from trimtab.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from trimtab.measure.spark.session import Session
 Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="Spark master. Default: the setting, local[*]."),
@@ -36,7 +35,7 @@ def spark_session(
     properties_file: Path | None = None,
     kafka: bool = True,
     verbose: bool = False,
-) -> SparkSession:
+) -> Session:
     """Starts Spark as flags and settings say; the connector's jars come from the cache."""
     from trimtab.testing.jars import connector_jars
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyspark.errors.exceptions.captured import PythonException
 from pyspark.sql import DataFrame
@@ -304,5 +304,5 @@ def times_of(events: DataFrame) -> tuple[int, int] | None:
 
 
 def as_time(ts: int) -> datetime:
-    """Microseconds as a time that Spark takes."""
-    return datetime.fromtimestamp(ts / MICROS, UTC)
+    """Microseconds as a time that Spark takes, to the microsecond."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=ts)

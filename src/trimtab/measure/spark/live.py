@@ -137,7 +137,8 @@ class RatesQuery:
 
     def refill(self, session: SparkSession, raw: DataFrame) -> None:
         """Reads the samples of the window that was open when the last driver ended."""
-        rows = raw.transform(ingest.telemetry).transform(ingest.samples).orderBy("ts").collect()
+        parsed = raw.transform(ingest.telemetry).where("reason is null")
+        rows = parsed.withColumn("micros", F.unix_micros("ts")).orderBy("micros").collect()
         self._take(session, rows)
 
     def closed_until(self, session: SparkSession) -> int:
@@ -152,16 +153,19 @@ class RatesQuery:
     def on_batch(self, batch: DataFrame, batch_id: int) -> None:
         """One trigger."""
         session = batch.sparkSession
-        parsed = batch.transform(ingest.telemetry).collect()
-        bad = [r for r in parsed if r.reason is not None]
+        # As a number: a collected timestamp is in local time, where an hour may stand twice.
+        parsed = batch.transform(ingest.telemetry).withColumn("micros", F.unix_micros("ts"))
+        rows = parsed.collect()
+        bad = [r for r in rows if r.reason is not None]
         if bad:
             metrics.measure_rejects_total.labels("rates").inc(len(bad))
             log.warning("telemetry_was_rejected", records=len(bad), first=bad[0].reason)
-            rows = [(r.arrived, self.topic, r.reason, r.raw) for r in bad]
+            kept = [(r.arrived, self.topic, r.reason, r.raw) for r in bad]
             self.warehouse.write(
-                session.createDataFrame(rows, REJECTS), "rejects", run=f"live-{batch_id}"
+                session.createDataFrame(kept, REJECTS), "rejects", run=f"live-{batch_id}"
             )
-        self._take(session, sorted((r for r in parsed if r.reason is None), key=lambda r: r.ts))
+        good = (r for r in rows if r.reason is None)
+        self._take(session, sorted(good, key=lambda r: r.micros))
         for topic in self.ring.rates():
             value = codec.rates_to(
                 topic.topic,
@@ -219,7 +223,7 @@ class RatesQuery:
 
 def _sample(row: Row) -> Sample:
     return Sample(
-        ts=round(row.ts.timestamp() * MICROS),
+        ts=row.micros,
         leader=row.leader,
         log_bytes=row.log_bytes,
         end_offset=row.end_offset,

@@ -28,6 +28,9 @@ from pyspark.sql import SparkSession
 import trimtab
 from trimtab.errors import ConfigError
 
+Session = SparkSession
+"""For those who pass a session on and must not know Spark."""
+
 EXECUTOR_PACKAGES = ("pyarrow", "pandas", "numpy", "datasketches")
 """What executors on a real cluster must have installed, at our versions."""
 
@@ -118,11 +121,20 @@ def build(options: SparkOptions) -> SparkSession:
             hint=f"The log is {log}.",
         ) from error
     session = SparkSession(context)
+    _hush(context)
     atexit.register(session.stop)
     if not options.local:
         _ship_package(context)
         _check_executors(context, options.master)
     return session
+
+
+def _hush(context: SparkContext) -> None:
+    """Silences a warning per trigger, several times a second, that a trigger took its time."""
+    if context._jvm is not None:
+        log4j = context._jvm.org.apache.logging.log4j
+        name = "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor"
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
 
 
 def _spark_conf(conf: Mapping[str, str]) -> SparkConf:
