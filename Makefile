@@ -94,7 +94,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 java:
-	@version=$$(java -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1 || true); \
+	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1 || true); \
 	if [ -z "$$version" ] || [ "$$version" -lt $(OLDEST_JAVA) ]; then \
 	  echo "error: Kafka and Spark need Java $(OLDEST_JAVA) or newer; here is $${version:-none}." >&2; \
 	  echo "hint: Debian, Ubuntu: apt-get install openjdk-$(OLDEST_JAVA)-jre-headless; macOS: brew install openjdk@$(OLDEST_JAVA); then put it on the PATH." >&2; \

@@ -145,3 +145,9 @@ def load_settings(**flags: Any) -> Settings:
             f"Setting {place}: {first['msg']}.",
             hint=f"Look at the flag, at {variable} and at {_file()}.",
         ) from error
+
+
+def java_home() -> Path | None:
+    """Where `JAVA_HOME` says that Java is; Spark looks there first, so everything does."""
+    named = os.environ.get("JAVA_HOME")
+    return Path(named) if named else None

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.kafka.streams import wait_until
 
+from tests.kafka.streams import wait_until
 from trimtab.demo.story import Outcome, Scene, Script, play, write
 from trimtab.measure.murmur2 import home
 from trimtab.model.codec import plan_id, read_loads, read_plan

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from pyspark.sql import SparkSession
-from tests.kafka.streams import Known, counts, key_counts, produce, read_all, wait_until
 
+from tests.kafka.streams import Known, counts, key_counts, produce, read_all, wait_until
 from trimtab.cli import main
 from trimtab.client_properties import ClientProperties
 from trimtab.measure.counters import Count

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from tests.kafka.streams import wait_until
 
+from tests.kafka.streams import wait_until
 from trimtab.cli import main
 from trimtab.client_properties import ClientProperties
 from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect

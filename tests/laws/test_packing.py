@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.laws.scan_reference import SCANS
 
+from tests.laws.scan_reference import SCANS
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps, plan_from, plan_id, plan_to

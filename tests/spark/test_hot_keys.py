@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.frames import events_frame
 
+from tests.spark.frames import events_frame
 from trimtab.errors import MeasurementError
 from trimtab.measure.counters import Count, Coverage, Share, Threshold
 from trimtab.measure.murmur2 import home

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
-from tests.spark.frames import events_frame
 
+from tests.spark.frames import events_frame
 from trimtab.errors import BadFile, SchemaMismatch
 from trimtab.measure.spark import ingest
 from trimtab.measure.spark.spans import from_files

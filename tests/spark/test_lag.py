@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from tests.spark.frames import samples_frame
 
+from tests.spark.frames import samples_frame
 from trimtab.measure.spark.lag import lag
 from trimtab.measure.windows import MICROS, Sample
 from trimtab.model.cluster import TopicPartition

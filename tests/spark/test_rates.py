@@ -7,8 +7,8 @@ from itertools import pairwise
 from random import Random
 
 from pyspark.sql import SparkSession
-from tests.spark.frames import events_frame, samples_frame
 
+from tests.spark.frames import events_frame, samples_frame
 from trimtab.measure.spark.rates import rates_from_events, rates_from_samples
 from trimtab.measure.windows import MICROS, Sample, speed
 from trimtab.model.cluster import TopicPartition

@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.frames import events_frame
 
+from tests.spark.frames import events_frame
 from trimtab.errors import ConfigError
 from trimtab.measure.spark.jobs import How, measure
 from trimtab.measure.spark.session import EXECUTOR_PACKAGES, SparkOptions, _missing, configuration

@@ -9,11 +9,11 @@ import typer
 from typer.core import TyperGroup
 
 from trimtab import __version__
-from trimtab.cli import apply, bench, cluster, demo, load, measure, monitor, plan
+from trimtab.cli import apply, bench, cluster, demo, load, measure, monitor, plan, snapshot
 from trimtab.cli.output import talk
 from trimtab.errors import TrimtabError
 
-_ORDER = ("demo", "cluster", "load", "monitor", "measure", "plan", "apply", "bench")
+_ORDER = ("demo", "cluster", "load", "snapshot", "monitor", "measure", "plan", "apply", "bench")
 _EPILOG = """Results go to stdout, talk and progress to stderr; every verb takes --json. Exit codes:
 0 done, 1 findings, 2 usage or settings, 3 measuring, 4 planning, 5 applying, 70 a fault of
 Trimtab, 130 interrupted."""
@@ -65,6 +65,9 @@ app.add_typer(
 )
 app.add_typer(
     load.app, name="load", short_help="Send records to a topic on schedule, and say how it went."
+)
+app.command("snapshot", short_help="Brokers, leaders, replicas, sizes and groups right now.")(
+    snapshot.snapshot
 )
 app.command("monitor", short_help="Sample log sizes and offsets into the telemetry topic.")(
     monitor.monitor

@@ -38,6 +38,9 @@ def spark_session(
 ) -> Session:
     """Starts Spark as flags and settings say; the connector's jars come from the cache."""
     from trimtab.testing.jars import connector_jars
+    from trimtab.testing.java import find_java
+
+    find_java()  # its absence has a better message than Spark's
 
     given = {}
     for pair in conf or ():

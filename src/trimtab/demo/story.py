@@ -41,11 +41,10 @@ from trimtab.workload import due
 from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from trimtab.demo.kafka.slow_group import SlowConsumer
     from trimtab.measure.kafka.admin import Admin
     from trimtab.measure.spark.jobs import Found
+    from trimtab.measure.spark.session import Session
     from trimtab.workload.kafka.load import LoadSummary
 
 STEPS = 6
@@ -112,7 +111,7 @@ class Scene:
     """Where it is played: a cluster that is up, and a Spark session that may still be starting."""
 
     bootstrap_server: str
-    spark: Callable[[], SparkSession]
+    spark: Callable[[], Session]
     settings: Settings
     tables: Path
 
@@ -434,7 +433,7 @@ def _facts(script: Script, scene: Scene, shown: _Shown) -> dict[str, str]:
         "keys": f"{keys.keys} of them, Zipf–Mandelbrot with s = {keys.s:g}, v = {keys.v:g}",
         "sent": f"{sent.sent} records, {sent.acknowledged} acknowledged, {sent.late} late",
         "consumers": f"{script.consumers}, dealt partitions by count (range), each made to handle "
-        f"{script.pace_s:.0f} records/s: the mean load and {script.spare:.0%}",
+        f"{script.pace_s:.0f} records/s: the mean load and {script.spare:.0%} more",
         "capacity": shown.capacity_words,
         "samples": f"every {scene.settings.measure.period_s:g} s, rates over windows of "
         f"{script.window_s:g} s; the first {script.warm_up_s:g} s are left out",
@@ -460,10 +459,10 @@ def _gone_afterwards(cluster: LocalCluster, *, unless: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _starting_spark(settings: Settings, *, verbose: bool) -> Iterator[Future[SparkSession]]:
+def _starting_spark(settings: Settings, *, verbose: bool) -> Iterator[Future[Session]]:
     """A session that starts in the background; it is stopped when the block ends."""
 
-    def start() -> SparkSession:
+    def start() -> Session:
         from trimtab.measure.spark.session import SparkOptions, build
 
         return build(

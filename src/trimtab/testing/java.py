@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from trimtab.errors import ConfigError
+from trimtab.settings import java_home
 
 OLDEST_JAVA = 17
 """Kafka 4 brokers and Spark 4 both refuse anything older."""
@@ -20,10 +21,12 @@ _INSTALL = (
 
 
 def find_java() -> Path:
-    """Returns the `java` on the PATH; raises ConfigError if there is none, or too old a one."""
-    found = shutil.which("java")
+    """Returns the `java` of JAVA_HOME, else of the PATH; raises ConfigError if it will not do."""
+    home = java_home()
+    found = shutil.which("java") if home is None else shutil.which("java", path=str(home / "bin"))
     if found is None:
-        raise ConfigError("There is no Java on the PATH.", hint=_INSTALL)
+        where = "on the PATH" if home is None else f"in {home}, which JAVA_HOME names"
+        raise ConfigError(f"There is no Java {where}.", hint=_INSTALL)
     asked = subprocess.run(
         [found, "-version"], capture_output=True, text=True, check=False, timeout=60
     )

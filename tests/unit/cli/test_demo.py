@@ -4,8 +4,8 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 
 import pytest
-from tests.unit.report.report_values import SETTINGS, STATES, history, measurement, plan
 
+from tests.unit.report.report_values import SETTINGS, STATES, history, measurement, plan
 from trimtab.cli.main import run
 from trimtab.demo import story
 from trimtab.model.codec import measurement_to, plan_to, read_loads, read_plan

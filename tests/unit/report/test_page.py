@@ -13,7 +13,6 @@ from tests.unit.report.report_values import (
     partition,
     plan,
 )
-
 from trimtab.model.codec import plan_id
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.report.page import page

@@ -4,6 +4,7 @@ from xml.etree import ElementTree
 
 import matplotlib
 import pytest
+
 from tests.unit.report.report_values import (
     LIMITS,
     OWNERS,
@@ -15,7 +16,6 @@ from tests.unit.report.report_values import (
     partition,
     plan,
 )
-
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Unit

@@ -1,0 +1,17 @@
+"""What the figures were had on: enough to read them by, nothing that names the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from trimtab.testing.jars import KAFKA, SPARK
+
+
+def machine(java: str) -> str:
+    """Cores, memory, and the versions that matter."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}; "
+        f"Python {platform.python_version()}, Java {java}, Spark {SPARK}, Kafka {KAFKA}"
+    )

@@ -1,0 +1,35 @@
+"""The snapshot verb: what it writes is a snapshot file."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.streams import produce
+from trimtab.cli import main
+from trimtab.client_properties import ClientProperties
+from trimtab.measure.kafka.admin import TopicSpec, connect
+from trimtab.model.codec import read_snapshot
+from trimtab.testing.local_cluster import LocalCluster
+
+
+def test_a_snapshot_of_the_cluster_is_a_file_that_the_codec_reads(
+    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, file = f"seen-{uuid.uuid4().hex[:8]}", tmp_path / "snapshot.json"
+    with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+        admin.create_topic(TopicSpec(name=topic, partitions=2, replication=2))
+        produce(cluster.bootstrap_servers, topic, [(1_000, b"k", 10)] * 5)
+        server = ("--bootstrap-server", cluster.bootstrap_servers)
+        code = main.run(["snapshot", "--topic", topic, "-o", str(file), *server])
+        admin.delete_topic(topic)
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    taken, warnings = read_snapshot(file)
+    assert warnings == []
+    assert [(b.id, b.rack) for b in taken.brokers] == [(1, "a"), (2, "b"), (3, "c")]
+    assert sum(p.end_offset or 0 for p in taken.partitions) == 5
+    assert sum(p.log_bytes or 0 for p in taken.partitions) > 5 * 10
+    assert f"{topic}-1" in said.out
