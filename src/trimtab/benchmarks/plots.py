@@ -8,12 +8,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trimtab.benchmarks.benchmark import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.typing import RcKeyType
 
 _MET, _MISSED, _BAR, _SECOND = "#0072b2", "#d55e00", "#222222", "#009e73"
 
@@ -63,7 +64,11 @@ def _figure(height: float) -> Iterator[tuple[Axes, list[str]]]:
     from matplotlib.figure import Figure
 
     # Inside the block only, and no pyplot: other figures of the process stay as they are.
-    style = {"svg.hashsalt": "trimtab", "svg.fonttype": "none", "font.size": 9.0}
+    style: dict[RcKeyType, Any] = {
+        "svg.hashsalt": "trimtab",
+        "svg.fonttype": "none",
+        "font.size": 9.0,
+    }
     text: list[str] = []
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(7.2, height), layout="constrained")

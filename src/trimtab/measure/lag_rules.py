@@ -68,14 +68,25 @@ def is_stalled(history: Sequence[_Known]) -> bool:
 
 def is_losing_ground(history: Sequence[_Known]) -> bool:
     """The lag never shrank and has at least doubled."""
-    return is_falling_behind(history) and history[-1].lag >= 2 * history[0].lag
+    floors = lag_floors(history)
+    return is_falling_behind(history) and floors[-1] >= 2 * floors[0]
 
 
 def is_falling_behind(history: Sequence[_Known]) -> bool:
-    """There was lag in every look, it never shrank, and it grew."""
-    lags = [r.lag for r in history]
-    grew = lags[-1] > lags[0] > 0
-    return grew and all(later >= earlier for earlier, later in pairwise(lags))
+    """There was always lag, it never shrank, and it grew."""
+    floors = lag_floors(history)
+    grew = floors[-1] > floors[0] > 0
+    return grew and all(later >= earlier for earlier, later in pairwise(floors))
+
+
+def lag_floors(history: Sequence[_Known]) -> list[int]:
+    """The least lag in each of up to five parts of the history.
+
+    A group that commits every few seconds has a lag like a saw; its floor tells where it goes.
+    """
+    parts = min(len(history), 5)
+    cuts = [len(history) * i // parts for i in range(parts + 1)]
+    return [min(r.lag for r in history[start:end]) for start, end in pairwise(cuts)]
 
 
 # The order matters: going back explains everything after it, and a group without lag is well

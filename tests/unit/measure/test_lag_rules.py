@@ -38,6 +38,12 @@ def test_the_first_rule_that_says_yes_gives_the_state(
     assert verdict(history) is state
 
 
+def test_a_group_that_commits_now_and_then_is_judged_by_the_floor_of_its_lag() -> None:
+    """Commits every third look: the lag is a saw, 10 30 50 20 40 60 30 …, and it rises."""
+    history = [Reading(20 * i + 10, 20 * i - 20 * (i % 3) - 10 * (i // 3)) for i in range(15)]
+    assert verdict(history) is State.ERROR
+
+
 def test_every_state_but_unknown_is_reached_by_a_rule_or_by_none() -> None:
     from trimtab.measure.lag_rules import RULES
 

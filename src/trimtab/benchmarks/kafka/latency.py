@@ -52,8 +52,9 @@ def listening(bootstrap_server: str, rates_topic: str, arrivals: Arrivals) -> It
     def read() -> None:
         while not stop.is_set():
             message = consumer.poll(0.1)
-            if message is not None and message.error() is None:
-                arrivals.take(message.value(), now_ts=time.time_ns() // 1000)
+            value = message.value() if message is not None and message.error() is None else None
+            if value is not None:
+                arrivals.take(value, now_ts=time.time_ns() // 1000)
 
     thread = threading.Thread(target=read, name="bench-rates", daemon=True)
     thread.start()

@@ -58,7 +58,7 @@ def samples(stage: Stage, rows: int) -> DataFrame:
     """
 
     def made(session: SparkSession) -> DataFrame:
-        p, second = "(id % {n})".format(n=WATCHED), "(id div {n})".format(n=WATCHED)
+        p, second = f"(id % {WATCHED})", f"(id div {WATCHED})"
         return session.range(0, rows, 1, 8).selectExpr(
             f"timestamp_micros({second} * {MICROS} + pmod(xxhash64(id), 1000)) as ts",
             "'c' as cluster",

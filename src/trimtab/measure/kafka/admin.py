@@ -220,6 +220,9 @@ def _is_passing(error: Exception) -> bool:
                 LibrdkafkaError._TRANSPORT,
                 LibrdkafkaError._TIMED_OUT,
                 LibrdkafkaError._RESOLVE,
+                LibrdkafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                LibrdkafkaError.COORDINATOR_NOT_AVAILABLE,
+                LibrdkafkaError.NOT_COORDINATOR,
             }
             or bool(error.args[0].retriable())
         )
@@ -529,7 +532,6 @@ class KafkaAdmin:
         """State and members of these groups."""
         if not names:
             return ()
-        found = []
         with kafka_errors("describing groups"):
             if self._members is None:
                 config: dict[str, Any] = {
@@ -539,17 +541,35 @@ class KafkaAdmin:
                     "logger": _librdkafka_log,
                 }
                 self._members = LibrdkafkaAdmin(config)
-            answers = self._members.describe_consumer_groups(
-                sorted(set(names)), request_timeout=self._line.patience_s
+            described = self._described(self._members, set(names))
+        return tuple(
+            Group(
+                name=name,
+                state=found.state.name,
+                members=tuple(sorted((_member(m) for m in found.members), key=_by_id)),
+            )
+            for name, found in sorted(described.items())
+            if found.state.name != "DEAD"
+        )
+
+    def _described(self, admin: LibrdkafkaAdmin, pending: set[str]) -> dict[str, Any]:
+        """Groups as librdkafka describes them; coordinators not ready yet are asked again."""
+        found: dict[str, Any] = {}
+        deadline = time.monotonic() + self._line.patience_s
+        while pending:
+            answers = admin.describe_consumer_groups(
+                sorted(pending), request_timeout=self._line.patience_s
             )
             for name, answer in answers.items():
-                described = answer.result()
-                if described.state.name != "DEAD":
-                    members = sorted((_member(m) for m in described.members), key=_by_id)
-                    found.append(
-                        Group(name=name, state=described.state.name, members=tuple(members))
-                    )
-        return tuple(sorted(found, key=lambda g: g.name))
+                try:
+                    found[name] = answer.result()
+                except LibrdkafkaException as error:
+                    if not _is_passing(error) or time.monotonic() > deadline:
+                        raise
+            pending = pending - found.keys()
+            if pending:
+                time.sleep(_BACKOFF_S)
+        return found
 
     def committed(self, groups: Collection[str]) -> dict[str, dict[TopicPartition, int]]:
         """Committed offsets of these groups."""
