@@ -11,8 +11,9 @@ Promise  Both sides run in one process on the same data: one warm-up each, then 
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -133,6 +134,11 @@ def _rounded(x: float) -> float:
     (1235000.0, 0.01235)
     """
     return float(f"{x:.4g}")
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The smallest value that at least the share `q` of all does not exceed."""
+    return sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
 
 
 def alternating(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from trimtab.apply.freshness import check_fresh
+from trimtab.cli.connection import local_cluster_runs
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig
 from trimtab.cli.output import result, result_json, say, warn
 from trimtab.cli.plan import ask_group
@@ -78,7 +79,7 @@ def apply(
     else:
         say(
             "Whether the plan is still fresh was not checked: that needs its group and "
-            "--bootstrap-server, or --loads."
+            "a cluster (--bootstrap-server, or a running local one), or --loads."
         )
 
 
@@ -98,8 +99,10 @@ def _of_file(plan: Plan, path: Path, step: int | None) -> GroupState:
 def _of_cluster(
     plan: Plan, bootstrap_server: str | None, command_config: Path | None
 ) -> GroupState | None:
+    if plan.scope.group is None:
+        return None
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
     named = settings.bootstrap_server is not None or settings.command_config is not None
-    if plan.scope.group is None or not named:
+    if not named and not local_cluster_runs(settings):
         return None
     return ask_group(settings, plan.scope.group, frozenset(plan.scope.topics))

@@ -14,6 +14,7 @@ from trimtab.settings import Settings
 
 if TYPE_CHECKING:
     from trimtab.measure.kafka.admin import Admin
+    from trimtab.testing.local_cluster import ClusterStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +51,26 @@ def admin_of(settings: Settings) -> Iterator[Admin]:
         yield admin
 
 
+def local_cluster_runs(settings: Settings) -> bool:
+    """Whether there is a local cluster to speak to when none is named."""
+    return _running(settings) is not None
+
+
 def _local_cluster(settings: Settings, properties: ClientProperties) -> str:
+    status = _running(settings)
+    if status is None:
+        raise ConfigError(
+            "No cluster is named, and no local cluster runs.",
+            hint="Give --bootstrap-server HOST:PORT, or start a cluster with: trimtab cluster up",
+        )
+    if properties.authenticated and status.sasl_bootstrap_servers:
+        return status.sasl_bootstrap_servers
+    return status.bootstrap_servers
+
+
+def _running(settings: Settings) -> ClusterStatus | None:
     from trimtab.testing.local_cluster import BrokerState, LocalCluster
 
     status = LocalCluster(home=settings.home).status()
-    if any(broker.state is BrokerState.RUNNING for broker in status.brokers):
-        if properties.authenticated and status.sasl_bootstrap_servers:
-            return status.sasl_bootstrap_servers
-        return status.bootstrap_servers
-    raise ConfigError(
-        "No cluster is named, and no local cluster runs.",
-        hint="Give --bootstrap-server HOST:PORT, or start a cluster with: trimtab cluster up",
-    )
+    runs = any(broker.state is BrokerState.RUNNING for broker in status.brokers)
+    return status if runs else None

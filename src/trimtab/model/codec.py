@@ -67,24 +67,13 @@ def canonical(value: Json) -> str:
 
     Only the outermost names are fields of ours: below, a name may be a topic called "user_id".
 
-    >>> canonical({"b": 1.0, "a": [2.5], "id": "x", "made_ts": 3})
-    '{"a":[2.5],"b":1}'
+    >>> canonical({"b": 1.5, "a": [2], "id": "x", "made_ts": 3})
+    '{"a":[2],"b":1.5}'
     """
-    kept = {name: _plain(v) for name, v in value.items() if not _LEFT_OUT.fullmatch(name)}
-    return json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    """Whole floats as integers, so that 2 and 2.0 give one hash."""
-    match value:
-        case dict():
-            return {k: _plain(v) for k, v in value.items()}
-        case list() | tuple():
-            return [_plain(v) for v in value]
-        case float() if value.is_integer():
-            return int(value)
-        case _:
-            return value
+    kept = {name: v for name, v in value.items() if not _LEFT_OUT.fullmatch(name)}
+    return json.dumps(
+        kept, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+    )
 
 
 def short_hash(value: Json) -> str:
@@ -135,6 +124,19 @@ def _read_key(node: Node) -> bytes:
 def tidy(number: float) -> float:
     """A whole float as an integer, so that files read as people write them."""
     return int(number) if float(number).is_integer() else number
+
+
+def _tidied(value: Any) -> Any:
+    """All whole floats in a tree as integers: equal plans have equal files, and so equal ids."""
+    match value:
+        case Mapping():
+            return {name: _tidied(v) for name, v in value.items()}
+        case list() | tuple():
+            return [_tidied(v) for v in value]
+        case float():
+            return tidy(value)
+        case _:
+            return value
 
 
 # ---------------------------------------------------------------- loads
@@ -428,9 +430,11 @@ def _read_key_load(entry: Node) -> KeyLoad:
 def plan_to(plan: Plan) -> Json:
     """A plan file, with its id."""
     body: Json = {
+        "v": VERSION,
+        "kind": "plan",
         "layer": str(plan.layer),
         "planner": plan.planner,
-        "params": dict(plan.params),
+        "params": _tidied(plan.params),
         "seed": plan.seed,
         "made_ts": plan.made_ts,
         "snapshot": plan.snapshot,
@@ -452,11 +456,11 @@ def plan_to(plan: Plan) -> Json:
         "after": _state_to(plan.after),
         "bound": plan.bound,
         "bound_moved_load": tidy(plan.bound_moved_load),
-        "gap": plan.gap,
+        "gap": float(plan.gap),
         "cost": {
             "moves": plan.cost.moves,
             "moved_load": tidy(plan.cost.moved_load),
-            "rscore": plan.cost.rscore,
+            "rscore": float(plan.cost.rscore),
             "orphan_load": tidy(plan.cost.orphan_load),
         },
         "inverse": [
@@ -531,6 +535,7 @@ def _read_params(node: Node) -> Json:
 
 
 def _read_scope(node: Node) -> Scope:
+    node.known("group", "topics")
     group = node.get("group")
     return Scope(
         group=None if group is None else group.text(),
@@ -539,6 +544,7 @@ def _read_scope(node: Node) -> Scope:
 
 
 def _read_move(node: Node) -> ConsumerMove:
+    node.known("topic", "partition", "from", "to", "load", "reason", "numbers")
     source, reason = node.get("from"), node.need("reason")
     if reason.value not in list(Reason):
         reason.fail(f"{reason.value} is no reason we know")
@@ -554,6 +560,7 @@ def _read_move(node: Node) -> ConsumerMove:
 
 
 def _read_state(node: Node) -> ConsumerState:
+    node.known("consumers", "max_load")
     return ConsumerState(
         consumers=node.need("consumers").integer(least=0),
         max_load=node.need("max_load").number(least=0),
@@ -561,6 +568,7 @@ def _read_state(node: Node) -> ConsumerState:
 
 
 def _read_cost(node: Node) -> Cost:
+    node.known("moves", "moved_load", "rscore", "orphan_load")
     return Cost(
         moves=node.need("moves").integer(least=0),
         moved_load=node.need("moved_load").number(least=0),
@@ -570,6 +578,7 @@ def _read_cost(node: Node) -> Cost:
 
 
 def _read_inverse(node: Node) -> InverseMove:
+    node.known("topic", "partition", "from", "to")
     return InverseMove(
         topic=node.need("topic").text(),
         partition=node.need("partition").integer(least=0),
@@ -579,6 +588,7 @@ def _read_inverse(node: Node) -> InverseMove:
 
 
 def _read_unplaced(node: Node) -> Unplaced:
+    node.known("topic", "partition", "why", "load")
     return Unplaced(
         topic=node.need("topic").text(),
         partition=node.need("partition").integer(least=0),

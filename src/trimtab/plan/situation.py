@@ -44,6 +44,8 @@ def situation_of_file(
     loads = step_of(file, step).loads
     _check_topics(topics, {p.topic for p in loads})
     kept = {p: load for p, load in loads.items() if topics is None or p.topic in topics}
+    if not math.isfinite(sum(kept.values())):
+        raise ConfigError("The loads add up to more than a number can hold.")
     return Situation(
         loads=kept,
         limits=GroupLimits(

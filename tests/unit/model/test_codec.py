@@ -1,5 +1,6 @@
 """Every documented shape survives a round trip; every bad file gets one line that names it."""
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -363,9 +364,25 @@ def test_unknown_fields_of_a_plan_are_warnings_too(tmp_path):
 
 
 def test_the_canonical_form_is_sorted_without_spaces_times_and_ids():
-    assert canonical({"b": {"y": 1.0, "x": 0.5}, "a": None, "id": "7f", "made_ts": 3}) == (
-        '{"a":null,"b":{"x":0.5,"y":1}}'
+    assert canonical({"b": {"y": "ü", "x": 0.5}, "a": None, "id": "7f", "made_ts": 3}) == (
+        '{"a":null,"b":{"x":0.5,"y":"ü"}}'
     )
+
+
+def test_a_plan_id_can_be_recomputed_from_the_file_by_the_contract_alone():
+    """Names sorted, no spaces, times and ids left out, SHA-256, twelve digits."""
+    file = json.loads(dumps(plan_to(a_plan())))
+    rest = {name: value for name, value in file.items() if name not in ("id", "made_ts")}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert hashlib.sha256(text.encode()).hexdigest()[:12] == file["id"]
+
+
+def test_unknown_fields_inside_a_plan_are_named_with_their_place(tmp_path):
+    path, changed = tmp_path / "plan.json", plan_to(a_plan())
+    changed["cost"] = {**changed["cost"], "euros": 5}
+    path.write_text(dumps(changed))
+    _, warnings = read_plan(path)
+    assert warnings == [f'{path}: field "euros" in cost is unknown and was ignored']
 
 
 def test_a_topic_named_like_a_time_or_an_id_counts_in_the_canonical_form():

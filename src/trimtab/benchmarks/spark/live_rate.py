@@ -11,7 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from trimtab.benchmarks.benchmark import Sides, Stage
+from trimtab.benchmarks.benchmark import Sides, Stage, quantile
 from trimtab.benchmarks.kafka.latency import Arrivals, listening
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import MeasurementError
@@ -57,12 +57,6 @@ def live_rate(stage: Stage, rows: int, runs: int) -> Sides:
             "brokers": 3,
         },
     )
-
-
-def quantile(values: list[float], q: float) -> float:
-    """The smallest value that at least the share `q` of all does not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -int(-q * len(ordered) // 1) - 1))]
 
 
 def _watch(stage: Stage, bootstrap_server: str, partitions: int) -> list[float]:

@@ -1,0 +1,66 @@
+"""Each benchmark on Spark, with few rows: it runs and has the agreed shape. No figure is judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from trimtab.benchmarks.benchmark import Stage, judged
+from trimtab.benchmarks.registry import BENCHMARKS
+from trimtab.benchmarks.spark import data
+from trimtab.benchmarks.spark.batch import our_keys
+from trimtab.measure.spark.hot_keys import Mode
+
+ROWS = 4000
+
+
+@pytest.fixture(scope="module")
+def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    home: Path = tmp_path_factory.mktemp("home")
+    return Stage(spark=lambda: spark, home=home, cache=home)
+
+
+@pytest.mark.parametrize("name", [name for name, b in BENCHMARKS.items() if not b.kafka])
+def test_a_benchmark_runs_and_says_what_was_agreed(stage: Stage, name: str) -> None:
+    one = BENCHMARKS[name]
+
+    sides = one.run(stage, ROWS, 1)
+
+    found = judged(one, sides, rows=ROWS, runs=1, machine="m").to_json()
+    assert list(found) == ["name", "ours", "rival", "ratio", "unit", "settings"]
+    assert (found["name"], found["unit"]) == (name, str(one.unit))
+    assert min(found["ours"], found["rival"], found["ratio"]) > 0
+
+
+def test_test_data_is_made_once(stage: Stage) -> None:
+    data.samples(stage, 500)
+    before = {path: path.stat().st_mtime_ns for path in stage.data.rglob("*.parquet")}
+
+    again = data.samples(stage, 500)
+
+    assert again.count() == 500
+    assert {path: path.stat().st_mtime_ns for path in stage.data.rglob("*.parquet")} == before
+
+
+def test_four_of_five_keys_are_distinct_where_it_says_so(stage: Stage) -> None:
+    events = data.events_mostly_distinct(stage, ROWS)
+
+    seen = [r["count"] for r in events.groupBy("key").count().collect()]
+
+    assert sum(seen) == ROWS
+    assert 0.8 * ROWS <= seen.count(1) < ROWS
+
+
+def test_both_modes_of_the_benchmark_find_the_same_heavy_keys(stage: Stage) -> None:
+    events = data.events(stage, ROWS)
+
+    exact, lossy = (
+        {(r.window_start, bytes(r.key)): (r.lower, r.upper) for r in our_keys(events, m).collect()}
+        for m in (Mode.TWO_PASS, Mode.LOSSY)
+    )
+
+    assert exact
+    assert exact.keys() <= lossy.keys()
+    assert all(lossy[k][0] <= n <= lossy[k][1] for k, (n, _) in exact.items())
