@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from platformdirs import user_cache_path, user_data_path
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -71,7 +71,10 @@ class Settings(BaseSettings):
     """Everything a user can set."""
 
     model_config = SettingsConfigDict(
-        env_prefix="TRIMTAB_", env_nested_delimiter="__", extra="forbid"
+        env_prefix="TRIMTAB_",
+        env_nested_delimiter="__",
+        env_ignore_empty=True,  # TRIMTAB_HOME= is no folder, least of all the working one
+        extra="forbid",
     )
 
     bootstrap_server: str | None = Field(
@@ -89,6 +92,15 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     measure: MeasureSettings = MeasureSettings()
     keys: KeySettings = KeySettings()
+
+    @field_validator("home", "cache", "command_config")
+    @classmethod
+    def _in_the_users_folder(cls, path: Path | None) -> Path | None:
+        """Reads `~` as the shell does."""
+        try:
+            return None if path is None else path.expanduser()
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
 
     @classmethod
     def settings_customise_sources(
@@ -121,14 +133,13 @@ class Settings(BaseSettings):
 
 def _file() -> Path:
     """The settings file: `TRIMTAB_CONFIG`, else `trimtab.toml` in the working folder."""
-    return Path(os.environ.get("TRIMTAB_CONFIG", FILE))
+    return Path(os.environ.get("TRIMTAB_CONFIG") or FILE)
 
 
 def load_settings(**flags: Any) -> Settings:
     """Reads all sources; a flag that is None was not given."""
     given = {name: value for name, value in flags.items() if value is not None}
-    named = "TRIMTAB_CONFIG" in os.environ
-    if named and not _file().is_file():
+    if os.environ.get("TRIMTAB_CONFIG") and not _file().is_file():
         raise ConfigError(
             f"TRIMTAB_CONFIG names {_file()}, and there is no such file.",
             hint="Correct the path, or unset the variable.",

@@ -57,11 +57,15 @@ def test_a_command_speaks_json_and_explains_each_option(
     assert command.help
 
 
-def test_the_first_lines_of_the_verbs_fit_into_a_narrow_terminal() -> None:
-    _, root, context = next(iter(commands()))
+@pytest.mark.parametrize(
+    ("group", "context"),
+    [(group, context) for _, group, context in commands() if hasattr(group, "commands")],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_the_first_lines_of_the_verbs_fit_into_a_narrow_terminal(group: Any, context: Any) -> None:
     context.terminal_width = 80
 
-    assert "..." not in root.get_help(context).partition("Commands:")[2]
+    assert "..." not in group.get_help(context).partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("setting", [name for name, _, _ in settings_of(Settings)])

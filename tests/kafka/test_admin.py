@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from tests.kafka.streams import wait_until
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import BrokerUnavailable, ConfigError, MeasurementError
 from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
@@ -33,13 +33,6 @@ def topic(admin: KafkaAdmin) -> Iterator[str]:
     assert admin.create_topic(TopicSpec(name=name, partitions=6, replication=3))
     yield name
     admin.delete_topic(name)
-
-
-def wait_until(condition: Callable[[], bool], *, within_s: float = 60.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.2)
 
 
 def produce(servers: str, topic: str, counts: dict[int, int]) -> None:

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.kafka.streams import wait_until
 from trimtab.cli import main
 from trimtab.measure.murmur2 import home
 from trimtab.workload import due
@@ -134,6 +135,28 @@ def test_a_missing_topic_and_one_too_small_are_refused(cluster, load, topic):
     assert f"There is no topic {topic}" in missing[1]
     assert "--create 5" in missing[1]
     assert "has 2 partitions; this load needs 5" in small[1]
+
+
+def test_a_topic_that_would_be_too_small_is_not_even_made(cluster, load, topic):
+    refused = load("rates", "--topic", topic, "--schedule", "ezzeddine-1", "--create", "2")
+    code, _ = load(
+        *("rates", "--topic", topic, "--schedule", "ezzeddine-1", "--create", "5"),
+        *("--duration", "1s"),
+    )
+
+    assert refused[0] == 2
+    assert "this load needs 5" in refused[1]
+    assert code == 0
+
+
+def test_more_replicas_than_brokers_are_a_wrong_question(load, topic):
+    code, said = load(
+        *("keyless", "--topic", topic, "--create", "1", "--replication-factor", "7"),
+        *("--duration", "1s"),
+    )
+
+    assert code == 2
+    assert "--replication-factor" in said
 
 
 # ---- a broker killed ----------------------------------------------------------------------------
@@ -278,10 +301,3 @@ def end_offsets(cluster, topic) -> dict[int, int]:
 def leader(servers, topic, partition):
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     return admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)

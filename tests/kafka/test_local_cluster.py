@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from typer.testing import CliRunner
 
+from tests.kafka.streams import wait_until
 from trimtab.cli.cluster import app
 from trimtab.errors import ClusterStartFailed, ConfigError
 from trimtab.measure.kafka.probe import brokers_seen
 from trimtab.settings import load_settings
-from trimtab.testing.local_cluster import BrokerState, LocalCluster
+from trimtab.testing.jars import BROKER, broker_jars, jars_folder
+from trimtab.testing.local_cluster import BrokerState, LocalCluster, SaslUser
 
 
 @pytest.fixture(scope="module")
@@ -209,19 +210,57 @@ def test_a_node_that_dies_while_starting_is_named_with_its_log_and_last_words(tm
     assert processes_of(tmp_path) == []
 
 
-def test_ctrl_c_during_up_ends_what_it_started(tmp_path):
-    program = (
-        "import sys; from pathlib import Path; from trimtab.settings import load_settings; "
-        "from trimtab.testing.local_cluster import LocalCluster; "
-        "LocalCluster(home=Path(sys.argv[1]), brokers=1, cache=load_settings().cache).up()"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as starting:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_up_ends_what_it_started(tmp_path, number):
+    with cluster_up(tmp_path) as starting:
         wait_until(lambda: len(processes_of(tmp_path / "clusters", "kafka.Kafka")) == 2)
-        starting.send_signal(signal.SIGINT)
-        assert starting.wait(timeout=60) != 0
+        starting.send_signal(number)
+        assert starting.wait(timeout=60) == 130
 
     assert processes_of(tmp_path / "clusters") == []
+    assert not (tmp_path / "clusters" / "default" / "cluster.json").exists()
+
+
+def test_a_signal_while_the_classes_are_learnt_ends_that_node_too(tmp_path):
+    broker_jars(cache=load_settings().cache)
+    jars = jars_folder(load_settings().cache) / BROKER.name
+    cache = tmp_path / "cache"
+    (cache / "jars").mkdir(parents=True)
+    (cache / "jars" / BROKER.name).symlink_to(jars)
+    with cluster_up(tmp_path, TRIMTAB_CACHE=str(cache)) as starting:
+        wait_until(lambda: processes_of(cache, "kafka.Kafka"))
+        starting.send_signal(signal.SIGTERM)
+        assert starting.wait(timeout=60) == 130
+
+    assert processes_of(tmp_path) == []
+
+
+def test_no_command_line_shows_the_sasl_password(tmp_path, monkeypatch):
+    seen: list[str] = []
+
+    class Watched(subprocess.Popen[bytes]):
+        def __init__(self, argv, *rest, **more):
+            seen.append(" ".join(map(str, argv)))
+            super().__init__(argv, *rest, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", Watched)
+    user = SaslUser("alice", "open-sesame")
+
+    with small_cluster(tmp_path, sasl=user) as running:
+        right = sasl_client(running, "SCRAM-SHA-256", "alice", "open-sesame")
+        assert set(right.list_topics(timeout=10).brokers) == {1}
+
+    assert any("kafka.Kafka" in argv for argv in seen)
+    assert not any("open-sesame" in argv for argv in seen)
+
+
+def cluster_up(home: Path, **variables: str) -> subprocess.Popen[bytes]:
+    """`trimtab cluster up` as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "trimtab.cli.main", "cluster", "up", "--brokers", "1"],
+        env={**os.environ, "TRIMTAB_HOME": str(home), **variables},
+        stderr=subprocess.DEVNULL,
+    )
 
 
 # ---- asking the machine and the brokers ---------------------------------------------------------
@@ -261,10 +300,3 @@ def make_topic(cluster: LocalCluster, name: str) -> None:
 def topics(cluster: LocalCluster) -> set[str]:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     return set(admin.list_topics(timeout=10).topics)
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 40
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)

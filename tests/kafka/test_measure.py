@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from pyspark.sql import SparkSession
 from tests.kafka.streams import Known, counts, key_counts, produce, read_all, wait_until
 from trimtab.cli import main
 from trimtab.client_properties import ClientProperties
+from trimtab.errors import ThinData
 from trimtab.measure.counters import Count
 from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
 from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
@@ -32,7 +34,7 @@ from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
 from trimtab.measure.spark.hot_keys import Mode
 from trimtab.measure.spark.jobs import How, measure
-from trimtab.measure.spark.live import KeyCounting
+from trimtab.measure.spark.live import KeyCounting, KeysQuery
 from trimtab.measure.spark.spans import Asked, Target, from_kafka
 from trimtab.measure.spark.tables import Warehouse
 from trimtab.model.cluster import TopicPartition
@@ -119,18 +121,44 @@ def test_given_offsets_are_counted_to_the_record(
     )
     asked = Asked(
         topics=frozenset({topic}),
-        from_ts=(now - 60_000) * 1000,
-        to_ts=now * 1000,
-        samples=False,
+        from_ts=0,
+        to_ts=0,
         offsets={TopicPartition(topic, 0): (10, 60), TopicPartition(topic, 1): (0, 5)},
     )
     given = from_kafka(spark, admin, _target(cluster, OwnTopics("nobody.")), asked)
     found = measure(given, How(threshold=None)).measurement
-    assert {p.partition: round((p.records_s or 0) * 60) for p in found.partitions} == {
-        0: 50,
-        1: 5,
-        2: 0,
+    span_s = (found.to_ts - found.from_ts) / SECOND
+    assert {p.partition: p.records_s for p in found.partitions} == {
+        0: pytest.approx(50 / span_s),
+        1: pytest.approx(5 / span_s),
+        2: None,  # nobody looked
     }
+
+
+def test_a_record_stamped_in_the_future_does_not_hide_those_behind_it(
+    cluster: LocalCluster, admin: KafkaAdmin, own: OwnTopics, topic: str, spark: SparkSession
+) -> None:
+    now = int(time.time() * 1000)
+    good = [(now - 30_000 + i, b"k", 1) for i in range(50)]
+    produce(cluster.bootstrap_servers, topic, [*good[:5], (now + 3_600_000, b"k", 1), *good[5:]])
+    asked = Asked(
+        topics=frozenset({topic}),
+        from_ts=(now - 60_000) * 1000,
+        to_ts=now * 1000,
+        samples=False,
+    )
+    given = from_kafka(spark, admin, _target(cluster, own), asked)
+    found = measure(given, How(threshold=None)).measurement
+    assert sum(round((p.records_s or 0) * 60) for p in found.partitions) == 50
+
+
+def test_rates_of_samples_without_any_telemetry_are_refused(
+    cluster: LocalCluster, admin: KafkaAdmin, own: OwnTopics, topic: str, spark: SparkSession
+) -> None:
+    now = int(time.time() * SECOND)
+    asked = Asked(topics=frozenset({topic}), from_ts=now - 60 * SECOND, to_ts=now, events=False)
+    with pytest.raises(ThinData, match="no telemetry"):
+        from_kafka(spark, admin, _target(cluster, own), asked)
 
 
 def test_the_verb_measures_over_a_sasl_listener_and_prints_no_password(
@@ -181,7 +209,6 @@ def _running(
 ) -> Iterator[Future[None]]:
     """The continuous jobs in a thread; fails when they end by themselves."""
     stop = threading.Event()
-    names = {"rates": own.rates, "hotkeys": own.hotkeys}
     with (
         connect(cluster.bootstrap_servers, PLAIN) as admin,
         open_publisher(cluster.bootstrap_servers, PLAIN) as publisher,
@@ -196,19 +223,24 @@ def _running(
             beat=Beat(window_s=6, min_span_s=1, trigger_s=0.2),
             keys=keys,
             results=Results(
-                publish=lambda name, key, value: publisher.publish(names[name], key, value),
+                outlet=publisher,
                 warehouse=Warehouse(str(folder / "warehouse")),
                 checkpoint=str(folder / "checkpoints"),
             ),
             stop=stop,
         )
         try:
-            started = folder / "checkpoints" / ("keys" if keys else "rates") / "sources" / "0" / "0"
-            wait_until(lambda: started.exists() or running.done(), what="the first trigger")
+            name = "keys" if keys else "rates"
+            wait_until(lambda: _started(folder, name) or running.done(), what="the first trigger")
             yield running
         finally:
             stop.set()
             running.result(60)
+
+
+def _started(folder: Path, name: str) -> bool:
+    """Whether a query knows where it begins."""
+    return any((folder / "checkpoints").glob(f"{name}-*/sources/0/0"))
 
 
 def _everything(topics: set[str]) -> Asked:
@@ -277,7 +309,14 @@ def test_streaming_finds_what_a_plain_count_finds_and_what_batch_finds(
     )
     given = from_kafka(spark, admin, _target(cluster, own), asked)
     batch = Warehouse(str(tmp_path / "batch"))
-    how = How(window_s=2, key_window_s=2, threshold=Count(5), mode=Mode.LOSSY, epsilon=1e-6)
+    how = How(
+        window_s=2,
+        min_span_s=1,
+        key_window_s=2,
+        threshold=Count(5),
+        mode=Mode.LOSSY,
+        epsilon=1e-6,
+    )
     measure(given, how, batch)
     rows = batch.read(spark, "hot_keys").collect()
     assert {
@@ -327,6 +366,7 @@ def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejec
             producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
             producer.produce(own.telemetry, b"{nonsense", b"x")
             producer.produce(own.telemetry, b'{"v":9}', b"x")
+            producer.produce(own.telemetry, _stamped(time.time_ns()), b"x")  # no microseconds
             assert producer.flush(30) == 0
             now = int(time.time() * 1000)
             produce(cluster.bootstrap_servers, topic, _skewed(4, 600, start_ms=now, spread_ms=1))
@@ -334,10 +374,11 @@ def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejec
                 lambda: warehouse.read(spark, "partition_rates").count() >= 6,
                 what="two closed windows",
             )
-        rejects = {r.raw: r.reason for r in warehouse.read(spark, "rejects").collect()}
+        rejects = {r.raw[:9]: r.reason for r in warehouse.read(spark, "rejects").collect()}
     assert rejects == {
         "{nonsense": "not JSON, or a field of another type",
         '{"v":9}': "unknown version 9",
+        '{"v": 1, ': "ts lies in the future",
     }
     published = _published(cluster, own.rates)
     assert all(set(v["partitions"]) == {"0", "1", "2"} for v in published)
@@ -346,6 +387,90 @@ def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejec
     assert sum(p["end_offset"] for p in newest.values()) == 600
     seen = max(sum(p["records_s"] or 0 for p in v["partitions"].values()) for v in published)
     assert seen > 0
+
+
+def _stamped(ts: int) -> bytes:
+    value = {"v": 1, "ts": ts, "topic": "t", "partition": 0, "leader": 1, "sample_id": "s"}
+    return json.dumps(value).encode()
+
+
+def test_rates_go_on_after_a_restart_with_the_samples_that_came_meanwhile(
+    cluster: LocalCluster, own: OwnTopics, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two runs, and telemetry in between: every window is in the table once, and whole."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    taken: list[int] = []
+
+    def sample_until(seconds: float) -> None:
+        until = time.time() + seconds
+        while time.time() < until:
+            taken.append(time.time_ns() // 1000)
+            value = json.loads(_stamped(taken[-1])) | {"log_bytes": taken[-1] // 1000}
+            producer.produce(own.telemetry, json.dumps(value).encode(), b"t/0")
+            assert producer.flush(30) == 0
+            threading.Event().wait(0.3)
+
+    warehouse, width = Warehouse(str(tmp_path / "warehouse")), 6 * SECOND
+
+    def windows() -> dict[int, int]:
+        rows = warehouse.read(spark, "partition_rates").where("topic = 't'").collect()
+        return {round(r.window_start.timestamp()) // 6: r.samples for r in rows}
+
+    with _running(spark, cluster, own, tmp_path, _everything({"t"}), None):
+        sample_until(4)
+    sample_until(16)
+    with _running(spark, cluster, own, tmp_path, _everything({"t"}), None):
+        deadline = time.monotonic() + 180
+        while len(windows()) < 4:
+            assert time.monotonic() < deadline, f"only {windows()} came"
+            sample_until(1)
+    whole = Counter(ts // width for ts in taken)
+    found = windows()
+    assert {w: whole[w] for w in found} == found
+    assert sorted(found) == list(range(min(found), max(found) + 1)), "no window is missing"
+
+
+def test_a_batch_that_failed_is_done_again_with_what_came_meanwhile(
+    cluster: LocalCluster,
+    topic: str,
+    own: OwnTopics,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The query dies in its first batch; more records of the same window come before it is back.
+
+    A record stamped an hour ahead is among them, and closes no window before its time.
+    """
+    failures = [OSError("no space left on device")]
+    count = KeysQuery._count
+
+    def failing(self: KeysQuery, events: Any, batch_id: int) -> Any:
+        rows = count(self, events, batch_id)
+        if rows and failures:
+            raise failures.pop()
+        return rows
+
+    monkeypatch.setattr(KeysQuery, "_count", failing)
+
+    def send(seed: int) -> list[Known]:
+        now = int(time.time() * 1000)
+        return produce(
+            cluster.bootstrap_servers, topic, _skewed(seed, 50, start_ms=now - 50, spread_ms=50)
+        )
+
+    how = KeyCounting(window_s=8, threshold=Count(5), epsilon=1e-6, delay_s=1)
+    with _running(spark, cluster, own, tmp_path, _everything({topic}), how):
+        sent = send(1)
+        ahead = (int(time.time()) + 3600) * 1000
+        produce(cluster.bootstrap_servers, topic, [(ahead, b"future", 1)])
+        wait_until(lambda: not failures, what="the failure")
+        sent += send(2)
+        wait_until(
+            lambda: _records(len(sent))(_live_counts(spark, tmp_path, topic, 8)),
+            what="all records",
+        )
+    assert _live_counts(spark, tmp_path, topic, 8) == counts(sent, 8000)
 
 
 def test_a_topic_that_grows_is_deleted_and_made_anew_does_not_stop_the_job(
@@ -425,16 +550,15 @@ def test_a_driver_killed_and_started_again_neither_loses_nor_counts_twice(
         return produce(cluster.bootstrap_servers, topic, records)
 
     def batches_done() -> int:
-        return len(list((tmp_path / "checkpoints/keys/commits").glob("[0-9]*")))
+        return len(list((tmp_path / "checkpoints").glob("keys-*/commits/[0-9]*")))
 
     def counted() -> int:
         return sum(n for n, _ in _live_counts(spark, tmp_path, topic, 2).values())
 
     sent: list[Known] = []
     with _driver(cluster, topic, own, tmp_path) as first:
-        started = tmp_path / "checkpoints/keys/sources/0/0"
         wait_until(
-            lambda: started.exists() or first.poll() is not None,
+            lambda: _started(tmp_path, "keys") or first.poll() is not None,
             within_s=300,
             what="the first driver",
         )

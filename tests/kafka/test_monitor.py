@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import typer
 from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner
 
+from tests.kafka.streams import wait_until
 from trimtab.cli.monitor import monitor as monitor_verb
 from trimtab.client_properties import ClientProperties
 from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
@@ -46,13 +46,6 @@ def topic(admin: KafkaAdmin) -> Iterator[str]:
     admin.create_topic(TopicSpec(name=name, partitions=3, replication=3))
     yield name
     admin.delete_topic(name)
-
-
-def wait_until(condition: Callable[[], bool], *, within_s: float = 60.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.1)
 
 
 def telemetry(cluster: LocalCluster, own: OwnTopics) -> list[dict[str, Any]]:

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from trimtab.cli import main
 from trimtab.cli.connection import admin_of, connection
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.measure.kafka.admin import TopicSpec, connect
-from trimtab.measure.kafka.monitor import TelemetryProducer
+from trimtab.measure.kafka.publish import open_publisher
 from trimtab.measure.kafka.snapshot import take_snapshot
 from trimtab.settings import Settings, load_settings
+from trimtab.workload.kafka.load import send
 
 
 def write(path: Path, *, mechanism: str, username: str, password: str) -> Path:
@@ -52,9 +54,8 @@ def test_records_are_produced_over_sasl(settings):
     to = connection(settings)
     with connect(to.bootstrap_server, to.properties) as admin:
         admin.create_topic(TopicSpec(name="secured", partitions=1, replication=1))
-        producer = TelemetryProducer(to.bootstrap_server, to.properties, "secured")
-        producer.publish(b"k", b"v")
-        producer.flush()
+        with open_publisher(to.bootstrap_server, to.properties) as producer:
+            producer.publish("secured", b"k", b"v")
         admin.delete_topic("secured")
 
     assert (producer.published, producer.failed) == (1, 0)
@@ -89,6 +90,49 @@ def test_a_wrong_password_is_a_clear_error_that_does_not_show_it(
     said += [heard.text, *capfd.readouterr()]
     assert "--command-config" in said[1]
     assert "hunter2" not in "".join(said)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_load_with_a_wrong_password_says_the_same(
+    cluster, sasl_user, tmp_path, heard, capfd, mechanism
+):
+    file = write(
+        tmp_path / "wrong.properties",
+        mechanism=mechanism,
+        username=sasl_user.username,
+        password="hunter2",
+    )
+
+    code = main.run(
+        [
+            *("load", "keyless", "--topic", "any", "--create", "1", "--duration", "1s"),
+            *("--bootstrap-server", cluster.sasl_bootstrap_servers),
+            *("--command-config", str(file)),
+        ]
+    )
+
+    said = capfd.readouterr()
+    assert code == 2
+    assert "did not accept who we are" in said.err
+    assert "--command-config" in said.err
+    assert "hunter2" not in "".join([heard.text, *said])
+
+
+def test_a_producer_with_a_wrong_password_is_refused_before_it_sends(cluster, sasl_user, tmp_path):
+    file = write(
+        tmp_path / "wrong.properties",
+        mechanism="PLAIN",
+        username=sasl_user.username,
+        password="hunter2",
+    )
+
+    with pytest.raises(ConfigError, match="did not accept who we are"):
+        send(
+            [],
+            topic="any",
+            bootstrap_server=cluster.sasl_bootstrap_servers,
+            client_config=ClientProperties.read(file).for_confluent(),
+        )
 
 
 def test_the_right_password_is_in_no_log_even_at_the_lowest_level(

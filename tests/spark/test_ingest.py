@@ -90,14 +90,25 @@ def test_parquet_of_events_is_measured_like_the_frame_it_came_from(
     assert (given.from_ts, given.to_ts) == (1_000_000, 9_000_001)
 
 
-def test_json_lines_that_do_not_parse_are_rejects(spark: SparkSession, tmp_path: Path) -> None:
-    line = {"topic": "t", "partition": 0, "offset": 1, "ts": "2026-01-01T00:00:00Z"}
+def test_json_lines_follow_the_contract_and_those_that_do_not_are_rejects(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Times in microseconds, keys as text or base64; what is missing or odd is kept aside."""
+    line = {"topic": "t", "partition": 0, "offset": 1, "ts": 1_000_001, "value_bytes": 10}
+    good = [line | {"key": "user-1"}, line | {"key_b64": "/w=="}, line]
+    bad = [line | {"offset": "x"}, {k: v for k, v in line.items() if k != "partition"}]
     path = tmp_path / "events.json"
-    path.write_text(json.dumps(line) + "\n{broken\n" + json.dumps(line | {"offset": "x"}) + "\n")
+    path.write_text("\n".join([*map(json.dumps, [*good, *bad]), "{broken"]))
     given = from_files(spark, events=path, samples=None)
     assert given.events is not None
     assert given.rejects is not None
-    assert (given.events.count(), given.rejects.count()) == (1, 2)
+    rows = given.events.select("key", "key_bytes", "value_bytes", F.unix_micros("ts")).collect()
+    assert sorted(map(tuple, rows), key=str) == sorted(
+        [(b"user-1", 6, 10, 1_000_001), (b"\xff", 1, 10, 1_000_001), (None, 0, 10, 1_000_001)],
+        key=str,
+    )
+    reasons = sorted(r.reason for r in given.rejects.collect())
+    assert [reason[:8] for reason in reasons] == ["not JSON", "not JSON", "one of t"]
 
 
 def test_a_table_without_a_column_is_refused_naming_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -94,6 +94,32 @@ def test_a_wrong_value_is_not_repeated_in_the_message(monkeypatch: pytest.Monkey
     assert "TRIMTAB_MEASURE__PERIOD_S" in str(refused.value.hint)
 
 
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    default = load_settings()
+    for name in ("HOME", "CACHE", "CONFIG", "MEASURE__WINDOW_S"):
+        monkeypatch.setenv(f"TRIMTAB_{name}", "")
+
+    assert load_settings() == default
+
+
+def test_the_users_folder_may_be_written_as_a_tilde(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("TRIMTAB_HOME", "~/home")
+    (folder / "trimtab.toml").write_text("cache = '~/cache'\ncommand_config = '~/c.properties'\n")
+
+    settings = load_settings()
+
+    assert (settings.home, settings.cache) == (folder / "home", folder / "cache")
+    assert settings.command_config == folder / "c.properties"
+
+
+def test_the_folder_of_a_user_who_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="home"):
+        load_settings(home="~no-such-user/x")
+
+
 def test_everything_kept_lies_under_home(folder: Path) -> None:
     settings = load_settings(home=folder / "home")
 

@@ -20,16 +20,23 @@ app = typer.Typer(
 )
 
 Name = Annotated[
-    str, typer.Option("--name", help="Which local cluster; several can be up side by side.")
+    str,
+    typer.Option(
+        "--name", metavar="NAME", help="Which local cluster; several can be up side by side."
+    ),
 ]
 Broker = Annotated[int, typer.Argument(metavar="N", help="The broker's id, from 1.")]
 
 
 @app.command()
 def up(
-    brokers: Annotated[int, typer.Option("--brokers", help="How many brokers.")] = 3,
+    context: typer.Context,
+    brokers: Annotated[int, typer.Option("--brokers", metavar="N", help="How many brokers.")] = 3,
     racks: Annotated[
-        int, typer.Option("--racks", help="How many racks the brokers are dealt to: a, b, c, …")
+        int,
+        typer.Option(
+            "--racks", metavar="N", help="How many racks the brokers are dealt to: a, b, c, …"
+        ),
     ] = 3,
     name: Name = "default",
     property_: Annotated[
@@ -42,10 +49,21 @@ def up(
     ] = None,
     sasl_user: Annotated[
         str | None,
-        typer.Option("--sasl-user", help="Adds a SASL listener (PLAIN, SCRAM-SHA-256) for them."),
+        typer.Option(
+            "--sasl-user",
+            metavar="USER",
+            help="Adds a SASL listener (PLAIN, SCRAM-SHA-256) for them.",
+        ),
     ] = None,
     sasl_password: Annotated[
-        str | None, typer.Option("--sasl-password", help="The password of --sasl-user.")
+        str | None,
+        typer.Option(
+            "--sasl-password",
+            metavar="PASSWORD",
+            envvar="TRIMTAB_SASL_PASSWORD",
+            help="The password of --sasl-user. Others can read a command line; better set the "
+            "variable.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,8 +76,13 @@ def up(
     """
     from trimtab.testing.local_cluster import SaslUser
 
-    if (sasl_user is None) != (sasl_password is None):
-        raise ConfigError("--sasl-user and --sasl-password go together.")
+    source = context.get_parameter_source("sasl_password")
+    given = source is not None and source.name == "COMMANDLINE"  # the variable may just be there
+    if (given and sasl_user is None) or (sasl_user is not None and sasl_password is None):
+        raise ConfigError(
+            "--sasl-user and --sasl-password go together.",
+            hint="The password may also be in TRIMTAB_SASL_PASSWORD.",
+        )
     sasl = SaslUser(sasl_user, sasl_password) if sasl_user and sasl_password else None
     cluster = _cluster(
         name, brokers=brokers, racks=racks, properties=_properties(property_ or []), sasl=sasl
@@ -73,7 +96,7 @@ def up(
 
 @app.command()
 def status(name: Name = "default", as_json: AsJson = False) -> None:
-    """Show each broker of a cluster: running, paused, dead, or absent after a stop."""
+    """Show each broker: running, paused, dead, or absent after a stop."""
     _show(_cluster(name).status(), as_json=as_json)
 
 
@@ -87,7 +110,7 @@ def kill(broker: Broker, name: Name = "default", as_json: AsJson = False) -> Non
 
 @app.command()
 def pause(broker: Broker, name: Name = "default", as_json: AsJson = False) -> None:
-    """Freeze broker N: it keeps its connections and answers nothing, like a stalled machine."""
+    """Freeze broker N: it keeps its connections and answers nothing."""
     cluster = _cluster(name)
     cluster.pause(broker)
     _show(cluster.status(), as_json=as_json)
@@ -103,7 +126,7 @@ def resume(broker: Broker, name: Name = "default", as_json: AsJson = False) -> N
 
 @app.command()
 def start(broker: Broker, name: Name = "default", as_json: AsJson = False) -> None:
-    """Start the dead broker N on its data, and wait until it has joined the others."""
+    """Start the dead broker N on its data; done when it has joined."""
     cluster = _cluster(name)
     cluster.start(broker)
     _show(cluster.status(), as_json=as_json)
@@ -117,7 +140,7 @@ def down(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """End every process of a cluster, and remove its data and logs; harmless if there is none."""
+    """End a cluster, remove data and logs; harmless if there is none."""
     cluster = _cluster(name)
     cluster.down(keep_data=keep_data)
     _show(cluster.status(), as_json=as_json)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
 import typer
@@ -18,6 +15,7 @@ from trimtab.cli.connection import connection
 from trimtab.cli.durations import seconds
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig
 from trimtab.cli.output import progress_bar, result, result_json, say, warn
+from trimtab.cli.signals import until_interrupted
 from trimtab.errors import ConfigError, Findings
 from trimtab.model.codec import VERSION, read_loads
 from trimtab.model.load import Measurement
@@ -176,9 +174,12 @@ def _sends(of: Callable[Concatenate[Sending, P], Load]) -> Callable[..., None]:
 def _load() -> None:
     """Send records to a topic on schedule, whatever the brokers do, and report how it went.
 
-    Each record has the headers tt-seq (1, 2, 3 … per key) and tt-ts (when it was due, µs). Records
-    that could not be sent in time are sent late and counted so; none is left out. Exit code 1 when
-    a record was not acknowledged.
+    Each record has the header tt-ts: when it was due, in µs since 1970. Its number among those of
+    its key, or of its partition where the load chooses that, is in tt-seq: 1, 2, 3 …, from 1 again
+    in every run. A record with neither, as keyless sends them, has no tt-seq.
+
+    Records that could not be sent in time are sent late and counted so; none is left out. Exit
+    code 1 when a record was not acknowledged.
     """
 
 
@@ -220,7 +221,7 @@ def keys(
     ] = None,
     duration: Duration = 30.0,
 ) -> Load:
-    """Keyed records, skewed as Zipf–Mandelbrot has it, steady or drifting."""
+    """Keyed records, skewed as in Zipf–Mandelbrot, steady or drifting."""
     stream = KeyStream(
         rate_s=rate,
         seed=sending.seed,
@@ -282,7 +283,7 @@ def rates(
     ] = False,
     duration: AtMost = None,
 ) -> Load:
-    """Records without keys, at a rate for each partition that changes over time."""
+    """Records without keys, at a changing rate for each partition."""
     match schedule:
         case "ezzeddine-1":
             asked = ezzeddine_workload_1()
@@ -409,7 +410,7 @@ def _run(load: Load, sending: Sending) -> None:
             late_after_s=sending.late_after,
             duration_s=load.duration_s,
             record=None if recorder is None else recorder.write,
-            stop=opened.enter_context(_until_interrupted()),
+            stop=opened.enter_context(until_interrupted()),
             on_progress=opened.enter_context(_shown(load.duration_s, sending.late_after)),
         )
     _report(summary, sending)
@@ -474,24 +475,3 @@ def _shown(duration_s: float, late_after_s: float) -> Iterator[Callable[[LoadPro
             )
 
         yield show
-
-
-@contextmanager
-def _until_interrupted() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets, so that what is under way is still delivered.
-
-    A second one does not wait for that.
-    """
-    stop = threading.Event()
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from trimtab import __version__
 from trimtab.cli import apply, bench, cluster, demo, load, measure, monitor, plan, snapshot
 from trimtab.cli.output import talk
+from trimtab.cli.signals import terminable
 from trimtab.errors import TrimtabError
 
 _ORDER = ("demo", "cluster", "load", "snapshot", "monitor", "measure", "plan", "apply", "bench")
@@ -92,7 +93,8 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Runs the command line; returns the exit code."""
     try:
-        app(arguments, prog_name="trimtab")
+        with terminable():
+            app(arguments, prog_name="trimtab")
     except TrimtabError as error:
         talk.print(f"error: {error.message}", style="red", markup=False, soft_wrap=True)
         if error.hint:

@@ -23,15 +23,16 @@ from trimtab.errors import ConfigError
 from trimtab.measure.counters import parse_threshold
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps, hot_keys_to, measurement_to, offsets_from, rates_to
-from trimtab.model.load import Measurement
 from trimtab.model.reading import parse, parse_file
 from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from trimtab.measure.kafka.publish import ResultPublisher
+    from trimtab.measure.kafka.admin import Admin
+    from trimtab.measure.kafka.publish import RecordPublisher
+    from trimtab.measure.kafka.topics import OwnTopics
     from trimtab.measure.spark.hot_keys import Mode
-    from trimtab.measure.spark.jobs import Given, How
+    from trimtab.measure.spark.jobs import Found, Given, How
     from trimtab.measure.spark.live import KeyCounting
     from trimtab.measure.spark.session import Session
     from trimtab.measure.spark.spans import Asked, Target
@@ -90,7 +91,7 @@ def measure(
         typer.Option(
             "--offsets",
             metavar="JSON|FILE",
-            help='Count just these records: {"topic":{"0":[first,next]}}; needs --from and --to.',
+            help='Count just these records: {"topic":{"0":[first,next]}}, or a file with that.',
         ),
     ] = None,
     for_: Annotated[
@@ -153,7 +154,11 @@ def measure(
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option("--epsilon", help="Error bound of lossy and items, a share of the window."),
+        typer.Option(
+            "--epsilon",
+            metavar="F",
+            help="Error bound of lossy and items, a share of the window, between 0 and 1.",
+        ),
     ] = None,
     continuous: Annotated[
         bool, typer.Option("--continuous", help="Go on until Ctrl-C, and publish to our topics.")
@@ -195,6 +200,10 @@ def measure(
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
     if rates_from not in ("auto", "samples", "events"):
         raise ConfigError(f"--rates-from is auto, samples or events, not {rates_from}.")
+    if epsilon is not None and not 0 < epsilon < 1:
+        raise ConfigError(f"--epsilon lies between 0 and 1, not at {epsilon:g}.")
+    if offsets is not None and (since or from_ or to or for_):
+        raise ConfigError("--offsets names records, so it takes no span of time.")
     ask = _Ask(
         settings=settings,
         topics=frozenset(topic or ()),
@@ -225,9 +234,11 @@ def measure(
         return
     how = ask.how()
     if files:
+        from trimtab.measure.spark.session import spark_errors
         from trimtab.measure.spark.spans import from_files
 
-        given = from_files(session, events=events, samples=samples, from_ts=from_, to_ts=to)
+        with spark_errors("reading files"):
+            given = from_files(session, events=events, samples=samples, from_ts=from_, to_ts=to)
         _show(session, ask, given, how, output=output, as_json=as_json)
         return
     if for_ is not None:
@@ -235,14 +246,16 @@ def measure(
     span = _span(since, from_, to)
     asked = ask.asked(span, None if offsets is None else _offsets(offsets))
     from trimtab.measure.spark.hot_keys import Mode
+    from trimtab.measure.spark.session import spark_errors
     from trimtab.measure.spark.spans import from_kafka
 
     with admin_of(settings) as admin:
-        given = from_kafka(session, admin, ask.target(), asked)
-        measurement = _show(session, ask, given, how, output=output, as_json=as_json)
+        with spark_errors("reading from Kafka"):
+            given = from_kafka(session, admin, ask.target(), asked)
+        found = _show(session, ask, given, how, output=output, as_json=as_json)
     if publish:
         exact = how.mode in (Mode.TWO_PASS, Mode.GROUP_BY)
-        _publish(ask, measurement, epsilon=0.0 if exact else how.counting_epsilon)
+        _publish(ask, found, epsilon=0.0 if exact else how.counting_epsilon)
 
 
 class _Ask:
@@ -313,6 +326,7 @@ class _Ask:
             to_ts=span[1],
             events=self.rates_from != "samples" or self.keys != "none",
             samples=self.rates_from != "events",
+            min_span_s=self.settings.measure.min_span_s,
             offsets=offsets,
         )
 
@@ -340,7 +354,7 @@ def _mode(name: str) -> Mode:
 
 
 def _span(since: float | None, from_ts: int | None, to_ts: int | None) -> tuple[int, int]:
-    from trimtab.measure.spark.spans import now_ts
+    from trimtab.measure.spark.live import now_ts
 
     if since is not None and from_ts is not None:
         raise ConfigError("Give --since or --from, not both.")
@@ -360,7 +374,7 @@ def _offsets(text: str) -> dict[TopicPartition, tuple[int, int]]:
 def _watch(ask: _Ask, for_s: float) -> tuple[int, int]:
     """Runs the monitor for a while, with a bar, and returns the span that it saw."""
     from trimtab.measure.kafka.monitor import in_background
-    from trimtab.measure.spark.spans import now_ts
+    from trimtab.measure.spark.live import now_ts
 
     start, beat = now_ts(), threading.Event()
     with (
@@ -377,7 +391,7 @@ def _watch(ask: _Ask, for_s: float) -> tuple[int, int]:
 
 def _show(
     session: Session, ask: _Ask, given: Given, how: How, *, output: Path | None, as_json: bool
-) -> Measurement:
+) -> Found:
     from trimtab.measure.spark.jobs import measure as run
     from trimtab.measure.spark.session import watched
     from trimtab.measure.spark.tables import Warehouse
@@ -396,33 +410,35 @@ def _show(
         result_json(value)
     else:
         result(measurement_view(found.measurement, found.states, found.stored_ratio))
-    return found.measurement
+    return found
 
 
-def _publish(ask: _Ask, found: Measurement, *, epsilon: float) -> None:
+def _publish(ask: _Ask, all_found: Found, *, epsilon: float) -> None:
     from trimtab.measure.kafka.publish import open_publisher
     from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
 
     own, to = OwnTopics(ask.settings.topic_prefix), ask.connection
     with admin_of(ask.settings) as admin:
         ensure_topics(admin, own)
+    found = all_found.measurement
     start, end = found.from_ts, found.to_ts
     with open_publisher(to.bootstrap_server, to.properties) as publisher:
         for topic in sorted({p.topic for p in found.partitions}):
             mine = [p for p in found.partitions if p.topic == topic]
             rates = rates_to(topic, mine, ts=end, window_start=start, window_end=end)
-            publisher.publish(own.rates, topic, rates)
+            publisher.publish(own.rates, topic.encode(), dumps(rates).encode())
             keys = [k for k in found.keys if k.topic == topic]
             if keys:
                 n = round(keys[0].lower / keys[0].share)
+                first, last = all_found.key_span or (start, end)
                 value = hot_keys_to(
-                    topic, keys, window_start=start, window_end=end, n=n, epsilon=epsilon
+                    topic, keys, window_start=first, window_end=last, n=n, epsilon=epsilon
                 )
-                publisher.publish(own.hotkeys, topic, value)
+                publisher.publish(own.hotkeys, topic.encode(), dumps(value).encode())
     _tell(publisher)
 
 
-def _tell(publisher: ResultPublisher) -> None:
+def _tell(publisher: RecordPublisher) -> None:
     say(
         f"published {publisher.published} records"
         + (f", {publisher.failed} were not acknowledged" if publisher.failed else "")
@@ -435,20 +451,22 @@ def _continuously(
     from trimtab.measure.kafka.publish import open_publisher
     from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
     from trimtab.measure.spark.continuous import Beat, Results, run_continuously
-    from trimtab.measure.spark.spans import now_ts
+    from trimtab.measure.spark.live import now_ts
     from trimtab.measure.spark.tables import Warehouse
     from trimtab.observe import metrics
 
     if metrics_port is not None:
         metrics.serve(metrics_port)
     own, to = OwnTopics(ask.settings.topic_prefix), ask.connection
-    names = {"rates": own.rates, "hotkeys": own.hotkeys}
     with (
         until_interrupted() as stop,
         admin_of(ask.settings) as admin,
         open_publisher(to.bootstrap_server, to.properties) as publisher,
     ):
         ensure_topics(admin, own)
+        if monitor and _somebody_samples(ask, admin, own):
+            say("another monitor samples this cluster already; ours stays out of its way")
+            monitor = False
         with _sampling_meanwhile(ask, wanted=monitor):
             say("measuring; stop with Ctrl-C")
             run_continuously(
@@ -463,7 +481,7 @@ def _continuously(
                 ),
                 keys=_key_counting(ask),
                 results=Results(
-                    publish=lambda name, key, value: publisher.publish(names[name], key, value),
+                    outlet=publisher,
                     warehouse=Warehouse(ask.warehouse),
                     checkpoint=ask.checkpoint,
                 ),
@@ -492,6 +510,18 @@ def _key_counting(ask: _Ask) -> KeyCounting | None:
         epsilon=ask.epsilon or default_epsilon(ask.threshold),
         mode=mode,
     )
+
+
+def _somebody_samples(ask: _Ask, admin: Admin, own: OwnTopics) -> bool:
+    """Whether telemetry is being written right now: two monitors would disturb each other."""
+    from trimtab.measure.kafka.spans import offsets_between
+    from trimtab.measure.spark.live import now_ts
+
+    to, now = ask.connection, now_ts()
+    recent = now - round(3 * ask.settings.measure.period_s * MICROS)
+    names = [p.name for p in admin.topics([own.telemetry]) if not p.offline]
+    found = offsets_between(to.bootstrap_server, to.properties, names, from_ts=recent, to_ts=now)
+    return any(found.ends[p] > start for p, start in found.starts.items())
 
 
 @contextmanager

@@ -10,26 +10,27 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from trimtab.errors import BadFile
+from trimtab.files import write_atomically
 from trimtab.model.codec import dumps
 
 talk = Console(stderr=True, highlight=False)
 
 
 def say(line: str) -> None:
-    """A line for the person who watches."""
-    talk.print(line, markup=False)
+    """A line for the person who watches; never broken, so that paths can be copied."""
+    talk.print(line, markup=False, soft_wrap=True)
 
 
 def warn(lines: Iterable[str]) -> None:
     """Warnings, each on a line of its own."""
     for line in lines:
-        talk.print(f"warning: {line}", style="yellow", markup=False)
+        talk.print(f"warning: {line}", style="yellow", markup=False, soft_wrap=True)
 
 
 def result(value: Any) -> None:
-    """A rich renderable or text for people, on stdout."""
-    Console(file=sys.stdout, highlight=False).print(value)
+    """A rich renderable or text for people, on stdout; lines of text are not broken."""
+    plain = isinstance(value, str)
+    Console(file=sys.stdout, highlight=False).print(value, markup=not plain, soft_wrap=plain)
 
 
 def result_json(value: Any) -> None:
@@ -39,14 +40,8 @@ def result_json(value: Any) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Writes under another name and renames, so that no reader sees half a file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_name(path.name + ".part")
-        half.write_text(text, encoding="utf-8")
-        half.replace(path)
-    except OSError as error:
-        raise BadFile(f"{path}: cannot be written: {error.strerror or error}") from error
+    """Writes a result where -o says: whole, or into the device or pipe that is there."""
+    write_atomically(path, text)
 
 
 def progress_bar() -> Progress:

@@ -51,8 +51,10 @@ def spark_session(
     jars = connector_jars(cache=settings.cache) if kafka else ()
     from trimtab.measure.spark.session import SparkOptions, build
 
+    # A default is not a choice: it gives way to what a properties file says.
+    chosen = settings.spark.master if "master" in settings.spark.model_fields_set else None
     options = SparkOptions(
-        master=master or settings.spark.master,
+        master=master or chosen,
         jars=jars,
         conf=settings.spark.conf | given,
         properties_file=properties_file or settings.spark.properties_file,

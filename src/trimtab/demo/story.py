@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import MeasurementError
+from trimtab.files import write_atomically
 from trimtab.measure.counters import parse_threshold
 from trimtab.measure.group_state import GroupState, group_state
 from trimtab.measure.windows import MICROS
@@ -204,7 +205,6 @@ def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
 
 def write(outcome: Outcome, folder: Path) -> Files:
     """Writes the report, and beside it what the other verbs take."""
-    folder.mkdir(parents=True, exist_ok=True)
     files = Files(
         report=folder / "report.html",
         measurement=folder / "measurement.json",
@@ -215,9 +215,7 @@ def write(outcome: Outcome, folder: Path) -> Files:
         (files.measurement, dumps(measurement_to(outcome.measurement), indent=1) + "\n"),
         (files.plan, dumps(plan_to(outcome.plan), indent=2) + "\n"),
     ):
-        half = path.with_name(path.name + ".part")
-        half.write_text(text, encoding="utf-8")
-        half.replace(path)
+        write_atomically(path, text)
     return files
 
 

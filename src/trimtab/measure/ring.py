@@ -55,11 +55,14 @@ class SampleRing:
     def _width(self) -> int:
         return round(self.window_s * MICROS)
 
-    def add(self, name: TopicPartition, sample: Sample) -> bool:
-        """Takes a sample; False when it was known already or comes too late."""
+    def add(self, name: TopicPartition, sample: Sample, *, past: bool = False) -> bool:
+        """Takes a sample; False when it was known already or comes too late.
+
+        A sample of the `past` may lie in a closed window: it serves the sliding one only.
+        """
         if not self.closed_until:
             self.closed_until = self._window_start(sample.ts)
-        if sample.ts < self.closed_until:
+        if sample.ts < self.closed_until and not past:
             self.late += 1
             return False
         series = self._series.setdefault(name, _Series())
@@ -96,13 +99,12 @@ class SampleRing:
                 name: tuple(s for s in series.samples if start <= s.ts < end)
                 for name, series in self._series.items()
             }
-            after = [
-                s.ts for series in self._series.values() for s in series.samples if s.ts >= end
-            ]
-            self.closed_until = self._window_start(min(after))
-            self._forget()
             if any(inside.values()):
+                # The window counts as closed only when the caller comes back for the next one.
                 yield start, {name: samples for name, samples in inside.items() if samples}
+            kept = (s.ts for series in self._series.values() for s in series.samples)
+            self.closed_until = self._window_start(min(ts for ts in kept if ts >= end))
+            self._forget()
 
     def _window_start(self, ts: int) -> int:
         return ts // self._width * self._width

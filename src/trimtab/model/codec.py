@@ -414,13 +414,14 @@ def _read_partition_load(entry: Node) -> PartitionLoad:
 
 def _read_key_load(entry: Node) -> KeyLoad:
     entry.known("topic", "key", "key_b64", "lower", "upper", "share", "partition_home")
+    home = entry.get("partition_home")
     return KeyLoad(
         topic=entry.need("topic").text(),
         key=_read_key(entry),
         lower=entry.need("lower").integer(least=0),
         upper=entry.need("upper").integer(least=0),
         share=entry.need("share").number(least=0),
-        partition_home=entry.need("partition_home").integer(least=0),
+        partition_home=None if home is None else home.integer(least=0),
     )
 
 

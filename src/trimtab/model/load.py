@@ -48,14 +48,17 @@ class PartitionLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLoad:
-    """A heavy key: its count lies between `lower` and `upper`, both included."""
+    """A heavy key: its count lies between `lower` and `upper`, both included.
+
+    Its home is None where the number of partitions is unknown.
+    """
 
     topic: str
     key: bytes
     lower: int
     upper: int
     share: float
-    partition_home: int
+    partition_home: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

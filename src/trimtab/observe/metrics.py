@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import REGISTRY, Counter, Gauge, start_http_server
 
+from trimtab.errors import ConfigError
+
 measure_batch_seconds = Gauge(
     "trimtab_measure_batch_seconds", "Duration of the newest micro-batch", ["query"]
 )
@@ -38,4 +40,10 @@ ALL = tuple(
 
 def serve(port: int) -> None:
     """Serves the metrics on the loopback address."""
-    start_http_server(port, addr="127.0.0.1", registry=REGISTRY)
+    try:
+        start_http_server(port, addr="127.0.0.1", registry=REGISTRY)
+    except OSError as error:
+        raise ConfigError(
+            f"Metrics cannot be served on port {port}: {error.strerror}.",
+            hint="Choose another --metrics-port.",
+        ) from error

@@ -84,11 +84,17 @@ def _keys(keys: tuple[KeyLoad, ...]) -> Table:
     heaviest = sorted(keys, key=lambda k: (-k.lower, k.topic, k.key))
     for k in heaviest[:10]:
         count = f"{k.lower}" if k.lower == k.upper else f"{k.lower} … {k.upper}"
-        key = k.key.decode("utf-8", "backslashreplace")
-        table.add_row(k.topic, key, count, f"{k.share:.2%}", str(k.partition_home))
+        home = "unknown" if k.partition_home is None else str(k.partition_home)
+        table.add_row(Text(k.topic), Text(readable(k.key)), count, f"{k.share:.2%}", home)
     if len(heaviest) > 10:
         table.add_row(f"… and {len(heaviest) - 10} lighter ones")
     return table
+
+
+def readable(key: bytes) -> str:
+    """A key as text on one line: what does not print is escaped."""
+    text = key.decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _lag(found: Measurement, states: Mapping[tuple[str, TopicPartition], str]) -> Table:
@@ -101,7 +107,7 @@ def _lag(found: Measurement, states: Mapping[tuple[str, TopicPartition], str]) -
     rows.sort(key=lambda row: (row[0], -(row[2] or 0), row[1].name))
     for group, p, records, behind in rows[:_MOST_ROWS]:
         table.add_row(
-            group,
+            Text(group),
             str(p.name),
             "unknown" if records is None else str(records),
             "unknown" if behind is None else f"{behind:.1f}",

@@ -156,8 +156,9 @@ class FakePublisher:
         self.failed = 0
         self._on_publish = on_publish
 
-    def publish(self, key: bytes, value: bytes) -> None:
+    def publish(self, topic: str, key: bytes, value: bytes) -> None:
         """Keeps a record; it counts as delivered with the next flush."""
+        del topic
         self.records.append((key, value))
         self._on_publish()
 

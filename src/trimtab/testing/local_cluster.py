@@ -4,7 +4,8 @@ Why      Faults are only worth testing on the real thing: a broker killed, pause
 Promise  `up` twice changes nothing. `down` leaves no process. An `up` that fails or is interrupted
          ends what it started and keeps its logs. A state file that a crash or a reboot left
          behind is recognised, and the cluster comes up on the data that lies there. No stranger
-         is ever signalled: processes are known by pid and start time.
+         is ever signalled: processes are known by pid and start time. No folder is removed that
+         was not made here.
 Cost     About 10 s and 0.8 GB of memory for three brokers.
 
 Everything lies in `<home>/clusters/<name>/`: `cluster.json` (the state), `logs/`, and per node
@@ -30,6 +31,7 @@ from types import TracebackType
 from typing import Self
 
 from trimtab.errors import BadFile, ClusterStartFailed, ConfigError
+from trimtab.files import write_atomically
 from trimtab.testing.broker_properties import (
     LOG4J_PROPERTIES,
     SaslUser,
@@ -56,6 +58,7 @@ __all__ = ["BrokerState", "BrokerStatus", "ClusterStatus", "LocalCluster", "Sasl
 
 MOST_BROKERS = 26
 LEAST_FREE_BYTES = 500_000_000
+_OURS = ".trimtab-cluster"  # stands in every folder made here
 
 _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _CONTROLLER_HEAP = ("-Xms64m", "-Xmx128m")
@@ -128,7 +131,8 @@ class LocalCluster:
         extra = tuple(sorted((properties or {}).items()))
         check_properties(extra)
         self.name = name
-        self.folder = home.expanduser().resolve() / "clusters" / name
+        self._home = home.expanduser().resolve()
+        self.folder = self._home / "clusters" / name
         self._sasl = sasl
         self._shape = Shape(
             brokers=brokers,
@@ -253,7 +257,7 @@ class LocalCluster:
         with self._locked():
             state = self._read()
             if state is None:
-                shutil.rmtree(self.folder, ignore_errors=True)
+                self._remove()
                 return
             # Data about to be removed needs no orderly end. Where it stays, brokers go first:
             # without a controller they would try to hand over their leaderships for minutes.
@@ -265,18 +269,20 @@ class LocalCluster:
                     state = state.with_process(node.id, None)
                 self._write(state)
             else:
-                shutil.rmtree(self.folder)
+                self._remove()
 
     # ---- starting -------------------------------------------------------------------------------
 
     def _start_anew(self) -> None:
         """Starts a cluster that nothing is left of, should it fail, but its logs."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._remove()
         state = self._new_state()
         try:
             self._start(state, state.nodes)
         except BaseException:
-            (self.folder / "cluster.json").unlink(missing_ok=True)
+            left = self._read()
+            if left is not None and not _living(left.nodes):
+                (self.folder / "cluster.json").unlink()
             raise
 
     def _start_missing(self, state: State) -> None:
@@ -292,6 +298,7 @@ class LocalCluster:
         """Starts nodes and waits until the living cluster agrees on who is there."""
         if not nodes:
             self._wait_until_joined(state, started=())
+            self._let_user_in(state)
             return
         java = find_java()
         self._check_disk()
@@ -311,6 +318,7 @@ class LocalCluster:
                 state = state.with_process(node.id, process)
                 self._write(state)
             self._wait_until_joined(state, started=tuple(state.node(n.id) for n in nodes))
+            self._let_user_in(state)
             undo.pop_all()
 
     def _format(self, state: State, nodes: Iterable[Node], jvm: Sequence[str]) -> None:
@@ -329,9 +337,6 @@ class LocalCluster:
                     *("-c", str(self._settings(node))),
                     "--standalone" if node.id == CONTROLLER else "--no-initial-controllers",
                 ]
-                if node.id == CONTROLLER and self._sasl is not None:
-                    user = f"name={self._sasl.username},password={self._sasl.password}"
-                    command += ["--add-scram", f"SCRAM-SHA-256=[{user}]"]
                 with self._log(node).open("ab") as log:
                     running[node.name] = subprocess.Popen(
                         command,
@@ -364,6 +369,23 @@ class LocalCluster:
                 what = f"no answer after {self._timeout_s:.0f} s"
                 raise _start_failed(waiting[0].name, what, self.logs)
 
+    def _let_user_in(self, state: State) -> None:
+        """Makes the SASL user known to SCRAM; by the plain listener, for `ps` shows commands."""
+        if self._sasl is None:
+            return
+        if any(node.state is not BrokerState.RUNNING for node in state.brokers):
+            return  # one was paused after an earlier up, which knew the user
+        from trimtab.measure.kafka.probe import add_scram_user, lets_in
+
+        name, password = self._sasl.username, self._sasl.password
+        plain = _addresses(node.port for node in state.brokers)
+        add_scram_user(plain, name, password, timeout_s=self._timeout_s)
+        deadline = time.monotonic() + self._timeout_s
+        for node in state.brokers:
+            while not lets_in(f"{HOST}:{node.sasl_port}", name, password, timeout_s=1.0):
+                if time.monotonic() > deadline:
+                    raise _start_failed(node.name, "it does not know the SASL user", self.logs)
+
     def _jvm(self, java: Path) -> tuple[str, ...]:
         """The beginning of every command: Java, its class path, and what makes it start soon."""
         jars = self._jars or broker_jars(cache=self._cache)
@@ -394,6 +416,7 @@ class LocalCluster:
         """Writes what nodes read at their start, once: a cluster keeps its shape."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)  # a SASL password may lie in it
+        (self.folder / _OURS).touch()
         self.logs.mkdir(exist_ok=True)
         self._write(state)
         (self.folder / "log4j2.properties").write_text(LOG4J_PROPERTIES)
@@ -401,7 +424,7 @@ class LocalCluster:
             if not self._settings(node).exists():
                 (self.folder / node.name).mkdir(exist_ok=True)
                 settings = node_properties(node, state, data=self._data(node), sasl=self._sasl)
-                _write_atomically(
+                write_atomically(
                     self._settings(node), "".join(f"{k}={v}\n" for k, v in settings.items())
                 )
 
@@ -420,13 +443,27 @@ class LocalCluster:
         )
         return State(cluster_id=_new_cluster_id(), shape=shape, nodes=(controller, *brokers))
 
+    def _remove(self) -> None:
+        """Removes the folder, if it is one of ours."""
+        ours = any((self.folder / name).exists() for name in (_OURS, "cluster.json"))
+        if ours:
+            shutil.rmtree(self.folder)
+        elif self.folder.exists() and any(self.folder.iterdir()):
+            raise ConfigError(
+                f"{self.folder} was not made by Trimtab, and is left as it is.",
+                hint="Look at TRIMTAB_HOME, or give the cluster another --name.",
+            )
+
     def _read(self) -> State | None:
         path = self.folder / "cluster.json"
+        with self._usable_folders():
+            try:
+                text = path.read_text()
+            except FileNotFoundError:
+                return None
         try:
-            return state_from_json(json.loads(path.read_text()))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return state_from_json(json.loads(text))
+        except (ValueError, KeyError, TypeError) as error:
             raise BadFile(
                 f"{path} is not the state of a local cluster: {error}",
                 hint=f'Look for its processes with "ps -ef | grep {self.folder}", end them, and '
@@ -434,19 +471,35 @@ class LocalCluster:
             ) from error
 
     def _write(self, state: State) -> None:
-        _write_atomically(self.folder / "cluster.json", json.dumps(state_to_json(state), indent=1))
+        write_atomically(self.folder / "cluster.json", json.dumps(state_to_json(state), indent=1))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Lets one process or thread at a time change this cluster."""
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with (self.folder.parent / f".{self.name}.lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._say(f'Waiting: another process is changing the cluster "{self.name}".')
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._usable_folders():
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            with (self.folder.parent / f".{self.name}.lock").open("w") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    self._say(f'Waiting: another process is changing the cluster "{self.name}".')
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+
+    @contextlib.contextmanager
+    def _usable_folders(self) -> Iterator[None]:
+        """Says which setting to look at when a folder of ours cannot be used."""
+        try:
             yield
+        except OSError as error:
+            ours = {"TRIMTAB_HOME": self._home, "TRIMTAB_CACHE": jars_folder(self._cache)}
+            for variable, folder in ours.items():
+                if _is_on_the_way(error.filename, folder):
+                    raise ConfigError(
+                        f"{error.filename} cannot be used: {error.strerror}.",
+                        hint=f"Set {variable} to a folder that you may write to.",
+                    ) from error
+            raise
 
     # ---- checks ---------------------------------------------------------------------------------
 
@@ -570,6 +623,13 @@ def _seen_by(broker: Node) -> frozenset[int]:
     return brokers_seen(f"{HOST}:{broker.port}", timeout_s=1.0)
 
 
+def _is_on_the_way(path: object, folder: Path) -> bool:
+    """Does a path lead to the folder, or lie in it?"""
+    if not isinstance(path, str):
+        return False
+    return Path(path).is_relative_to(folder) or folder.is_relative_to(path)
+
+
 def _addresses(ports: Iterable[int]) -> str:
     return ",".join(f"{HOST}:{port}" for port in ports)
 
@@ -579,9 +639,3 @@ def _new_cluster_id() -> str:
     while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))[0] == "-":
         pass
     return made
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text)
-    beside.replace(path)

@@ -1,7 +1,8 @@
 """Processes that outlive the command which started them, known again by pid and start time.
 
 A pid alone is no name: after a crash or a reboot it may belong to a stranger, and a signal sent
-to it would hit the wrong one. Pid and start time together are unique on a machine.
+to it would hit the wrong one. Pid and start time together are unique on a machine. Linux counts
+the start time from its boot, so there the boot is part of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
+
+from trimtab.errors import ConfigError
+
+_KILLED_WITHIN_S = 30.0
 
 # Children must be asked for their exit, or they stay behind as zombies.
 _children: dict[int, subprocess.Popen[bytes]] = {}
@@ -73,7 +79,10 @@ def send(process: ProcessId, number: signal.Signals) -> None:
 
 
 def end(processes: Iterable[ProcessId], *, patience_s: float) -> None:
-    """Ends processes and returns when all are gone; asks first if there is patience, then kills."""
+    """Ends processes and returns when all are gone; asks first if there is patience, then kills.
+
+    Raises ConfigError if one outlives even that.
+    """
     ours = tuple(processes)
     if patience_s > 0:
         for process in ours:
@@ -82,15 +91,23 @@ def end(processes: Iterable[ProcessId], *, patience_s: float) -> None:
         _wait_until_dead(ours, patience_s)
     for process in ours:
         send(process, signal.SIGKILL)
-    _wait_until_dead(ours, 30.0)
+    if alive := _wait_until_dead(ours, _KILLED_WITHIN_S):
+        raise ConfigError(
+            f"Still there {_KILLED_WITHIN_S:g} s after they were killed: processes "
+            f"{', '.join(str(process.pid) for process in alive)}.",
+            hint="They may wait for a disk or a debugger. Run the command again when they are "
+            "gone.",
+        )
 
 
-def _wait_until_dead(processes: Sequence[ProcessId], timeout_s: float) -> None:
+def _wait_until_dead(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
+    """Returns those that are still alive when the time is up."""
     deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline and any(
-        process_state(process) is not ProcessState.DEAD for process in processes
-    ):
+    while alive := [p for p in processes if process_state(p) is not ProcessState.DEAD]:
+        if time.monotonic() > deadline:
+            break
         time.sleep(0.02)
+    return alive
 
 
 def _look(pid: int) -> tuple[str, str] | None:
@@ -103,8 +120,13 @@ def _look(pid: int) -> tuple[str, str] | None:
         fields = stat.rpartition(")")[2].split()  # the name before it may hold blanks
         code, threads, started = fields[0], int(fields[17]), fields[19]
         # A killed process counts as a zombie while its last threads still hold files and ports.
-        return ("D" if code == "Z" and threads > 1 else code), started
+        return ("D" if code == "Z" and threads > 1 else code), f"{_boot_id()} {started}"
     said = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     ).stdout.split(maxsplit=1)
     return (said[0][0], said[1].strip()) if len(said) == 2 else None
+
+
+@cache
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -11,16 +11,18 @@ Cost     Reading takes memory for one batch, writing for one row group.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import BadFile
+from trimtab.files import replacing
 from trimtab.workload.due import ANY_PARTITION, BLOCK_RECORDS, Due
 
 if TYPE_CHECKING:
@@ -54,8 +56,11 @@ class Trace:
         self, *, value_bytes: int, speed: float = 1.0, by_key: bool = False
     ) -> Iterator[Due]:
         """Yields the records, `speed` times as fast; `by_key` leaves partitions to the client."""
-        if not speed > 0:
-            raise ValueError(f"a speed is positive, not {speed}")
+        if not 0 < speed < math.inf:
+            raise ValueError(f"a speed is finite and positive, not {speed}")
+        return self._blocks(value_bytes, speed, by_key)
+
+    def _blocks(self, value_bytes: int, speed: float, by_key: bool) -> Iterator[Due]:
         with _opened(self.path) as file:
             columns = _columns(file, self.path)
             start: float | None = None
@@ -106,7 +111,7 @@ def read_trace(path: Path) -> Trace:
 class TraceWriter:
     """Writes a trace row group by row group."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, out: BinaryIO) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -121,7 +126,7 @@ class TraceWriter:
             ]
         )
         self._waiting: list[pa.Table] = []
-        self._file = pq.ParquetWriter(path, self._schema)
+        self._file = pq.ParquetWriter(out, self._schema)
 
     def write(self, sent: Sent) -> None:
         """Adds records, which are later than all before them."""
@@ -151,18 +156,12 @@ class TraceWriter:
 @contextmanager
 def recording(path: Path) -> Iterator[TraceWriter]:
     """Gives a writer; the file appears under its name when this ends well, else not at all."""
-    half = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writer = TraceWriter(half)
-    except OSError as error:
-        raise BadFile(f"{path}: cannot be written: {error.strerror or error}.") from error
-    try:
-        yield writer
-        writer.close()
-        half.replace(path)
-    finally:
-        half.unlink(missing_ok=True)
+    with replacing(path) as out:
+        writer = TraceWriter(out)
+        try:
+            yield writer
+        finally:
+            writer.close()
 
 
 # ---------------------------------------------------------------- columns

@@ -6,10 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import typer
 
 from trimtab.cli.connection import connection
-from trimtab.cli.durations import seconds
 from trimtab.errors import ConfigError
 from trimtab.settings import Settings, load_settings
 from trimtab.testing import local_cluster
@@ -91,16 +89,3 @@ def test_properties_that_a_client_does_without_are_named(
     said = capsys.readouterr()
     assert "metric.reporters" in said.err
     assert said.out == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("500ms", 0.5), ("30s", 30), ("1.5m", 90), ("2h", 7200), ("7", 7)]
-)
-def test_durations_carry_their_unit(text: str, expected: float) -> None:
-    assert seconds(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "0s", "-1s", "soon", "1 fortnight"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="no duration"):
-        seconds(text)

@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 
 from trimtab.cli import main
-from trimtab.cli.durations import seconds
 from trimtab.workload.due import Acks, Due
 from trimtab.workload.kafka import load as door
 from trimtab.workload.kafka.load import LoadSummary
@@ -269,11 +267,16 @@ def test_a_second_interrupt_does_not_wait(brokers, monkeypatch, capsys):
         (["rates", "--schedule", "landau", "--scale", "-1"], "negative"),
         (["rates", "--schedule", "no-such.json"], "no-such.json"),
         (["trace", "no-such.parquet"], "no-such.parquet"),
+        (["trace", "trace.parquet", "--speed", "0"], "speed"),
+        (["trace", "trace.parquet", "--speed", "-1"], "speed"),
+        (["trace", "trace.parquet", "--speed", "nan"], "speed"),
         (["keys", "--duration", "soon"], "no duration"),
         (["keys", "--acks", "2"], "'2'"),
     ],
 )
 def test_numbers_and_files_that_make_no_load_are_refused(brokers, arguments, complaint, capsys):
+    pq.write_table(pa.table({"t_s": [0.0, 4.0]}), "trace.parquet")
+
     assert load(*arguments, "--topic", "t") == 2
 
     assert complaint in " ".join(capsys.readouterr().err.split())
@@ -297,17 +300,3 @@ def test_a_measurement_is_no_schedule(brokers, tmp_path, capsys):
     assert load("rates", "--topic", "t", "--schedule", "measured.json") == 2
 
     assert "is a measurement" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("250ms", 0.25), ("30s", 30), ("1.5m", 90), ("2h", 7200), ("1d", 86400), ("7", 7)],
-)
-def test_durations_are_read_as_people_write_them(text, expected):
-    assert seconds(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "0s", "-1s", "1 week", "s", "nan", "1e3"])
-def test_what_is_no_duration_is_refused(text):
-    with pytest.raises(typer.BadParameter, match="no duration"):
-        seconds(text)

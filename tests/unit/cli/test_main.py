@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 import typer
@@ -10,6 +12,7 @@ import typer
 import trimtab
 from trimtab import errors
 from trimtab.cli import main
+from trimtab.cli.reference import commands
 from trimtab.errors import BadFile, BrokerUnavailable, NoFeasiblePlan, PlanOutdated, TrimtabError
 
 
@@ -96,12 +99,41 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"trimtab {trimtab.__version__}\n"
 
 
-def test_help_works_for_every_verb_and_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["--help"]) == 0
+@pytest.mark.parametrize("path", [path for path, _, _ in commands()], ids=" ".join)
+def test_help_works_for_every_verb_and_goes_to_stdout(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run([*path, "--help"]) == 0
 
     shown = capsys.readouterr()
-    assert "Usage: trimtab" in shown.out
+    assert f"Usage: {' '.join(('trimtab', *path))} " in shown.out
     assert shown.err == ""
+
+
+def test_sigterm_ends_a_verb_as_ctrl_c_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaned = []
+
+    def interrupted(*_: object, **__: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        finally:
+            cleaned.append(1)
+
+    def elsewhere(*_: object) -> None:  # lest a fault ends the tests
+        raise SystemExit(99)
+
+    monkeypatch.setattr(main, "app", interrupted)
+    before = signal.signal(signal.SIGTERM, elsewhere)
+    try:
+        code = main.run(["anything"])
+        after = signal.getsignal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert code == 130
+    assert cleaned
+    assert after is elsewhere
 
 
 def test_with_json_stdout_is_one_document(

@@ -97,6 +97,14 @@ def test_a_window_is_closed_once_when_samples_have_passed_it() -> None:
     assert closed == [(100, 10), (110, 10)]
 
 
+def test_a_window_that_could_not_be_kept_is_given_again() -> None:
+    r = ring(window_s=10)
+    for second in range(100, 125):
+        r.add(P0, at(second, second))
+    first, _ = next(r.close())  # whoever asked failed to write it, and never came back
+    assert [start // MICROS for start, _ in r.close()] == [first // MICROS, 110]
+
+
 def test_a_sample_of_a_closed_window_is_late_and_changes_nothing() -> None:
     r = ring(window_s=10)
     for second in range(100, 115):
@@ -104,6 +112,16 @@ def test_a_sample_of_a_closed_window_is_late_and_changes_nothing() -> None:
     list(r.close())
     assert not r.add(P0, at(105.5, 105))
     assert r.late == 1
+
+
+def test_samples_of_the_past_serve_the_sliding_window_of_a_restarted_driver() -> None:
+    r = SampleRing(window_s=10, min_span_s=3, closed_until=110 * MICROS)
+    for second in range(103, 113):
+        assert r.add(P0, at(second, 7 * second), past=True)
+    assert [t.partitions[0].bytes_s for t in r.rates()] == [7.0]
+    for second in range(113, 123):
+        r.add(P0, at(second, 7 * second))
+    assert [(start // MICROS, len(s[P0])) for start, s in r.close()] == [(110, 10)]
 
 
 def test_a_long_silence_does_not_produce_empty_windows() -> None:

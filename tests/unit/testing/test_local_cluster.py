@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from trimtab.errors import BadFile, ClusterStartFailed, ConfigError
+from trimtab.testing import processes
 from trimtab.testing.broker_properties import node_properties
 from trimtab.testing.class_archive import class_archive
 from trimtab.testing.cluster_state import (
@@ -153,6 +156,87 @@ def test_a_process_that_does_not_listen_is_killed_in_the_end(tmp_path):
     assert process_state(process) is ProcessState.DEAD
 
 
+def test_a_process_of_an_earlier_boot_counts_as_dead(tmp_path, monkeypatch):
+    stranger = spawn(["sleep", "60"], folder=tmp_path, log=tmp_path / "log")
+    try:
+        monkeypatch.setattr(processes, "_boot_id", lambda: "another boot")
+
+        assert process_state(stranger) is ProcessState.DEAD
+        monkeypatch.undo()
+        assert process_state(stranger) is ProcessState.RUNNING
+    finally:
+        monkeypatch.undo()
+        end([stranger], patience_s=0)
+
+
+def test_what_outlives_a_kill_is_named_and_down_keeps_the_state(tmp_path, monkeypatch):
+    stuck = spawn(["sleep", "60"], folder=tmp_path, log=tmp_path / "log")
+    cluster = LocalCluster(home=tmp_path)
+    write_state(cluster, STATE.with_process(1, stuck))
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "kill", lambda pid, number: None)
+            patched.setattr(processes, "_KILLED_WITHIN_S", 0.05)
+            with pytest.raises(ConfigError, match=f"processes {stuck.pid}"):
+                cluster.down()
+        assert cluster.status().brokers[0].pid == stuck.pid
+    finally:
+        end([stuck], patience_s=0)
+
+
+@pytest.mark.parametrize("verb", ["up", "down"])
+def test_a_folder_that_somebody_else_made_is_never_removed(tmp_path, verb):
+    cluster = LocalCluster(home=tmp_path, jars=())
+    (cluster.folder / "logs").mkdir(parents=True)
+    (cluster.folder / "thesis.txt").write_text("years of work")
+
+    with pytest.raises(ConfigError, match="was not made by Trimtab") as caught:
+        getattr(cluster, verb)()
+
+    assert "TRIMTAB_HOME" in (caught.value.hint or "")
+    assert (cluster.folder / "thesis.txt").read_text() == "years of work"
+
+
+def test_what_a_failed_up_left_is_ours_to_remove(tmp_path, path_with):
+    path_with('[ "$1" = -version ] && echo \'openjdk version "17.0.1"\' >&2 || exit 1')
+    (tmp_path / "broker.jar").touch()
+    cluster = LocalCluster(home=tmp_path, cache=tmp_path, jars=[tmp_path / "broker.jar"])
+    with pytest.raises(ClusterStartFailed):
+        cluster.up()
+    assert cluster.logs.exists()
+
+    cluster.down()
+
+    assert not cluster.folder.exists()
+
+
+@pytest.mark.parametrize("verb", ["up", "down", "status"])
+def test_a_home_that_is_no_folder_is_named_with_its_variable(tmp_path, verb):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ConfigError, match="Not a directory") as caught:
+        getattr(LocalCluster(home=tmp_path / "file"), verb)()
+
+    assert "TRIMTAB_HOME" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("verb", ["up", "down"])
+def test_a_home_that_cannot_be_made_is_named_with_its_variable(verb):
+    with pytest.raises(ConfigError, match="/proc/nope") as caught:
+        getattr(LocalCluster(home=Path("/proc/nope/home")), verb)()
+
+    assert "TRIMTAB_HOME" in (caught.value.hint or "")
+
+
+def test_a_cache_that_cannot_be_made_is_named_with_its_variable(tmp_path):
+    cluster = LocalCluster(home=tmp_path, cache=Path("/proc/nope"))
+
+    with pytest.raises(ConfigError, match="/proc/nope") as caught:
+        cluster.up()
+
+    assert "TRIMTAB_CACHE" in (caught.value.hint or "")
+
+
 def test_status_kill_and_down_of_nothing_are_clear(tmp_path):
     cluster = LocalCluster(home=tmp_path)
 
@@ -166,8 +250,7 @@ def test_status_kill_and_down_of_nothing_are_clear(tmp_path):
 
 def test_a_state_file_of_dead_processes_shows_them_as_dead_and_down_removes_it(tmp_path):
     cluster = LocalCluster(home=tmp_path, brokers=2)
-    cluster.folder.mkdir(parents=True)
-    (cluster.folder / "cluster.json").write_text(json.dumps(state_to_json(STATE)))
+    write_state(cluster, STATE)
 
     states = [broker.state for broker in cluster.status().brokers]
     cluster.down()
@@ -178,8 +261,7 @@ def test_a_state_file_of_dead_processes_shows_them_as_dead_and_down_removes_it(t
 
 def test_another_shape_under_the_same_name_is_refused(tmp_path):
     cluster = LocalCluster(home=tmp_path, brokers=5)
-    cluster.folder.mkdir(parents=True)
-    (cluster.folder / "cluster.json").write_text(json.dumps(state_to_json(STATE)))
+    write_state(cluster, STATE)
 
     with pytest.raises(ClusterStartFailed, match="brokers 2, not 5"):
         cluster.up()
@@ -243,3 +325,8 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def write_state(cluster, state):
+    cluster.folder.mkdir(parents=True)
+    (cluster.folder / "cluster.json").write_text(json.dumps(state_to_json(state)))

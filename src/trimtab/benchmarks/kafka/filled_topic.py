@@ -8,8 +8,9 @@ from typing import Any
 from confluent_kafka import Producer
 
 from trimtab.errors import MeasurementError
-from trimtab.measure.kafka.admin import Admin, TopicSpec, kafka_errors
+from trimtab.measure.kafka.admin import Admin, TopicSpec
 from trimtab.model.cluster import TopicPartition
+from trimtab.workload.kafka.errors import kafka_errors
 
 _FLUSH_S = 120.0
 

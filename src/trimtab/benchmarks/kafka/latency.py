@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from trimtab.measure.kafka.admin import kafka_errors
+from trimtab.workload.kafka.errors import kafka_errors
 
 
 @dataclass(slots=True)

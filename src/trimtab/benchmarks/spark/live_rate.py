@@ -20,7 +20,7 @@ from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
 from trimtab.measure.kafka.publish import open_publisher
 from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
-from trimtab.measure.spark.spans import Asked, Target, now_ts
+from trimtab.measure.spark.spans import Asked, Target
 from trimtab.measure.spark.tables import Warehouse
 from trimtab.measure.windows import MICROS
 from trimtab.testing.local_cluster import LocalCluster
@@ -76,7 +76,7 @@ def _watch(stage: Stage, bootstrap_server: str, partitions: int) -> list[float]:
             in_background(monitor),
             listening(bootstrap_server, own.rates, arrivals),
         ):
-            began = now_ts()
+            began = _now_ts()
             _measure_and_load(stage, admin, bootstrap_server, own)
     steady = [s for ts, s in arrivals.seconds.items() if ts >= began + WARM_UP_S * MICROS]
     if not steady:
@@ -88,7 +88,6 @@ def _measure_and_load(stage: Stage, admin: Admin, bootstrap_server: str, own: Ow
     """Runs the continuous job for the whole time, with a load beside it."""
     nobody, stop = ClientProperties.none(), threading.Event()
     whole_s = WARM_UP_S + WATCHED_S
-    names = {"rates": own.rates, "hotkeys": own.hotkeys}
     with (
         tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder,
         open_publisher(bootstrap_server, nobody) as publisher,
@@ -99,11 +98,11 @@ def _measure_and_load(stage: Stage, admin: Admin, bootstrap_server: str, own: Ow
             stage.spark(),
             admin,
             Target(bootstrap_server=bootstrap_server, properties=nobody, own=own),
-            Asked(topics=frozenset({TOPIC}), from_ts=0, to_ts=now_ts()),
+            Asked(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
             beat=Beat(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
             keys=None,
             results=Results(
-                publish=lambda name, key, value: publisher.publish(names[name], key, value),
+                outlet=publisher,
                 warehouse=Warehouse(f"{folder}/warehouse"),
                 checkpoint=f"{folder}/checkpoints",
             ),
@@ -123,3 +122,7 @@ def _measure_and_load(stage: Stage, admin: Admin, bootstrap_server: str, own: Ow
         finally:
             stop.set()
         running.result()
+
+
+def _now_ts() -> int:
+    return time.time_ns() // 1000

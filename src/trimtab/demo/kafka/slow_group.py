@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import kafka_errors
+from trimtab.workload.kafka.errors import kafka_errors
 
 _BATCH_S = 0.1  # work between two polls, so that a stop is soon obeyed
 _POLL_S = 0.2

@@ -9,8 +9,9 @@ Promise  Questions to several brokers go out at once, and each answer counts by 
 Cost     One request per broker and question (two for offsets). Connections are reused.
 
 kafka-python asks brokers one after the other and lets one failure spoil the whole answer; so the
-questions go through its connection manager, which has no public name: `_Line` is the one place
-that knows it. Members of groups come from librdkafka, which alone knows both group protocols.
+questions go through its connection manager, which has no public name: `_Line`, `_Manager` and
+`_Client` are the only places that know it. Members of groups come from librdkafka, which alone
+knows both group protocols.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from typing import Any, Protocol
 
 import kafka.errors as theirs
 import structlog
-from confluent_kafka import KafkaError as LibrdkafkaError
 from confluent_kafka import KafkaException as LibrdkafkaException
 from confluent_kafka.admin import AdminClient as LibrdkafkaAdmin
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
@@ -37,18 +37,14 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest, Offs
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from trimtab.client_properties import ClientProperties
-from trimtab.errors import BrokerUnavailable, ConfigError, MeasurementError, TrimtabError
+from trimtab.errors import ConfigError
 from trimtab.model.cluster import Broker, BrokerId, Group, Member, Replicas, TopicPartition
+from trimtab.workload.kafka.errors import is_authentication, is_passing, kafka_errors, reason_of
 
 log = structlog.get_logger()
 _librdkafka_log = logging.getLogger("librdkafka")
 _librdkafka_log.addHandler(logging.NullHandler())
 
-_AUTHENTICATION = (
-    theirs.SaslAuthenticationFailedError,
-    theirs.UnsupportedSaslMechanismError,
-    theirs.IllegalSaslStateError,
-)
 _BACKOFF_S = 0.1
 _VISIBLE_S = 30.0
 
@@ -125,120 +121,6 @@ class Admin(Protocol):
     def delete_topic(self, name: str) -> None:
         """Deletes a topic; harmless when it is gone."""
         ...
-
-
-# ---------------------------------------------------------------- errors
-
-
-@contextmanager
-def kafka_errors(what: str) -> Iterator[None]:
-    """Turns errors of the client libraries into ours; `what` says what was being done."""
-    try:
-        yield
-    except (theirs.KafkaError, LibrdkafkaException, OSError) as error:
-        raise translated(error, what) from error
-
-
-def translated(error: Exception, what: str) -> TrimtabError:
-    """Our error for one of the client libraries'."""
-    reason = _reason(error)
-    if _is_authentication(error):
-        return ConfigError(
-            f"The brokers did not accept who we are, while {what}: {reason}",
-            hint="Check security.protocol, sasl.* and ssl.* in the file given by --command-config.",
-        )
-    if _is_authorization(error):
-        return MeasurementError(
-            f"The brokers did not permit {what}: {reason}",
-            hint="Give the user in --command-config the ACL that is missing.",
-        )
-    if _is_configuration(error):
-        return ConfigError(
-            f"The Kafka client refused its configuration, while {what}: {reason}",
-            hint="Look at --bootstrap-server and at the file given by --command-config.",
-        )
-    if _is_passing(error):
-        return BrokerUnavailable(
-            f"No broker answered, while {what}: {reason}",
-            hint="Check that the brokers run and that --bootstrap-server names them. "
-            "A listener with TLS or SASL needs --command-config.",
-        )
-    return MeasurementError(f"Kafka reported an error, while {what}: {reason}")
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, LibrdkafkaException):
-        text = error.args[0].str() if error.args else ""
-    elif isinstance(error, theirs.BrokerResponseError):
-        # What the client adds is its request and the response, printed in full.
-        name = type(error).__name__.removesuffix("Error")
-        said = error.args and isinstance(error, _AUTHENTICATION)
-        text = str(error.args[0]).removeprefix("SaslAuthenticationFailedError: ") if said else name
-    elif isinstance(error, theirs.NodeNotReadyError | theirs.UnknownBrokerIdError):
-        text = "not connected"  # the client says no more than the broker's number
-    elif isinstance(error, theirs.KafkaError) and error.args:
-        text = str(error.args[0])
-    else:
-        text = str(error)
-    lines = text.strip().splitlines()
-    return (lines[0] if lines else type(error).__name__).rstrip(".") + "."
-
-
-def _is_authentication(error: Exception) -> bool:
-    if isinstance(error, LibrdkafkaException):
-        return _code(error) in {
-            LibrdkafkaError._AUTHENTICATION,
-            LibrdkafkaError.SASL_AUTHENTICATION_FAILED,
-            LibrdkafkaError.UNSUPPORTED_SASL_MECHANISM,
-            LibrdkafkaError._SSL,
-        }
-    return isinstance(error, _AUTHENTICATION)
-
-
-def _is_authorization(error: Exception) -> bool:
-    if isinstance(error, LibrdkafkaException):
-        return _code(error) in {
-            LibrdkafkaError.TOPIC_AUTHORIZATION_FAILED,
-            LibrdkafkaError.GROUP_AUTHORIZATION_FAILED,
-            LibrdkafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        }
-    return isinstance(error, theirs.AuthorizationError)
-
-
-def _is_configuration(error: Exception) -> bool:
-    if isinstance(error, LibrdkafkaException):
-        return bool(_code(error) == LibrdkafkaError._INVALID_ARG)
-    return isinstance(error, theirs.KafkaConfigurationError)
-
-
-def _is_passing(error: Exception) -> bool:
-    if isinstance(error, LibrdkafkaException):
-        return bool(error.args) and (
-            _code(error)
-            in {
-                LibrdkafkaError._ALL_BROKERS_DOWN,
-                LibrdkafkaError._TRANSPORT,
-                LibrdkafkaError._TIMED_OUT,
-                LibrdkafkaError._RESOLVE,
-                LibrdkafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-                LibrdkafkaError.COORDINATOR_NOT_AVAILABLE,
-                LibrdkafkaError.NOT_COORDINATOR,
-            }
-            or bool(error.args[0].retriable())
-        )
-    return isinstance(error, OSError | theirs.UnknownBrokerIdError) or bool(
-        getattr(error, "retriable", False)
-    )
-
-
-def _code(error: LibrdkafkaException) -> int | None:
-    return error.args[0].code() if error.args else None
-
-
-def _error(code: int) -> theirs.KafkaError | None:
-    """The error that a response carries as a number; None for success."""
-    kind = theirs.for_code(code)
-    return None if kind is theirs.NoError else kind()
 
 
 # ---------------------------------------------------------------- the door
@@ -320,7 +202,7 @@ class _Line:
             if answers:
                 return answers[node]
             error = failures.get(node, theirs.KafkaConnectionError("not connected to any broker"))
-            if not _is_passing(error) or time.monotonic() > deadline:
+            if not is_passing(error) or time.monotonic() > deadline:
                 raise error
             time.sleep(_BACKOFF_S)
 
@@ -330,10 +212,10 @@ class _Line:
         """Asks brokers at once; those that do not answer are logged and left out."""
         answers, failures = self._ask(requests)
         for broker, error in sorted(failures.items()):
-            if not _is_passing(error):
+            if not is_passing(error):
                 raise error
             if broker not in self._missing:  # said once, not at every question
-                log.warning("broker_did_not_answer", broker=broker, to=what, why=_reason(error))
+                log.warning("broker_did_not_answer", broker=broker, to=what, why=reason_of(error))
         for broker in sorted(answers.keys() & self._missing):
             log.warning("broker_answered_again", broker=broker)
         self._missing = (self._missing | failures.keys()) - answers.keys()
@@ -394,7 +276,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
     def get_connection(self, node_id: Any, **options: Any) -> Any:
         if self.cluster.is_bootstrap(node_id):
-            if isinstance(self.failure, _AUTHENTICATION):
+            if self.failure is not None and is_authentication(self.failure):
                 raise self.failure
             connection = super().get_connection(node_id, **options)
             connection.init_future.add_errback(self._remember)
@@ -472,7 +354,7 @@ class KafkaAdmin:
                 for folder in answer.results:
                     error = _error(folder.error_code)
                     if error is not None:
-                        log.warning("log_dir_was_offline", broker=broker, why=_reason(error))
+                        log.warning("log_dir_was_offline", broker=broker, why=reason_of(error))
                         continue
                     for topic in folder.topics:
                         for p in topic.partitions:
@@ -508,7 +390,7 @@ class KafkaAdmin:
                         error = _error(p.error_code)
                         if error is None and p.offset >= 0:
                             found[TopicPartition(topic.name, p.partition_index)] = p.offset
-                        elif error is not None and not _is_passing(error):
+                        elif error is not None and not is_passing(error):
                             raise error
         return found
 
@@ -522,7 +404,7 @@ class KafkaAdmin:
             )
             for answer in answers.values():
                 error = _error(answer.error_code)
-                if error is not None and not _is_passing(error):
+                if error is not None and not is_passing(error):
                     raise error
                 # Offsets may be committed without a protocol: then there is no type.
                 names |= {g.group_id for g in answer.groups if g.protocol_type in {"consumer", ""}}
@@ -564,7 +446,7 @@ class KafkaAdmin:
                 try:
                     found[name] = answer.result()
                 except LibrdkafkaException as error:
-                    if not _is_passing(error) or time.monotonic() > deadline:
+                    if not is_passing(error) or time.monotonic() > deadline:
                         raise
             pending = pending - found.keys()
             if pending:
@@ -610,7 +492,7 @@ class KafkaAdmin:
                         for p in topic.partitions
                         if p.error_code == 0 and p.committed_offset >= 0
                     }
-                elif not _is_passing(error):
+                elif not is_passing(error):
                     raise error
         return found
 
@@ -624,7 +506,7 @@ class KafkaAdmin:
             error = _error(coordinator.error_code)
             if error is None:
                 led[BrokerId(coordinator.node_id)].append(coordinator.key)
-            elif not _is_passing(error):
+            elif not is_passing(error):
                 raise error
         return dict(led)
 
@@ -682,6 +564,12 @@ class KafkaAdmin:
         raise theirs.KafkaTimeoutError(f"the brokers did not all see it within {_VISIBLE_S:g} s")
 
 
+def _error(code: int) -> theirs.KafkaError | None:
+    """The error that a response carries as a number; None for success."""
+    kind = theirs.for_code(code)
+    return None if kind is theirs.NoError else kind()
+
+
 def _raise(code: int) -> None:
     error = _error(code)
     if error is not None:
@@ -702,7 +590,7 @@ def _placed(answer: Any) -> tuple[Replicas, ...]:
         error = _error(topic.error_code)
         if isinstance(error, theirs.UnknownTopicOrPartitionError):
             continue
-        if error is not None and not _is_passing(error):
+        if error is not None and not is_passing(error):
             raise error
         found += [_replicas(topic.name, p) for p in topic.partitions]
     return tuple(sorted(found, key=lambda p: p.name))

@@ -13,7 +13,6 @@ Paper    Landau et al., the monitor process. Differs: samples go to a topic, and
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import threading
@@ -23,21 +22,19 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
 
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import TrimtabError
-from trimtab.measure.kafka.admin import Admin, connect, kafka_errors
+from trimtab.measure.kafka.admin import Admin, connect
+from trimtab.measure.kafka.publish import RecordPublisher
 from trimtab.measure.kafka.snapshot import is_internal, with_sizes
 from trimtab.model import codec
 from trimtab.model.cluster import Replicas, TopicPartition
 
 log = structlog.get_logger()
-
-_FLUSH_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,69 +100,13 @@ class Publisher(Protocol):
     published: int
     failed: int
 
-    def publish(self, key: bytes, value: bytes) -> None:
+    def publish(self, topic: str, key: bytes, value: bytes) -> None:
         """Hands a record over; never raises and never waits for a broker."""
         ...
 
     def flush(self) -> None:
         """Waits for what is under way; gives up on it after a while."""
         ...
-
-
-class TelemetryProducer:
-    """Publishes to the telemetry topic: acknowledged by all in-sync replicas, without repeats."""
-
-    def __init__(self, bootstrap_server: str, properties: ClientProperties, topic: str) -> None:
-        self.published = 0
-        self.failed = 0
-        self._topic = topic
-        self._broken = False
-        self._config: dict[str, Any] = {
-            "client.id": "trimtab-monitor",
-            **properties.for_confluent(),
-            "bootstrap.servers": bootstrap_server,
-            "acks": "all",
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "compression.type": "lz4",
-            "message.timeout.ms": 60_000,
-            "error_cb": self._on_error,
-            "logger": logging.getLogger("librdkafka"),
-        }
-        with kafka_errors("starting the telemetry producer"):
-            self._producer = Producer(self._config)
-
-    def publish(self, key: bytes, value: bytes) -> None:
-        """Hands a record over."""
-        if self._broken:  # an idempotent producer that lost its place never finds it again
-            self.flush()
-            self._producer = Producer(self._config)
-            self._broken = False
-        try:
-            self._producer.produce(self._topic, value, key, on_delivery=self._on_delivery)
-        except (BufferError, KafkaException) as error:
-            self.failed += 1
-            log.warning("telemetry_was_dropped", why=str(error))
-        self._producer.poll(0)
-
-    def flush(self) -> None:
-        """Waits for what is under way; what is left then counts as failed."""
-        left = self._producer.flush(_FLUSH_S)
-        if left:
-            self._producer.purge()
-            self._producer.flush(1.0)  # reports each purged record as failed
-
-    def _on_delivery(self, error: KafkaError | None, _: Any) -> None:
-        if error is None:
-            self.published += 1
-        else:
-            self.failed += 1
-            log.warning("telemetry_was_not_delivered", why=error.str())
-
-    def _on_error(self, error: KafkaError) -> None:
-        if error.fatal():
-            self._broken = True
-            log.warning("producer_was_replaced", why=error.str())
 
 
 class Monitor:
@@ -177,6 +118,7 @@ class Monitor:
         publisher: Publisher,
         interest: Interest,
         *,
+        topic: str,
         period_s: float = 1.0,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
@@ -186,6 +128,7 @@ class Monitor:
         self._admin = admin
         self._publisher = publisher
         self._interest = interest
+        self._topic = topic
         self._period_s = period_s
         self._clock = clock
         self._new_id = new_id
@@ -225,7 +168,7 @@ class Monitor:
             log.warning("sample_was_skipped", why=error.message)
             return
         for key, value in sample.records():
-            self._publisher.publish(key, value)
+            self._publisher.publish(self._topic, key, value)
         self._samples += 1
         log.info("sample_was_taken", sample=sample.id, partitions=len(sample.partitions))
 
@@ -269,10 +212,12 @@ def open_monitor(
     period_s: float = 1.0,
 ) -> Iterator[Monitor]:
     """A monitor of a real cluster, which publishes to `topic`; the topic must exist."""
-    publisher = TelemetryProducer(bootstrap_server, properties, topic)
+    publisher = RecordPublisher(
+        bootstrap_server, properties, client_id="trimtab-monitor", linger_ms=5
+    )
     # A silent broker may cost one beat, no more.
     with connect(bootstrap_server, properties, patience_s=max(period_s, 0.5)) as admin:
-        yield Monitor(admin, publisher, interest, period_s=period_s)
+        yield Monitor(admin, publisher, interest, topic=topic, period_s=period_s)
 
 
 @contextmanager

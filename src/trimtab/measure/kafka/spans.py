@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -9,10 +10,11 @@ from confluent_kafka import OFFSET_END, Consumer
 from confluent_kafka import TopicPartition as Place
 
 from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import kafka_errors
 from trimtab.model.cluster import TopicPartition
+from trimtab.workload.kafka.errors import kafka_errors
 
 _TIMEOUT_S = 20.0
+_GENEROUS_S = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,8 @@ def offsets_between(
 ) -> OffsetSpan:
     """The offsets of records stamped from `from_ts` (included) to `to_ts` (not), in microseconds.
 
-    Kafka keeps milliseconds; the edges are rounded outwards and the reader filters by time.
+    Kafka keeps milliseconds, and producers stamp as they like: a record may stand behind one that
+    is stamped later. So the end lies generously behind `to_ts`, and the reader filters by time.
     """
     named = sorted(partitions)
     config = {
@@ -55,7 +58,11 @@ def offsets_between(
                 p: consumer.get_watermark_offsets(Place(*p), timeout=_TIMEOUT_S) for p in named
             }
             starts = _at(consumer, named, from_ts // 1000, marks)
-            ends = _at(consumer, named, -(-to_ts // 1000), marks)
+            generous = to_ts + _GENEROUS_S * 1_000_000
+            if generous >= time.time_ns() // 1000:
+                ends = {p: end for p, (_, end) in marks.items()}
+            else:
+                ends = _at(consumer, named, -(-generous // 1000), marks)
         finally:
             consumer.close()
     return OffsetSpan(

@@ -1,4 +1,4 @@
-"""`measure --continuous`: monitor and queries together, looked after until somebody stops them."""
+"""`measure --continuous`: the queries together, looked after until somebody stops them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,32 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 
+import structlog
 from pyspark.sql import SparkSession
 
 from trimtab.measure.kafka.admin import Admin
+from trimtab.measure.ring import SampleRing
+from trimtab.measure.spark import ingest
+from trimtab.measure.spark.lag import lag
 from trimtab.measure.spark.live import (
+    Ends,
     KeyCounting,
     KeysQuery,
-    Publish,
+    Outlet,
     RatesQuery,
     Stream,
     Supervised,
+    now_ts,
     pattern_of,
 )
+from trimtab.measure.spark.rates import rates_from_samples
 from trimtab.measure.spark.session import storage_path
-from trimtab.measure.spark.spans import Asked, Target, now_ts, telemetry_between
+from trimtab.measure.spark.spans import Asked, Target, telemetry_between
 from trimtab.measure.spark.tables import Warehouse
 from trimtab.measure.windows import MICROS
+from trimtab.model.codec import short_hash
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +47,9 @@ class Beat:
 class Results:
     """Where results go, and where the queries keep their progress."""
 
-    publish: Publish
+    outlet: Outlet
     warehouse: Warehouse
     checkpoint: str
-
-    @property
-    def progress(self) -> str:
-        """The checkpoint folder as Spark takes it."""
-        return storage_path(self.checkpoint)
 
 
 def run_continuously(
@@ -59,31 +64,10 @@ def run_continuously(
     stop: threading.Event,
 ) -> None:
     """Runs until `stop` is set; a query that dies is started again."""
-    rates = RatesQuery(
-        topic=target.own.telemetry,
-        window_s=beat.window_s,
-        min_span_s=beat.min_span_s,
-        publish=results.publish,
-        warehouse=results.warehouse,
-        wanted=lambda topic: asked.wants(topic, target.own.prefix),
-    )
-    _refill(session, admin, target, rates)
-    queries = [
-        Supervised(
-            session,
-            Stream(
-                name="rates",
-                bootstrap_server=target.bootstrap_server,
-                pattern=pattern_of([target.own.telemetry]),
-                checkpoint=results.progress,
-                trigger_s=beat.trigger_s,
-                options=target.spark_options,
-            ),
-            rates.on_batch,
-        )
-    ]
+    job = _Job(session, admin, target, asked, results)
+    queries = [job.rates(beat)]
     if keys is not None:
-        queries.append(_keys_query(session, admin, target, asked, keys, results))
+        queries.append(job.keys(keys))
     try:
         while not stop.wait(1.0):
             for query in queries:
@@ -93,57 +77,123 @@ def run_continuously(
             query.stop()
 
 
-def _refill(session: SparkSession, admin: Admin, target: Target, rates: RatesQuery) -> None:
-    """Gives the ring what it held when the last driver ended, or nothing on a first start."""
-    closed = rates.closed_until(session)
-    placed = [p.name for p in admin.topics([target.own.telemetry]) if not p.offline]
-    if not placed:
-        return
-    newest = now_ts()
-    from_ts = closed or newest - round(rates.ring.window_s * MICROS)
-    raw = telemetry_between(session, target, placed, from_ts=from_ts, to_ts=newest)
-    rates.refill(session, raw)
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One question to one cluster; each query's folders carry a hash of what it asks."""
 
+    session: SparkSession
+    admin: Admin
+    target: Target
+    asked: Asked
+    results: Results
 
-def _keys_query(
-    session: SparkSession,
-    admin: Admin,
-    target: Target,
-    asked: Asked,
-    how: KeyCounting,
-    results: Results,
-) -> Supervised:
-    def partitions() -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for p in admin.topics():
-            counts[p.topic] = counts.get(p.topic, 0) + 1
-        return counts
+    def rates(self, beat: Beat) -> Supervised:
+        """The query of telemetry, with its ring filled."""
+        identity = self._identity(window_s=beat.window_s, groups=self.asked.groups)
+        query = RatesQuery(
+            SampleRing(window_s=beat.window_s, min_span_s=beat.min_span_s),
+            self._ends("rates", identity, self.target.own.rates),
+            source=self.target.own.telemetry,
+            wanted=lambda topic: self.asked.wants(topic, self.target.own.prefix),
+            groups=self.asked.groups,
+        )
+        self._refill(query)
+        pattern = pattern_of([self.target.own.telemetry])
+        stream = self._stream("rates", identity, pattern, beat.trigger_s)
+        return Supervised(self.session, stream, query.on_batch)
 
-    query = KeysQuery(
-        how,
-        publish=results.publish,
-        warehouse=results.warehouse,
-        checkpoint=results.progress,
-        partitions=partitions,
-    )
-    query.resume(session)
-    if asked.pattern is None and asked.topics:
-        pattern = pattern_of(asked.topics)
-    else:
-        # All topics but Kafka's own and ours, which Java's patterns say with a look-ahead.
-        named = asked.pattern.pattern if asked.pattern is not None else ".*"
-        prefix = target.own.prefix.replace(".", "\\.")
-        pattern = f"^(?!__)(?!{prefix})(?:{named})$"
-    return Supervised(
-        session,
-        Stream(
-            name="keys",
-            bootstrap_server=target.bootstrap_server,
+    def keys(self, how: KeyCounting) -> Supervised:
+        """The query of the data topics, with what its predecessor had counted."""
+        identity = self._identity(
+            window_s=how.window_s,
+            epsilon=how.epsilon,
+            mode=str(how.mode),
+            threshold=repr(how.threshold),
+        )
+        ends = self._ends("keys", identity, self.target.own.hotkeys)
+        query = KeysQuery(how, ends, admin=self.admin)
+        query.resume(self.session)
+        stream = self._stream("keys", identity, self._data_pattern(), how.window_s)
+        caught_up = partial(query.caught_up, self.session)
+        return Supervised(self.session, stream, query.on_batch, on_idle=caught_up)
+
+    def _identity(self, **how: object) -> str:
+        pattern = self.asked.pattern.pattern if self.asked.pattern is not None else None
+        return short_hash(
+            {
+                "cluster": self.admin.cluster().cluster,
+                "topics": sorted(self.asked.topics),
+                "pattern": pattern,
+                "how": {name: repr(value) for name, value in how.items()},
+            }
+        )
+
+    def _ends(self, name: str, identity: str, sink: str) -> Ends:
+        return Ends(
+            outlet=self.results.outlet,
+            sink=sink,
+            warehouse=self.results.warehouse,
+            run=f"live-{name}-{identity}",
+            folder=self._folder(name, identity),
+        )
+
+    def _folder(self, name: str, identity: str) -> str:
+        return f"{storage_path(self.results.checkpoint)}/{name}-{identity}"
+
+    def _stream(self, name: str, identity: str, pattern: str, trigger_s: float) -> Stream:
+        return Stream(
+            name=name,
+            bootstrap_server=self.target.bootstrap_server,
             pattern=pattern,
-            checkpoint=results.progress,
-            trigger_s=how.window_s,
-            options=target.spark_options,
-        ),
-        query.on_batch,
-        on_idle=partial(query.caught_up, session),
-    )
+            folder=self._folder(name, identity),
+            trigger_s=trigger_s,
+            options=self.target.spark_options,
+        )
+
+    def _data_pattern(self) -> str:
+        """The topics asked for, as a Java pattern; Kafka's own and ours only when named."""
+        named = [pattern_of(self.asked.topics)] if self.asked.topics else []
+        if self.asked.pattern is not None or not named:
+            wanted = self.asked.pattern.pattern if self.asked.pattern is not None else ".*"
+            prefix = self.target.own.prefix.replace(".", "\\.")
+            named.append(f"^(?!__)(?!{prefix})(?:{wanted})$")
+        return "|".join(named)
+
+    def _refill(self, query: RatesQuery) -> None:
+        """Gives the ring what it held when the last driver ended.
+
+        The first start begins with the window that is open now. After a long time without a driver
+        the windows in between are done in one go, by the batch step, so that the newest rates do
+        not wait for old ones.
+        """
+        placed = [p.name for p in self.admin.topics([self.target.own.telemetry]) if not p.offline]
+        if not placed:
+            return
+        width, now = round(query.ring.window_s * MICROS), now_ts()
+        recent = now // width * width
+        closed = query.closed_until(self.session)
+        if not closed:
+            closed = recent
+            query.marks.mark(self.session, str(closed))
+        read = partial(telemetry_between, self.session, self.target, placed)
+        if closed < recent - width:
+            recent -= width
+            parsed = read(from_ts=closed, to_ts=recent).transform(ingest.telemetry)
+            wanted = parsed.transform(ingest.samples).where(
+                ingest.between("ts", closed, recent)
+                & self.asked.named("topic", self.target.own.prefix)
+            )
+            rates = wanted.transform(
+                rates_from_samples,
+                window_s=query.ring.window_s,
+                min_span_s=query.ring.min_span_s,
+                max_gap_s=query.ring.window_s / 3,
+            )
+            run = f"{query.ends.run}-{closed}-{recent}"
+            query.ends.warehouse.write(wanted.transform(lag), "lag", run=run)
+            query.ends.warehouse.write(rates, "partition_rates", run=run)
+            query.marks.mark(self.session, str(recent))
+            log.info("missed_windows_were_done", windows=(recent - closed) // width)
+            closed = recent
+        query.ring.closed_until = closed
+        query.refill(self.session, read(from_ts=min(closed, now - width), to_ts=now))

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from trimtab.errors import BadFile
 from trimtab.measure.spark.schemas import EVENTS, SAMPLES, TABLES, TELEMETRY, fitting
@@ -109,8 +109,7 @@ def read_files(session: SparkSession, path: Path, table: str) -> DataFrame:
         # As text first: Spark's JSON source does not look at columns that nobody asks for, and
         # would let through what is wrong in them.
         lines = session.read.text(storage_path(path), recursiveFileLookup=True)
-        parsed = _json("value", TABLES[table]).alias("row")
-        return lines.select("value", parsed).select("row.*")
+        return _from_json(lines, table)
     if not any(name.endswith(".parquet") for name in names):
         raise BadFile(
             f"{path}: neither Parquet nor JSON was found there",
@@ -148,11 +147,24 @@ def telemetry(raw: DataFrame) -> DataFrame:
     parsed = _json(text, TELEMETRY)
     frame = raw.select(text.alias("raw"), F.col("timestamp").alias("arrived"), parsed.alias("t"))
     flat = frame.select("raw", "arrived", "t.*")
-    return flat.withColumn("reason", _why_rejected()).withColumn("ts", F.timestamp_micros("ts"))
+    whole = flat.withColumn("reason", _why_rejected())
+    # Of a rejected row only the text is kept: its time may be one that no calendar has.
+    return whole.withColumn("ts", F.timestamp_micros(F.when(F.col("reason").isNull(), F.col("ts"))))
+
+
+def between(ts: str, from_ts: int, to_ts: int) -> Column:
+    """Whether a time lies from `from_ts` (included) to `to_ts` (not), in microseconds."""
+    micros = F.unix_micros(ts)
+    return (micros >= from_ts) & (micros < to_ts)
+
+
+_AHEAD_S = 60
+"""A sample stamped further ahead of its arrival is no sample of ours."""
 
 
 def _why_rejected() -> Column:
     needed = ("ts", "topic", "partition", "leader", "sample_id")
+    latest = F.unix_micros("arrived") + _AHEAD_S * 1_000_000
     rules: list[tuple[Column, Column]] = [
         (F.col("raw").isNull() | (F.trim("raw") == ""), F.lit("no value")),
         (F.col(RAW_JSON).isNotNull(), F.lit("not JSON, or a field of another type")),
@@ -163,6 +175,7 @@ def _why_rejected() -> Column:
             (F.col(name) < 0, F.lit(f"{name} is negative"))
             for name in ("ts", "partition", "log_bytes", "begin_offset", "end_offset")
         ),
+        (F.col("ts") > latest, F.lit("ts lies in the future")),
     ]
     first, *rest = rules
     return reduce(lambda chain, rule: chain.when(*rule), rest, F.when(*first))
@@ -182,21 +195,42 @@ def rejects(parsed: DataFrame, *, source: str) -> DataFrame:
 
 def split_files(frame: DataFrame, *, source: str, table: str) -> tuple[DataFrame, DataFrame]:
     """Rows read from files → (good rows, rejects)."""
-    good = frame.select(*TABLES[table].names)
-    if RAW_JSON not in frame.columns:
-        return good, good.limit(0).select(
-            F.lit(None).cast("timestamp").alias("ts"),
-            F.lit(source).alias("source"),
-            F.lit("").alias("reason"),
-            F.lit("").alias("raw"),
-        )
-    bad = F.col(RAW_JSON).isNotNull() | F.col("topic").isNull() | F.col("ts").isNull()
-    return good.where(~bad), frame.where(bad).select(
+    needed = {
+        "events": ("topic", "partition", "offset", "ts", "key_bytes", "value_bytes"),
+        "samples": ("topic", "partition", "leader", "ts"),
+    }[table]
+    lacking = reduce(lambda any_, name: any_ | F.col(name).isNull(), needed, F.lit(False))
+    unread = F.col(RAW_JSON).isNotNull() if RAW_JSON in frame.columns else F.lit(False)
+    raw = F.to_json(F.struct(*TABLES[table].names))
+    bad = frame.where(lacking | unread).select(
         F.lit(None).cast("timestamp").alias("ts"),
         F.lit(source).alias("source"),
-        F.lit("not JSON, or a field missing or of another type").alias("reason"),
-        F.coalesce(F.col(RAW_JSON), F.to_json(F.struct(*TABLES[table].names))).alias("raw"),
+        F.when(unread, "not JSON, or a field of another type")
+        .otherwise(f"one of {', '.join(needed)} is missing")
+        .alias("reason"),
+        (F.coalesce(F.col(RAW_JSON), raw) if RAW_JSON in frame.columns else raw).alias("raw"),
     )
+    return frame.where(~(lacking | unread)).select(*TABLES[table].names), bad
+
+
+def _from_json(lines: DataFrame, table: str) -> DataFrame:
+    """JSON lines as people and our topics write them: times in microseconds, keys as text."""
+    shape = {"ts": LongType(), "key": StringType()}
+    fields = [StructField(f.name, shape.get(f.name, f.dataType)) for f in TABLES[table].fields]
+    if table == "events":
+        fields.append(StructField("key_b64", StringType()))
+    parsed = lines.select(_json("value", StructType(fields)).alias("row")).select("row.*")
+    times = F.when(F.col("ts") >= 0, F.timestamp_micros("ts"))
+    if table == "samples":
+        return parsed.withColumn("ts", times)
+    key = F.coalesce(F.encode("key", "UTF-8"), F.unbase64("key_b64"))
+    return parsed.withColumns(
+        {
+            "ts": times,
+            "key": key,
+            "key_bytes": F.coalesce("key_bytes", F.octet_length(key), F.lit(0)),
+        }
+    ).drop("key_b64")
 
 
 def generated_events(

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from pyspark.errors.exceptions.captured import PythonException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from trimtab.errors import MeasurementError, ThinData
+from trimtab.errors import ThinData
 from trimtab.measure.counters import Share, Threshold
 from trimtab.measure.spark.hot_keys import Mode, heavy_keys
 from trimtab.measure.spark.lag import lag
 from trimtab.measure.spark.rates import rates_from_events, rates_from_samples
+from trimtab.measure.spark.session import spark_errors
 from trimtab.measure.spark.tables import Warehouse
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
@@ -26,18 +26,22 @@ from trimtab.model.load import KeyLoad, Measurement, PartitionLoad, Source
 class Given:
     """What a measurement rests on. At least one of `events` and `samples` is there.
 
-    `partitions` are those spoken of, with their end offset where it is known; one without a
-    single event was idle, not unknown. `cut` are partitions whose log begins after the span does.
+    `partitions` are those spoken of, with their end offset where it is known; `counted` are those
+    whose events were read: one of them without a single event was idle, any other is unknown.
+    `cut` are partitions whose log begins after the span does. `sizes` is the number of partitions
+    of each topic, where it is known.
     """
 
     from_ts: int
     to_ts: int
     partitions: Mapping[TopicPartition, int | None]
+    counted: frozenset[TopicPartition] = frozenset()
     events: DataFrame | None = None
     samples: DataFrame | None = None
     rejects: DataFrame | None = None
     cluster: str | None = None
     cut: frozenset[TopicPartition] = frozenset()
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def span_s(self) -> float:
@@ -76,6 +80,7 @@ class Found:
     measurement: Measurement
     states: Mapping[tuple[str, TopicPartition], str]
     stored_ratio: float | None
+    key_span: tuple[int, int] | None
     run: str
 
 
@@ -89,12 +94,11 @@ def measure(given: Given, how: How, warehouse: Warehouse | None = None) -> Found
     steps = _Steps(given, how)
     run = _run_id(given, how)
     try:
-        if warehouse is not None:
-            for name, frame in steps.tables.items():
-                warehouse.write(frame, name, run=run)
-        return _summary(given, how, steps, run)
-    except PythonException as error:
-        raise _from_worker(error) from error
+        with spark_errors("measuring"):
+            if warehouse is not None:
+                for name, frame in steps.tables.items():
+                    warehouse.write(frame, name, run=run)
+            return _summary(given, how, steps, run)
     finally:
         steps.forget()
 
@@ -139,17 +143,14 @@ def _run_id(given: Given, how: How) -> str:
             "cluster": given.cluster,
             "topics": sorted({p.topic for p in given.partitions}),
             "span": [given.from_ts, given.to_ts],
-            "window_s": how.window_s,
-            "mode": str(how.mode),
-            "threshold": repr(how.threshold),
+            "sources": [given.events is not None, given.samples is not None],
+            "counted": sorted(map(str, given.counted)),
+            "how": repr(how),
         }
     )
 
 
 def _keys(given: Given, how: How, events: DataFrame, threshold: Threshold) -> DataFrame:
-    counts: dict[str, int] = {}
-    for topic, partition in given.partitions:
-        counts[topic] = max(counts.get(topic, 0), partition + 1)
     # One window over the whole span unless asked otherwise: a person wants one list.
     whole = how.key_window_s is None
     return heavy_keys(
@@ -158,7 +159,7 @@ def _keys(given: Given, how: How, events: DataFrame, threshold: Threshold) -> Da
         threshold=threshold,
         mode=how.mode,
         epsilon=how.counting_epsilon,
-        partitions=counts,
+        partitions=given.sizes,
         origin_ts=given.from_ts if whole else 0,
     )
 
@@ -183,14 +184,17 @@ def _summary(given: Given, how: How, steps: _Steps, run: str) -> Found:
         lag_s_of.setdefault(name, {})[row.group] = row.lag_s
         states[row.group, name] = row.state
     events = _over_events(by_events, given) if by_events is not None else {}
-    samples = _over_samples(by_samples) if by_samples is not None else {}
+    samples = _over_samples(by_samples, given, how) if by_samples is not None else {}
+    keys, key_span = _key_loads(tables["hot_keys"]) if "hot_keys" in tables else ((), None)
     loads = []
     for name, end in sorted(given.partitions.items()):
         if by_samples is not None:
             bytes_s, records_s, complete = samples.get(name, (None, None, False))
-        else:
+        elif name in given.counted:
             bytes_s, records_s = events.get(name, (0.0, 0.0))
             complete = name not in given.cut
+        else:
+            bytes_s, records_s, complete = None, None, False
         loads.append(
             PartitionLoad(
                 topic=name.topic,
@@ -212,10 +216,11 @@ def _summary(given: Given, how: How, steps: _Steps, run: str) -> Found:
             window_s=how.window_s,
             rejects=tables["rejects"].count() if "rejects" in tables else 0,
             partitions=tuple(loads),
-            keys=_key_loads(tables["hot_keys"]) if "hot_keys" in tables else (),
+            keys=keys,
         ),
         states=states,
         stored_ratio=_stored_ratio(samples, events),
+        key_span=key_span,
         run=run,
     )
 
@@ -256,26 +261,43 @@ def _over_events(rates: DataFrame, given: Given) -> dict[TopicPartition, tuple[f
 
 
 def _over_samples(
-    rates: DataFrame,
+    rates: DataFrame, given: Given, how: How
 ) -> dict[TopicPartition, tuple[float | None, float | None, bool]]:
-    """Mean over the windows that tell a rate, each weighted by its number of samples."""
+    """Mean over the windows that tell a rate, each weighted by its number of samples.
+
+    Complete is a partition with a complete rate in every window that lies whole inside the span;
+    where the span is too short for one, in any window.
+    """
+    width = round(how.window_s * MICROS)
+    whole_windows = given.to_ts // width + -given.from_ts // width
+    inside = (F.unix_micros("window_start") >= given.from_ts) & (
+        F.unix_micros("window_end") <= given.to_ts
+    )
     known = F.when(F.col("bytes_s").isNotNull(), F.col("samples"))
     counted = F.when(F.col("records_s").isNotNull(), F.col("samples"))
     rows = rates.groupBy("topic", "partition").agg(
         (F.sum(F.col("bytes_s") * known) / F.sum(known)).alias("bytes_s"),
         (F.sum(F.col("records_s") * counted) / F.sum(counted)).alias("records_s"),
-        F.bool_or("complete").alias("complete"),
+        F.bool_or("complete").alias("some"),
+        F.count_if(F.col("complete") & inside).alias("whole"),
     )
     return {
-        TopicPartition(r.topic, r.partition): (r.bytes_s, r.records_s, r.complete)
+        TopicPartition(r.topic, r.partition): (
+            r.bytes_s,
+            r.records_s,
+            r.whole == whole_windows if whole_windows > 0 else r.some,
+        )
         for r in rows.collect()
     }
 
 
-def _key_loads(frame: DataFrame) -> tuple[KeyLoad, ...]:
-    """Heaviest first; the newest window where there are several."""
-    newest = frame.agg(F.max("window_end")).collect()[0][0]
-    rows = frame.where(F.col("window_end") == F.lit(newest)).collect() if newest else []
+def _key_loads(frame: DataFrame) -> tuple[tuple[KeyLoad, ...], tuple[int, int] | None]:
+    """The keys of the newest window, heaviest first, and that window."""
+    micros = F.struct(F.unix_micros("window_end"), F.unix_micros("window_start"))
+    newest = frame.agg(F.max(micros)).collect()[0][0]
+    if newest is None:
+        return (), None
+    end, start = newest
     loads = [
         KeyLoad(
             topic=r.topic,
@@ -285,16 +307,9 @@ def _key_loads(frame: DataFrame) -> tuple[KeyLoad, ...]:
             share=r.share,
             partition_home=r.partition_home,
         )
-        for r in rows
+        for r in frame.where(F.unix_micros("window_end") == end).collect()
     ]
-    return tuple(sorted(loads, key=lambda k: (k.topic, -k.lower, k.key)))
-
-
-def _from_worker(error: PythonException) -> MeasurementError:
-    """The last line of a Python worker's trace is what it had to say."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = next((line for line in reversed(lines) if line.startswith("trimtab.errors.")), lines[-1])
-    return MeasurementError(said.partition(": ")[2] or said)
+    return tuple(sorted(loads, key=lambda k: (k.topic, -k.lower, k.key))), (start, end)
 
 
 def times_of(events: DataFrame) -> tuple[int, int] | None:

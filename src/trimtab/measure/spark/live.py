@@ -6,23 +6,28 @@ Python in the driver. What must outlive the driver is written before the batch c
 * rates: nothing. The samples are in Kafka; a restart reads those of the open window again.
 * keys: the summaries of each batch, under the batch's number. A batch that is repeated after a
   crash replaces its own summaries, so nothing is lost and nothing counts twice. A window is merged
-  from its batches and published once the watermark has passed it.
+  from its batches once the watermark has passed it: tables, then topic, then the mark that it is
+  closed, then its summaries go.
+
+Everything kept carries the identity of the question (cluster, topics, windows, error bound):
+another question finds other folders and never takes these for its own.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 from pyspark.sql.streaming.query import StreamingQuery
@@ -35,7 +40,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from trimtab.errors import MeasurementError, TrimtabError
 from trimtab.measure.counters import Threshold, hot_keys
+from trimtab.measure.kafka.admin import Admin
 from trimtab.measure.lag_rules import Reading, State, verdict
 from trimtab.measure.murmur2 import home
 from trimtab.measure.ring import SampleRing
@@ -44,7 +51,8 @@ from trimtab.measure.spark.hot_keys import Mode, keyed_windows, merge_summaries,
 from trimtab.measure.spark.jobs import as_time
 from trimtab.measure.spark.rates import window_number
 from trimtab.measure.spark.schemas import HOT_KEYS, LAG, PARTITION_RATES, REJECTS
-from trimtab.measure.spark.tables import Warehouse, delete_folder
+from trimtab.measure.spark.session import said_by
+from trimtab.measure.spark.tables import Folder, Warehouse
 from trimtab.measure.windows import MICROS, Sample, lag_records, lag_seconds, speed
 from trimtab.model import codec
 from trimtab.model.cluster import TopicPartition
@@ -53,15 +61,15 @@ from trimtab.observe import metrics
 
 log = structlog.get_logger()
 
-Publish = Callable[[str, str, codec.Json], None]
-"""Sends (topic, key, value)."""
+_PASSING = (TrimtabError, PySparkException, Py4JError, OSError)
+"""What a broker, a disk or Spark may do to us for a while."""
 
 PARTS = StructType(
     [
         StructField("batch", LongType()),
         StructField("window", LongType()),
         StructField("topic", StringType()),
-        StructField("partition", IntegerType()),  # −1 for a summary of keys
+        StructField("partition", IntegerType()),  # below 0 for a summary of keys
         StructField("records", LongType()),
         StructField("bytes", LongType()),
         StructField("first", LongType()),
@@ -71,33 +79,55 @@ PARTS = StructType(
 )
 
 
+class Outlet(Protocol):
+    """Where results are published."""
+
+    def publish(self, topic: str, key: bytes, value: bytes) -> None:
+        """Hands a record over; never raises and never waits."""
+        ...
+
+    def flush(self) -> None:
+        """Waits for what is under way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Where one query's results and progress go: `sink` is its topic, `run` marks its rows."""
+
+    outlet: Outlet
+    sink: str
+    warehouse: Warehouse
+    run: str
+    folder: str
+
+    def publish(self, key: str, value: codec.Json) -> None:
+        """Hands a result over."""
+        self.outlet.publish(self.sink, key.encode(), codec.dumps(value).encode())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Where a query reads from and what it is called."""
+    """Where a query reads from, and the folder of its progress."""
 
     name: str
     bootstrap_server: str
     pattern: str
-    checkpoint: str
+    folder: str
     trigger_s: float
     options: Mapping[str, str] = field(default_factory=dict)
-    starting: str = "latest"
 
     def start(
         self, session: SparkSession, on_batch: Callable[[DataFrame, int], None]
     ) -> StreamingQuery:
-        """Starts the query."""
+        """Starts the query where its progress ends, or now."""
         raw = ingest.read_stream(
-            session,
-            self.bootstrap_server,
-            self.pattern,
-            starting=self.starting,
-            options=self.options,
+            session, self.bootstrap_server, self.pattern, starting="latest", options=self.options
         )
         return (
             raw.writeStream.queryName(self.name)
             .foreachBatch(on_batch)
-            .option("checkpointLocation", f"{self.checkpoint}/{self.name}")
+            .option("checkpointLocation", self.folder)
             .trigger(processingTime=f"{round(self.trigger_s * 1000)} milliseconds")
             .start()
         )
@@ -112,57 +142,58 @@ def pattern_of(topics: Iterable[str]) -> str:
     return f"^({'|'.join(re.escape(topic) for topic in sorted(topics))})$"
 
 
+def now_ts() -> int:
+    """The wall clock, in microseconds."""
+    return time.time_ns() // 1000
+
+
 # ---------------------------------------------------------------- rates
 
 
 class RatesQuery:
-    """Telemetry → `trimtab.rates` at every trigger, and the tables at every closed window."""
+    """Telemetry → the rates topic at every trigger, and the tables at every closed window."""
 
     def __init__(
         self,
+        ring: SampleRing,
+        ends: Ends,
         *,
-        topic: str,
-        window_s: float,
-        min_span_s: float,
-        publish: Publish,
-        warehouse: Warehouse,
+        source: str,
         wanted: Callable[[str], bool] = lambda _: True,
+        groups: frozenset[str] | None = None,
     ) -> None:
-        self.topic = topic
-        self.publish = publish
-        self.warehouse = warehouse
+        self.ring = ring
+        self.ends = ends
+        self.marks = Folder(f"{ends.folder}-closed")
+        self.source = source
         self.wanted = wanted
-        self.min_span_s = min_span_s
-        self.ring = SampleRing(window_s=window_s, min_span_s=min_span_s)
+        self.groups = groups
+        metrics.measure_freshness_seconds.labels("rates").set_function(self.age_s)
 
-    def refill(self, session: SparkSession, raw: DataFrame) -> None:
-        """Reads the samples of the window that was open when the last driver ended."""
-        parsed = raw.transform(ingest.telemetry).where("reason is null")
-        rows = parsed.withColumn("micros", F.unix_micros("ts")).orderBy("micros").collect()
-        self._take(session, rows)
+    def age_s(self) -> float:
+        """How old the newest sample is."""
+        return (now_ts() - self.ring.newest_ts) / MICROS if self.ring.newest_ts else float("nan")
 
     def closed_until(self, session: SparkSession) -> int:
         """Where the tables end, in microseconds; 0 when there are none."""
-        live = self.warehouse.read(session, "partition_rates").where(
-            (F.col("source") == str(Source.LOG_DIRS)) & F.col("run").startswith("live-")
-        )
-        newest = live.agg(F.max(F.unix_micros("window_end"))).collect()[0][0]
-        self.ring.closed_until = int(newest or 0)
-        return self.ring.closed_until
+        return max((int(name) for name in self.marks.names(session)), default=0)
+
+    def refill(self, session: SparkSession, raw: DataFrame) -> None:
+        """Reads the samples of the windows that were open when the last driver ended."""
+        rows = _parsed(raw).where("reason is null").orderBy("micros").collect()
+        self._take(session, rows, past=True)
 
     def on_batch(self, batch: DataFrame, batch_id: int) -> None:
         """One trigger."""
         session = batch.sparkSession
-        # As a number: a collected timestamp is in local time, where an hour may stand twice.
-        parsed = batch.transform(ingest.telemetry).withColumn("micros", F.unix_micros("ts"))
-        rows = parsed.collect()
+        rows = _parsed(batch).collect()
         bad = [r for r in rows if r.reason is not None]
         if bad:
             metrics.measure_rejects_total.labels("rates").inc(len(bad))
             log.warning("telemetry_was_rejected", records=len(bad), first=bad[0].reason)
-            kept = [(r.arrived, self.topic, r.reason, r.raw) for r in bad]
-            self.warehouse.write(
-                session.createDataFrame(kept, REJECTS), "rejects", run=f"live-{batch_id}"
+            kept = [(r.arrived, self.source, r.reason, r.raw) for r in bad]
+            self.ends.warehouse.write(
+                session.createDataFrame(kept, REJECTS), "rejects", run=f"{self.ends.run}-{batch_id}"
             )
         good = (r for r in rows if r.reason is None)
         self._take(session, sorted(good, key=lambda r: r.micros))
@@ -175,19 +206,31 @@ class RatesQuery:
                 window_end=topic.ts,
                 stale=topic.stale,
             )
-            self.publish("rates", topic.topic, value)
-        if self.ring.newest_ts:
-            age = time.time() - self.ring.newest_ts / MICROS
-            metrics.measure_freshness_seconds.labels("rates").set(age)
+            self.ends.outlet.publish(
+                self.ends.sink, topic.topic.encode(), codec.dumps(value).encode()
+            )
 
-    def _take(self, session: SparkSession, rows: Iterable[Row]) -> None:
+    def _take(self, session: SparkSession, rows: Iterable[Row], *, past: bool = False) -> None:
         late = self.ring.late
         for row in rows:
             if self.wanted(row.topic):
-                self.ring.add(TopicPartition(row.topic, row.partition), _sample(row))
+                name = TopicPartition(row.topic, row.partition)
+                self.ring.add(name, self._sample(row), past=past)
                 for start, samples in self.ring.close():
                     self._keep(session, start, samples)
         metrics.measure_late_total.labels("rates").inc(self.ring.late - late)
+
+    def _sample(self, row: Row) -> Sample:
+        committed = row.committed or {}
+        if self.groups is not None:
+            committed = {g: c for g, c in committed.items() if g in self.groups}
+        return Sample(
+            ts=row.micros,
+            leader=row.leader,
+            log_bytes=row.log_bytes,
+            end_offset=row.end_offset,
+            committed=committed,
+        )
 
     def _keep(
         self,
@@ -195,40 +238,29 @@ class RatesQuery:
         start: int,
         samples: Mapping[TopicPartition, tuple[Sample, ...]],
     ) -> None:
-        width = round(self.ring.window_s * MICROS)
+        end = start + round(self.ring.window_s * MICROS)
+        times = (as_time(start), as_time(end))
         rates: list[tuple[Any, ...]] = []
         lags: list[tuple[Any, ...]] = []
         for name, history in sorted(samples.items()):
-            found = speed(history, min_span_s=self.min_span_s, max_gap_s=self.ring.window_s / 3)
-            rates.append(
-                (
-                    as_time(start),
-                    as_time(start + width),
-                    *name,
-                    found.bytes_s,
-                    found.records_s,
-                    str(Source.LOG_DIRS),
-                    found.samples,
-                    found.complete,
-                )
+            found = speed(
+                history, min_span_s=self.ring.min_span_s, max_gap_s=self.ring.window_s / 3
             )
+            kind = (str(Source.LOG_DIRS), found.samples, found.complete)
+            rates.append((*times, *name, found.bytes_s, found.records_s, *kind))
             lags.extend(_lags(name, history))
-        run = f"live-{start}"
-        self.warehouse.write(session.createDataFrame(lags, LAG), "lag", run=run)
-        # Last, since this table tells a restarted driver which windows are closed.
-        self.warehouse.write(
+        run = f"{self.ends.run}-{start}"
+        self.ends.warehouse.write(session.createDataFrame(lags, LAG), "lag", run=run)
+        self.ends.warehouse.write(
             session.createDataFrame(rates, PARTITION_RATES), "partition_rates", run=run
         )
+        self.marks.mark(session, str(end))
 
 
-def _sample(row: Row) -> Sample:
-    return Sample(
-        ts=row.micros,
-        leader=row.leader,
-        log_bytes=row.log_bytes,
-        end_offset=row.end_offset,
-        committed=row.committed or {},
-    )
+def _parsed(raw: DataFrame) -> DataFrame:
+    # As a number: a collected timestamp is in local time, where an hour may stand twice.
+    parsed = raw.transform(ingest.telemetry)
+    return parsed.withColumn("micros", F.unix_micros("ts")).drop("ts")
 
 
 def _lags(name: TopicPartition, history: tuple[Sample, ...]) -> Iterable[tuple[Any, ...]]:
@@ -262,49 +294,58 @@ class KeyCounting:
 
 @dataclass(slots=True)
 class _OpenWindow:
-    """What the batches so far have said of one window, by batch and topic."""
+    """What the batches so far have said of one window, by batch, topic and partition."""
 
     parts: dict[tuple[int, str, int], Row] = field(default_factory=dict)
 
 
 class KeysQuery:
-    """Data topics → `trimtab.hotkeys` and the tables, one window after another."""
+    """Data topics → the heavy-keys topic and the tables, one window after another."""
 
     def __init__(
         self,
         how: KeyCounting,
+        ends: Ends,
         *,
-        publish: Publish,
-        warehouse: Warehouse,
-        checkpoint: str,
-        partitions: Callable[[], Mapping[str, int]],
+        admin: Admin,
     ) -> None:
         self.how = how
-        self.window_s = how.window_s
-        self.publish = publish
-        self.warehouse = warehouse
-        self.folder = f"{checkpoint}/keys-parts"
-        self.partitions = partitions
+        self.ends = ends
+        self.admin = admin
+        self.parts = Folder(f"{ends.folder}-parts")
+        self.marks = Folder(f"{ends.folder}-closed")
+        self.progress = Folder(ends.folder)
         self.closed_until = 0  # the number of the first window that is still open
         self._open: dict[int, _OpenWindow] = {}
         self._newest_ts = 0
+        self._reported = -1  # the newest batch whose gaps were reported
         self._next: dict[TopicPartition, int] = {}
-        self._gaps: set[tuple[int, TopicPartition]] = set()
+        self._lost: set[tuple[int, TopicPartition]] = set()
+        self._partitions: dict[str, int] = {}
         self._lock = threading.Lock()
+        metrics.measure_freshness_seconds.labels("keys").set_function(self.age_s)
 
     @property
     def _width(self) -> int:
-        return round(self.window_s * MICROS)
+        return round(self.how.window_s * MICROS)
+
+    def age_s(self) -> float:
+        """How long ago the newest closed window ended."""
+        ended = self.closed_until * self._width
+        return (now_ts() - ended) / MICROS if ended else float("nan")
 
     def resume(self, session: SparkSession) -> None:
         """Takes up what the last driver had counted and not yet published."""
-        live = self.warehouse.read(session, "partition_rates").where(
-            (F.col("source") == str(Source.EVENTS)) & F.col("run").startswith("live-")
-        )
-        newest = live.agg(F.max(F.unix_micros("window_end"))).collect()[0][0]
-        self.closed_until = int(newest or 0) // self._width
-        for row in _read_parts(session, self.folder):
-            self._fold(row)
+        marks = [int(name) for name in self.marks.names(session)]
+        self.closed_until = max(marks, default=0)
+        for row in self.parts.rows(session, PARTS):
+            if row.window >= self.closed_until:
+                self._fold(row)
+        held = {batch for window in self._open.values() for batch, _, _ in window.parts}
+        for name in self.parts.names(session):
+            if int(name) not in held:
+                self.parts.delete(session, name)
+        self._next = committed_offsets(session, self.progress)
 
     def on_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Counts one batch, keeps its summaries, closes what the watermark has passed."""
@@ -314,13 +355,20 @@ class KeysQuery:
             rows = self._count(events, batch_id)
         finally:
             events.unpersist()
-        if rows:
-            parts = session.createDataFrame(rows, PARTS).coalesce(1)
-            parts.write.mode("overwrite").parquet(f"{self.folder}/batch={batch_id}")
         with self._lock:
-            for row in rows:
+            kept = [row for row in rows if row.window >= self.closed_until]
+            late = sum(r.records for r in rows if r.window < self.closed_until and r.partition >= 0)
+            if late:
+                metrics.measure_late_total.labels("keys").inc(late)
+                log.warning("records_came_late", records=late, batch=batch_id)
+            if kept:
+                self.parts.write(session.createDataFrame(kept, PARTS), str(batch_id))
+            # A repeated batch may be cut into other pieces: none of the old ones may stay.
+            for window in self._open.values():
+                window.parts = {k: v for k, v in window.parts.items() if k[0] != batch_id}
+            for row in kept:
                 self._fold(row)
-            self._report_gaps(rows)
+            self._report_gaps(rows, batch_id)
             self._close(session, self._newest_ts - round(self.how.delay_s * MICROS))
 
     def caught_up(self, session: SparkSession, ts: int) -> None:
@@ -329,98 +377,103 @@ class KeysQuery:
             self._close(session, ts - round(self.how.delay_s * MICROS))
 
     def _count(self, events: DataFrame, batch_id: int) -> list[Row]:
-        number = F.lit(batch_id).cast("long").alias("batch")
-        counted = events.groupBy(
-            window_number("ts", self.window_s).alias("window"), "topic", "partition"
-        ).agg(
-            F.count("*").alias("records"),
-            F.sum((F.col("key_bytes") + F.col("value_bytes")).cast("long")).alias("bytes"),
-            F.min("offset").alias("first"),
-            F.max("offset").alias("last"),
-            F.max(F.unix_micros("ts")).alias("newest"),
-        )
-        rows = counted.collect()
-        self._newest_ts = max([self._newest_ts, *(r.newest for r in rows)])
-        none = F.lit(None)
-        keys = (
-            keyed_windows(events, window_s=self.window_s)
-            .coalesce(2)
-            .transform(summaries, mode=self.how.mode, epsilon=self.how.epsilon)
-            .select(
-                number,
-                "window",
-                "topic",
-                (-1 - F.spark_partition_id()).alias("partition"),
-                F.col("n").alias("records"),
-                none.cast("long").alias("bytes"),
-                none.cast("long").alias("first"),
-                none.cast("long").alias("last"),
-                "summary",
+        counted = (
+            events.groupBy(
+                window_number("ts", self.how.window_s).alias("window"), "topic", "partition"
+            )
+            .agg(
+                F.count("*").alias("records"),
+                F.sum((F.col("key_bytes") + F.col("value_bytes")).cast("long")).alias("bytes"),
+                F.min("offset").alias("first"),
+                F.max("offset").alias("last"),
+                F.max(F.unix_micros("ts")).alias("newest"),
             )
             .collect()
         )
-        named = Row(*PARTS.names)
+        # A record stamped in the future must not close windows before their time.
+        seen = (min(r.newest, now_ts()) for r in counted)
+        self._newest_ts = max(self._newest_ts, max(seen, default=0))
+        keys = (
+            keyed_windows(events, window_s=self.how.window_s)
+            .coalesce(2)
+            .transform(summaries, mode=self.how.mode, epsilon=self.how.epsilon)
+            .withColumn("piece", -1 - F.spark_partition_id())
+            .collect()
+        )
+        row = Row(*PARTS.names)
         return [
+            *(row(batch_id, *(r[name] for name in PARTS.names[1:-1]), None) for r in counted),
             *(
-                named(
-                    batch_id,
-                    r.window,
-                    r.topic,
-                    r.partition,
-                    r.records,
-                    r.bytes,
-                    r.first,
-                    r.last,
-                    None,
-                )
-                for r in rows
+                row(batch_id, k.window, k.topic, k.piece, k.n, None, None, None, k.summary)
+                for k in keys
             ),
-            *keys,
         ]
 
     def _fold(self, row: Row) -> None:
-        if row.window < self.closed_until:
-            if row.partition >= 0:
-                metrics.measure_late_total.labels("keys").inc(row.records)
-            return
         window = self._open.setdefault(row.window, _OpenWindow())
         window.parts[row.batch, row.topic, row.partition] = row
 
-    def _report_gaps(self, rows: Iterable[Row]) -> None:
-        """Offsets that nobody handed to us: deleted, compacted, or markers of transactions."""
+    def _report_gaps(self, rows: Iterable[Row], batch_id: int) -> None:
+        """Says which offsets nobody could hand to us, and which topics were made anew.
+
+        Offsets may be missing for good reasons (markers of transactions, compaction). Lost is only
+        what lies before the log's present beginning.
+        """
+        if batch_id <= self._reported:
+            return
+        self._reported = batch_id
         seen: dict[TopicPartition, list[Row]] = {}
         for row in rows:
             if row.partition >= 0:
                 seen.setdefault(TopicPartition(row.topic, row.partition), []).append(row)
-        for name, parts in seen.items():
+        for name, parts in sorted(seen.items()):
             first, last = min(r.first for r in parts), max(r.last for r in parts)
-            records = sum(r.records for r in parts)
-            expected = self._next.get(name, first)
-            skipped = first - expected + (last - first + 1 - records)
-            if first < expected:
-                log.warning("topic_was_made_anew", partition=str(name), offset=first)
-            elif skipped:
-                metrics.measure_gaps_total.labels("keys").inc(skipped)
-                log.warning("offsets_were_skipped", partition=str(name), offsets=skipped)
-                self._gaps.update((r.window, name) for r in parts)
-            if name not in self._next:
-                log.info("partition_appeared", partition=str(name), offset=first)
+            expected = self._next.get(name)
             self._next[name] = last + 1
+            if expected is None:
+                log.info("partition_appeared", partition=str(name), offset=first)
+            elif first < expected:
+                log.warning("topic_was_made_anew", partition=str(name), offset=first)
+            elif first > expected:
+                lost = min(self._begins_at(name) or expected, first) - expected
+                if lost > 0:
+                    metrics.measure_gaps_total.labels("keys").inc(lost)
+                    log.warning("records_were_lost", partition=str(name), records=lost)
+                    self._lost.update((r.window, name) for r in parts)
+
+    def _begins_at(self, name: TopicPartition) -> int | None:
+        try:
+            placed = {p.name: p.leader for p in self.admin.topics([name.topic]) if not p.offline}
+            return self.admin.offsets(placed).get(name, (None, None))[0]
+        except TrimtabError:
+            return None
+
+    def _homes(self) -> dict[str, int]:
+        """Partitions per topic; the last known ones while no broker answers."""
+        try:
+            found: dict[str, int] = {}
+            for p in self.admin.topics():
+                found[p.topic] = found.get(p.topic, 0) + 1
+            self._partitions |= found
+        except TrimtabError as error:
+            log.warning("partition_counts_are_old", why=error.message)
+        return self._partitions
 
     def _close(self, session: SparkSession, watermark: int) -> None:
-        for window in sorted(w for w in self._open if (w + 1) * self._width <= watermark):
-            self._keep(session, window, self._open[window].parts.values())
-            self.closed_until = window + 1
-            done = self._open.pop(window)
+        for number in sorted(w for w in self._open if (w + 1) * self._width <= watermark):
+            window = self._open[number]
+            self._keep(session, number, window.parts.values())
+            self.marks.mark(session, str(number + 1))
+            self.closed_until = number + 1
+            del self._open[number]
             still = {batch for w in self._open.values() for batch, _, _ in w.parts}
-            for batch in {b for b, _, _ in done.parts} - still:
-                delete_folder(session, f"{self.folder}/batch={batch}")
-            self._gaps = {gap for gap in self._gaps if gap[0] >= self.closed_until}
+            for batch in {b for b, _, _ in window.parts} - still:
+                self.parts.delete(session, str(batch))
+            self._lost = {gap for gap in self._lost if gap[0] >= self.closed_until}
 
     def _keep(self, session: SparkSession, window: int, parts: Iterable[Row]) -> None:
         start, end = window * self._width, (window + 1) * self._width
         times = (as_time(start), as_time(end))
-        partitions = self.partitions()
         counts: dict[TopicPartition, tuple[int, int]] = {}
         packed: dict[str, list[bytes]] = {}
         for row in parts:
@@ -434,31 +487,17 @@ class KeysQuery:
             (
                 *times,
                 *name,
-                size / self.window_s,
-                records / self.window_s,
+                size / self.how.window_s,
+                records / self.how.window_s,
                 str(Source.EVENTS),
                 records,
-                (window, name) not in self._gaps,
+                (window, name) not in self._lost,
             )
             for name, (records, size) in sorted(counts.items())
         ]
         keys: list[tuple[Any, ...]] = []
         for topic, summary in sorted(packed.items()):
-            whole = merge_summaries(summary)
-            loads = sorted(
-                (
-                    KeyLoad(
-                        topic=topic,
-                        key=key,
-                        lower=bounds.lower,
-                        upper=bounds.upper,
-                        share=bounds.lower / whole.n,
-                        partition_home=home(key, partitions[topic]) if topic in partitions else -1,
-                    )
-                    for key, bounds in hot_keys(self.how.threshold, whole).items()
-                ),
-                key=lambda k: (-k.lower, k.key),
-            )
+            n, loads = self._heavy(topic, summary)
             keys.extend(
                 (*times, topic, k.key, k.lower, k.upper, k.partition_home, k.share) for k in loads
             )
@@ -467,27 +506,55 @@ class KeysQuery:
                 loads,
                 window_start=start,
                 window_end=end,
-                n=whole.n,
+                n=n,
                 epsilon=self.how.epsilon,
             )
-            self.publish("hotkeys", topic, value)
-        run = f"live-{start}"
+            self.ends.publish(topic, value)
+        run = f"{self.ends.run}-{start}"
         if keys:
-            self.warehouse.write(session.createDataFrame(keys, HOT_KEYS), "hot_keys", run=run)
-        # Last, since this table tells a restarted driver which windows are closed.
-        self.warehouse.write(
-            session.createDataFrame(rates, PARTITION_RATES), "partition_rates", run=f"{run}-events"
+            self.ends.warehouse.write(session.createDataFrame(keys, HOT_KEYS), "hot_keys", run=run)
+        self.ends.warehouse.write(
+            session.createDataFrame(rates, PARTITION_RATES), "partition_rates", run=run
         )
-        metrics.measure_freshness_seconds.labels("keys").set(time.time() - end / MICROS)
+        self.ends.outlet.flush()
+
+    def _heavy(self, topic: str, packed: Iterable[bytes]) -> tuple[int, list[KeyLoad]]:
+        """The heavy keys of a window, heaviest first; none, and said so, if ε is too coarse."""
+        whole = merge_summaries(packed)
+        try:
+            hot = hot_keys(self.how.threshold, whole)
+        except MeasurementError as error:
+            log.warning("heavy_keys_are_unknown", topic=topic, why=error.message, hint=error.hint)
+            return whole.n, []
+        partitions = self._homes().get(topic)
+        loads = (
+            KeyLoad(
+                topic=topic,
+                key=key,
+                lower=bounds.lower,
+                upper=bounds.upper,
+                share=bounds.lower / whole.n,
+                partition_home=None if partitions is None else home(key, partitions),
+            )
+            for key, bounds in hot.items()
+        )
+        return whole.n, sorted(loads, key=lambda k: (-k.lower, k.key))
 
 
-def _read_parts(session: SparkSession, folder: str) -> list[Row]:
-    from pyspark.errors import AnalysisException
-
-    try:
-        return session.read.schema(PARTS).parquet(f"{folder}/batch=*").collect()
-    except AnalysisException:
-        return []
+def committed_offsets(session: SparkSession, progress: Folder) -> dict[TopicPartition, int]:
+    """Where the last finished batch of a query ended, from Spark's own checkpoint."""
+    done = [int(n) for n in progress.names(session, "commits") if n.isdigit()]
+    if not done:
+        return {}
+    lines = [
+        row.value for row in session.read.text(progress.path(f"offsets/{max(done)}")).collect()
+    ]
+    ends = json.loads(next(line for line in reversed(lines) if line.startswith("{")))
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, offsets in ends.items()
+        for partition, offset in offsets.items()
+    }
 
 
 # ---------------------------------------------------------------- keeping queries alive
@@ -507,8 +574,15 @@ class Supervised:
 
     def tick(self) -> None:
         """Looks after the query; to be called about once a second."""
+        try:
+            self._tick()
+        except _PASSING as error:
+            log.warning("query_is_in_trouble", query=self.stream.name, why=said_by(error))
+
+    def _tick(self) -> None:
         if self.query is None:
             if time.monotonic() >= self._again_at:
+                self._wait_longer()
                 self.query = self.stream.start(self.session, self.on_batch)
             return
         if not self.query.isActive:
@@ -529,10 +603,12 @@ class Supervised:
 
     def _died(self) -> None:
         error = self.query.exception() if self.query is not None else None
-        why = _first_line(error) if error is not None else "stopped by somebody else"
+        why = said_by(error) if error is not None else "stopped by somebody else"
         log.warning("query_died", query=self.stream.name, why=why, again_in_s=self._pause_s)
         metrics.measure_restarts_total.labels(self.stream.name).inc()
         self.query = None
+
+    def _wait_longer(self) -> None:
         self._again_at = time.monotonic() + self._pause_s
         self._pause_s = min(self._pause_s * 2, 30.0)
 
@@ -543,15 +619,12 @@ class Supervised:
         metrics.measure_input_rows_per_second.labels(name).set(
             progress.get("inputRowsPerSecond") or 0.0
         )
-        behind = sum(
-            float(s.get("metrics", {}).get("maxOffsetsBehindLatest") or 0)
-            for s in progress.get("sources", ())
-        )
-        metrics.measure_behind_rows.labels(name).set(behind)
-        if self.on_idle is not None and not behind:
+        # A batch that is repeated after a crash says nothing of what lies behind it.
+        found = [source.get("metrics") or {} for source in progress.get("sources", ())]
+        behind = [
+            float(m["maxOffsetsBehindLatest"]) for m in found if "maxOffsetsBehindLatest" in m
+        ]
+        metrics.measure_behind_rows.labels(name).set(sum(behind))
+        if self.on_idle is not None and behind and not any(behind):
             asked = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00"))
             self.on_idle(round(asked.timestamp() * MICROS))
-
-
-def _first_line(error: StreamingQueryException) -> str:
-    return str(error).strip().splitlines()[0]

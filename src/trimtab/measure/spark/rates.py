@@ -1,8 +1,8 @@
 """Samples or events → bytes/s and records/s per partition and window.
 
 Windows are integers (`micros div W`), which Spark groups by several times as fast as by `window()`.
-The samples of a window are gathered into a sorted array and folded with native expressions, so that
-batch and streaming share the step; `measure.windows.speed` is the same rule in plain Python.
+The samples of a window are gathered into a sorted array and looked at with native expressions, so
+that batch and streaming share the step; `measure.windows.speed` is the same rule in plain Python.
 """
 
 from __future__ import annotations
@@ -66,10 +66,12 @@ def rates_from_samples(
     gathered = samples.groupBy(
         window_number("ts", window_s).alias("window"), "topic", "partition"
     ).agg(F.sort_array(F.collect_list(sample)).alias("all"))
-    folded = gathered.withColumn("f", _fold())
+    # Most series were never restarted, which is cheap to see; a fold over each would cost more
+    # than all the rest.
+    found = gathered.withColumn("f", F.when(_unbroken(), _whole()).otherwise(_last_run()))
     size_us = F.col("f.size_ts") - F.col("f.size_from_ts")
     end_us = F.col("f.end_ts") - F.col("f.end_from_ts")
-    rated = folded.withColumns(
+    rated = found.withColumns(
         {
             "bytes_s": _per_second(F.col("f.size") - F.col("f.size_from"), size_us),
             "records_s": _per_second(F.col("f.end") - F.col("f.end_from"), end_us),
@@ -78,7 +80,7 @@ def rates_from_samples(
             "complete": F.coalesce(
                 (size_us >= int(min_span_s * MICROS))
                 & (size_us > 0)
-                & (F.col("f.gap") <= int(max_gap_s * MICROS)),
+                & (_widest_gap() <= int(max_gap_s * MICROS)),
                 F.lit(False),
             ),
         }
@@ -90,18 +92,50 @@ def _per_second(growth: Column, micros: Column) -> Column:
     return F.when(micros > 0, growth / (micros / MICROS))
 
 
-_START = (
-    "named_struct('ts', cast(null as bigint), 'gap', 0L, 'leader', cast(null as int), "
-    + ", ".join(
-        f"'{name}', cast(null as bigint)"
-        for kind in ("size", "end")
-        for name in (f"{kind}_ts", kind, f"{kind}_from_ts", f"{kind}_from")
-    )
-    + ")"
+def _widest_gap() -> Column:
+    """The longest time between two successive samples, 0 for a single one."""
+    later = F.slice("all.ts", F.lit(2), F.size("all"))  # one shorter: its last pair is null
+    gaps = F.zip_with(later, F.col("all.ts"), lambda b, a: b - a)
+    return F.coalesce(F.array_max(gaps), F.lit(0))
+
+
+def _unbroken() -> Column:
+    """Whether all is known, nothing ever shrank, and one broker led."""
+
+    def grows(values: Column) -> Column:
+        # Nulls are sorted to the front, so a known first value means that all are known.
+        return values[0].isNotNull() & (values == F.sort_array(values))
+
+    leaders = F.col("all.leader")
+    one_leader = F.array_min(leaders) == F.array_max(leaders)
+    return one_leader & grows(F.col("all.log_bytes")) & grows(F.col("all.end"))
+
+
+_RUN = tuple(
+    f"{kind}{part}" for kind in ("size", "end") for part in ("_ts", "", "_from_ts", "_from")
 )
+"""Where the last unbroken run of either series ends, and where it begins."""
 
 
-def _fold() -> Column:
+def _whole() -> Column:
+    """The run of a series that was never restarted: from its first sample to its last."""
+    first, last = F.col("all")[0], F.element_at("all", -1)
+    return F.struct(
+        *(
+            value.alias(name)
+            for name, value in zip(
+                _RUN,
+                (
+                    *(last.ts, last.log_bytes, first.ts, first.log_bytes),
+                    *(last.ts, last["end"], first.ts, first["end"]),
+                ),
+                strict=True,
+            )
+        )
+    )
+
+
+def _last_run() -> Column:
     """Walks the sorted samples once and keeps where the last unbroken run begins."""
 
     def step(a: Column, s: Column) -> Column:
@@ -112,9 +146,6 @@ def _fold() -> Column:
         ended = s["end"].isNotNull()
         end_anew = ended & (a["end"].isNull() | (s["end"] < a["end"]))
         return F.struct(
-            s.ts.alias("ts"),
-            F.greatest(a.gap, F.coalesce(s.ts - a.ts, F.lit(0))).alias("gap"),
-            F.when(sized, s.leader).otherwise(a.leader).alias("leader"),
             F.when(sized, s.ts).otherwise(a.size_ts).alias("size_ts"),
             F.when(sized, s.log_bytes).otherwise(a["size"]).alias("size"),
             F.when(size_anew, s.ts).otherwise(a.size_from_ts).alias("size_from_ts"),
@@ -123,6 +154,9 @@ def _fold() -> Column:
             F.when(ended, s["end"]).otherwise(a["end"]).alias("end"),
             F.when(end_anew, s.ts).otherwise(a.end_from_ts).alias("end_from_ts"),
             F.when(end_anew, s["end"]).otherwise(a.end_from).alias("end_from"),
+            F.when(sized, s.leader).otherwise(a.leader).alias("leader"),
         )
 
-    return F.aggregate("all", F.expr(_START), step)
+    unknown = F.lit(None).cast("long")
+    start = F.struct(*(unknown.alias(n) for n in _RUN), F.lit(None).cast("int").alias("leader"))
+    return F.aggregate("all", start, step, lambda a: F.struct(*(a[n].alias(n) for n in _RUN)))

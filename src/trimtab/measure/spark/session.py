@@ -10,23 +10,25 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import re
 import sys
 import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import trimtab
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, MeasurementError, TrimtabError
 
 Session = SparkSession
 """For those who pass a session on and must not know Spark."""
@@ -34,13 +36,16 @@ Session = SparkSession
 EXECUTOR_PACKAGES = ("pyarrow", "pandas", "numpy", "datasketches")
 """What executors on a real cluster must have installed, at our versions."""
 
+EXECUTOR_PATIENCE_S = 120.0
+"""How long the first task may wait for an executor."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
     """How a session is built; `conf` wins over everything else."""
 
     app: str = "trimtab"
-    master: str = "local[*]"
+    master: str | None = None
     jars: tuple[Path, ...] = ()
     conf: Mapping[str, str] = field(default_factory=dict)
     properties_file: Path | None = None
@@ -48,17 +53,12 @@ class SparkOptions:
     log: Path | None = None
     verbose: bool = False
 
-    @property
-    def local(self) -> bool:
-        """Whether driver and executors are one process."""
-        return self.master.startswith("local") and not self.master.startswith("local-cluster")
-
 
 def configuration(options: SparkOptions) -> dict[str, str]:
-    """Every Spark property we set, later sources over earlier ones."""
+    """Every Spark property we set: our defaults, the file, the master asked for, `conf`."""
     conf = {
         "spark.app.name": options.app,
-        "spark.master": options.master,
+        "spark.master": "local[*]",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": options.driver_memory,
@@ -66,19 +66,32 @@ def configuration(options: SparkOptions) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Ten times the default: counting keys pays for each batch, and a batch is still small.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Checkpoints: a rename per file is enough with one driver, and three times as fast.
         "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution."
         "streaming.FileSystemBasedCheckpointFileManager",
         "spark.sql.streaming.minBatchesToRetain": "2",
     }
-    if options.jars:
-        conf["spark.jars"] = ",".join(str(jar) for jar in options.jars)
-    if options.local:
-        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if options.properties_file is not None:
         conf |= _read_properties(options.properties_file)
-    return conf | dict(options.conf)
+    if options.master is not None:
+        conf["spark.master"] = options.master
+    conf |= options.conf
+    jars = [*map(str, options.jars), *filter(None, conf.get("spark.jars", "").split(","))]
+    if jars:
+        conf["spark.jars"] = ",".join(jars)
+    if is_local(conf):
+        loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        conf = loopback | conf
+    return conf
+
+
+def is_local(conf: Mapping[str, str]) -> bool:
+    """Whether driver and executors are one process."""
+    master = conf["spark.master"]
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _read_properties(path: Path) -> dict[str, str]:
@@ -103,30 +116,74 @@ def build(options: SparkOptions) -> SparkSession:
     if "spark.pyspark.python" not in conf:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if options.local:
+    local, master = is_local(conf), conf["spark.master"]
+    if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     log = (options.log or Path(tempfile.mkdtemp(prefix="trimtab-spark-")) / "spark.log").absolute()
+    said_before = log.stat().st_size if log.exists() else 0
     try:
         with _quiet(log, verbose=options.verbose) as popen:
             gateway = launch_gateway(_spark_conf(conf), popen)  # type: ignore[no-untyped-call]
             context = SparkContext(conf=SparkConf(_jvm=gateway.jvm), gateway=gateway)
+        session = SparkSession(context)
+        _hush(context)
     except PySparkRuntimeError as error:
         raise ConfigError(
-            "Spark's Java process ended while it was starting.",
-            hint=f"Its log is {log}. Java 17 or newer is needed: try `java -version`.",
-        ) from error
-    except Py4JJavaError as error:
-        raise ConfigError(
-            f"Spark did not start on {options.master}: {_cause(error)}",
+            f"Spark did not start on {master}: {_last_words(log, said_before)}",
             hint=f"The log is {log}.",
         ) from error
-    session = SparkSession(context)
-    _hush(context)
-    atexit.register(session.stop)
-    if not options.local:
+    except Py4JError as error:
+        raise ConfigError(
+            f"Spark did not start on {master}: {said_by(error)}", hint=f"The log is {log}."
+        ) from error
+    atexit.register(_stop, session)
+    if not local:
         _ship_package(context)
-        _check_executors(context, options.master)
+        _check_executors(context, master)
     return session
+
+
+def _stop(session: SparkSession) -> None:
+    """Stops Spark; harmless when its process ended before us."""
+    with suppress(Py4JError, OSError):
+        session.stop()
+
+
+def _last_words(log: Path, skip: int) -> str:
+    """The last line with an error that the JVM wrote since we started it."""
+    with log.open("rb") as file:
+        file.seek(skip)
+        lines = file.read().decode(errors="replace").splitlines()
+    errors = [line for line in lines if re.search(r"Exception|[Ee]rror\b", line)]
+    return (errors or lines or ["it said nothing"])[-1].strip()
+
+
+def said_by(error: BaseException) -> str:
+    """The one line of an error that names the cause; traces of Java and Python are left out."""
+    if isinstance(error, TrimtabError):
+        return error.message
+    lines = [line.strip() for line in _text(error).splitlines() if line.strip()]
+    named = re.compile(r"(Caused by: )?([\w.]+\.)?\w*(Error|Exception|Exit|Interrupt)\b:? ?")
+    causes = [line for line in lines if named.match(line)]
+    if not causes:
+        return lines[0] if lines else type(error).__name__
+    last = causes[-1]
+    return named.sub("", last, count=1).strip() or last
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.toString())
+    return str(error)
+
+
+@contextmanager
+def spark_errors(what: str) -> Iterator[None]:
+    """Turns errors of Spark into ours; `what` says what was being done."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise MeasurementError(f"Spark failed while {what}: {said_by(error)}") from error
 
 
 def _hush(context: SparkContext) -> None:
@@ -166,10 +223,6 @@ def storage_path(path: str | Path) -> str:
     return text if "://" in text else str(Path(text).absolute())
 
 
-def _cause(error: Py4JJavaError) -> str:
-    return str(error.java_exception.getMessage() or error.java_exception.toString())
-
-
 def _ship_package(context: SparkContext) -> None:
     """Sends the installed package to the executors as a zip."""
     root = Path(trimtab.__file__).parent
@@ -191,15 +244,25 @@ def _missing(names: tuple[str, ...]) -> list[str]:
 
 
 def _check_executors(context: SparkContext, master: str) -> None:
+    """Runs one task that imports what executors need; nobody waits for ever for a free worker."""
     wanted = (*EXECUTOR_PACKAGES, "trimtab")
-    try:
-        missing = context.parallelize([0], 1).map(lambda _: _missing(wanted)).collect()[0]
-    except Py4JJavaError as error:
-        raise ConfigError(
-            f"The executors of {master} could not run a Python task: {_cause(error)}",
-            hint="They need the driver's Python version; name it with "
-            "--conf spark.pyspark.python=PATH.",
-        ) from error
+    with ThreadPoolExecutor(1, thread_name_prefix="spark-check") as thread:
+        task = context.parallelize([0], 1).map(lambda _: _missing(wanted))
+        running = thread.submit(task.collect)
+        try:
+            missing = running.result(EXECUTOR_PATIENCE_S)[0]
+        except TimeoutError as error:
+            context.cancelAllJobs()
+            raise ConfigError(
+                f"No executor of {master} took a task within {EXECUTOR_PATIENCE_S:g} s.",
+                hint="Is there a worker with free cores and memory? See spark.executor.memory.",
+            ) from error
+        except Py4JError as error:
+            raise ConfigError(
+                f"The executors of {master} could not run a Python task: {said_by(error)}",
+                hint="They need the driver's Python version; name it with "
+                "--conf spark.pyspark.python=PATH.",
+            ) from error
     if missing:
         raise ConfigError(
             f"The executors of {master} lack {', '.join(missing)}.",

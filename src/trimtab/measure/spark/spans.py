@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ConfigError, ThinData
 from trimtab.measure.kafka.admin import Admin
-from trimtab.measure.kafka.snapshot import is_internal
+from trimtab.measure.kafka.snapshot import INTERNAL_PREFIX, is_internal
 from trimtab.measure.kafka.spans import offsets_between
 from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.measure.spark import ingest
-from trimtab.measure.spark.jobs import Given, as_time, times_of
+from trimtab.measure.spark.jobs import Given, times_of
+from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
 
 
@@ -38,7 +38,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the user wants measured; `offsets` replaces the span of time for events."""
+    """What the user wants measured.
+
+    `offsets` replaces the span of time: just those records, and nothing that was sampled. Samples
+    that span less than `min_span_s` count as none; without any, `events` are taken instead where
+    they are wanted.
+    """
 
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
@@ -47,6 +52,7 @@ class Asked:
     to_ts: int
     events: bool = True
     samples: bool = True
+    min_span_s: float = 3.0
     offsets: Mapping[TopicPartition, tuple[int, int]] | None = None
 
     def wants(self, topic: str, own_prefix: str) -> bool:
@@ -57,73 +63,114 @@ class Asked:
             return False
         return self.pattern is None or self.pattern.fullmatch(topic) is not None
 
+    def named(self, topic: str, own_prefix: str) -> Column:
+        """`wants` for a column of topics."""
+        name = F.col(topic)
+        wanted = name.isin(*self.topics) if self.topics else F.lit(False)
+        if self.topics and self.pattern is None:
+            return wanted
+        pattern = ".*" if self.pattern is None else self.pattern.pattern
+        own = name.startswith(INTERNAL_PREFIX) | name.startswith(own_prefix)
+        return wanted | (~own & name.rlike(f"^(?:{pattern})$"))
+
 
 def from_kafka(session: SparkSession, admin: Admin, target: Target, asked: Asked) -> Given:
     """Reads the span from Kafka: the data topics, and the telemetry where there is any."""
     placed = [p for p in admin.topics() if asked.wants(p.topic, target.own.prefix)]
-    if missing := asked.topics - {p.topic for p in placed}:
-        raise ConfigError(f"There is no topic {', '.join(sorted(missing))}.")
-    if not placed:
-        raise ThinData("No topic matches; there is nothing to measure.")
+    names = frozenset(p.name for p in placed if not p.offline)
+    _check(asked, frozenset(p.topic for p in placed), names)
     ends = admin.offsets({p.name: p.leader for p in placed if not p.offline})
-    names = [p.name for p in placed if not p.offline]
-    samples, rejects = _samples(session, admin, target, asked) if asked.samples else (None, None)
-    covered = times_of(samples) if samples is not None else None
-    if covered is None:
-        samples = None
-    elif asked.offsets is None:
-        # What was not watched is not known: the measurement speaks of the watched part only.
-        asked = replace(asked, from_ts=covered[0], to_ts=covered[1])
-    events, cut = _events(session, target, asked, names) if asked.events else (None, frozenset())
-    return Given(
+    samples = rejects = None
+    if asked.samples and asked.offsets is None:
+        samples, rejects = _samples(session, admin, target, asked)
+        covered = times_of(samples) if samples is not None else None
+        if covered is None or covered[1] - covered[0] < asked.min_span_s * MICROS:
+            samples = None
+        else:
+            # What was not watched is not known: the measurement speaks of the watched part only.
+            asked = replace(asked, from_ts=covered[0], to_ts=covered[1])
+    if samples is None and not asked.events:
+        raise ThinData(
+            "There is no telemetry of this span.",
+            hint="Watch the cluster first (--for 30s, or trimtab monitor), or count the records: "
+            "--rates-from events.",
+        )
+    sizes: dict[str, int] = {}
+    for p in placed:
+        sizes[p.topic] = sizes.get(p.topic, 0) + 1
+    given = Given(
         from_ts=asked.from_ts,
         to_ts=asked.to_ts,
         partitions={p.name: ends[p.name][1] if p.name in ends else None for p in placed},
-        events=events,
         samples=samples,
         rejects=rejects,
         cluster=admin.cluster().cluster,
-        cut=cut,
+        sizes=sizes,
     )
-
-
-def _events(
-    session: SparkSession, target: Target, asked: Asked, names: Iterable[TopicPartition]
-) -> tuple[DataFrame, frozenset[TopicPartition]]:
     if asked.offsets is not None:
-        span = ingest.KafkaSpan(
-            bootstrap_server=target.bootstrap_server,
-            starts={p: first for p, (first, _) in asked.offsets.items()},
-            ends={p: last for p, (_, last) in asked.offsets.items()},
-            options=target.spark_options,
-        )
-        return _read(session, span), frozenset()
-    found = offsets_between(
+        return _of_offsets(session, target, given, asked.offsets)
+    return _with_events(session, target, given, names) if asked.events else given
+
+
+def _check(asked: Asked, topics: frozenset[str], names: frozenset[TopicPartition]) -> None:
+    if missing := asked.topics - topics:
+        raise ConfigError(f"There is no topic {', '.join(sorted(missing))}.")
+    if not names:
+        raise ThinData("No topic matches; there is nothing to measure.")
+    if unknown := sorted(set(asked.offsets or ()) - names):
+        raise ConfigError(f"There is no partition {', '.join(map(str, unknown))}.")
+
+
+def _with_events(
+    session: SparkSession, target: Target, given: Given, names: frozenset[TopicPartition]
+) -> Given:
+    span = offsets_between(
         target.bootstrap_server,
         target.properties,
         names,
-        from_ts=asked.from_ts,
-        to_ts=asked.to_ts,
+        from_ts=given.from_ts,
+        to_ts=given.to_ts,
     )
+    events = _read(session, target, span.starts, span.ends)
+    inside = ingest.between("ts", given.from_ts, given.to_ts)
+    return replace(given, events=events.where(inside), counted=names, cut=span.cut)
+
+
+def _of_offsets(
+    session: SparkSession,
+    target: Target,
+    given: Given,
+    offsets: Mapping[TopicPartition, tuple[int, int]],
+) -> Given:
+    """Just these records; the span is that of their own times."""
+    events = _read(
+        session,
+        target,
+        {p: first for p, (first, _) in offsets.items()},
+        {p: last for p, (_, last) in offsets.items()},
+    )
+    span = times_of(events)
+    if span is None:
+        raise ThinData("There are no records at these offsets.")
+    counted = frozenset(offsets)
+    return replace(given, events=events, counted=counted, from_ts=span[0], to_ts=span[1])
+
+
+def _read(
+    session: SparkSession,
+    target: Target,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> DataFrame:
     span = ingest.KafkaSpan(
         bootstrap_server=target.bootstrap_server,
-        starts=found.starts,
-        ends=found.ends,
+        starts=starts,
+        ends=ends,
         options=target.spark_options,
     )
-    return _within(_read(session, span), asked), found.cut
-
-
-def _read(session: SparkSession, span: ingest.KafkaSpan) -> DataFrame:
     # At least twice as many pieces as cores, so that one hot partition does not make one core wait.
-    pieces = max(len(span.starts), 2 * session.sparkContext.defaultParallelism)
+    pieces = max(len(starts), 2 * session.sparkContext.defaultParallelism)
     return ingest.read_span(session, span, min_partitions=pieces).transform(ingest.events)
-
-
-def _within(frame: DataFrame, asked: Asked) -> DataFrame:
-    return frame.where(
-        (F.col("ts") >= F.lit(as_time(asked.from_ts))) & (F.col("ts") < F.lit(as_time(asked.to_ts)))
-    )
 
 
 def _samples(
@@ -135,8 +182,9 @@ def _samples(
         return None, None
     raw = telemetry_between(session, target, placed, from_ts=asked.from_ts, to_ts=asked.to_ts)
     parsed = raw.transform(ingest.telemetry).persist()
-    wanted = F.udf(lambda topic: asked.wants(topic, target.own.prefix), "boolean")
-    samples = parsed.transform(ingest.samples).transform(_within, asked).where(wanted("topic"))
+    samples = parsed.transform(ingest.samples).where(
+        ingest.between("ts", asked.from_ts, asked.to_ts) & asked.named("topic", target.own.prefix)
+    )
     if asked.groups is not None:
         groups = sorted(asked.groups)
         samples = samples.withColumn(
@@ -186,26 +234,33 @@ def from_files(
     spans = [span for span in map(times_of, good.values()) if span is not None]
     if not spans:
         raise ThinData("The files hold no rows.")
-    asked = Asked(
-        from_ts=from_ts if from_ts is not None else min(first for first, _ in spans),
-        to_ts=to_ts if to_ts is not None else max(last for _, last in spans),
-    )
-    inside = {table: frame.transform(_within, asked) for table, frame in good.items()}
+    start = from_ts if from_ts is not None else min(first for first, _ in spans)
+    end = to_ts if to_ts is not None else max(last for _, last in spans)
+    inside = {table: f.where(ingest.between("ts", start, end)) for table, f in good.items()}
     partitions: dict[TopicPartition, int | None] = {}
+    counted: frozenset[TopicPartition] = frozenset()
     for table, column in (("events", F.max("offset") + 1), ("samples", F.max("end_offset"))):
         if table in inside:
             rows = inside[table].groupBy("topic", "partition").agg(column.alias("end")).collect()
-            partitions |= {TopicPartition(r.topic, r.partition): r.end for r in rows}
+            found = {TopicPartition(r.topic, r.partition): r.end for r in rows}
+            partitions |= found
+            if table == "events":
+                counted = frozenset(found)
     return Given(
-        from_ts=asked.from_ts,
-        to_ts=asked.to_ts,
+        from_ts=start,
+        to_ts=end,
         partitions=partitions,
+        counted=counted,
         events=inside.get("events"),
         samples=inside.get("samples"),
         rejects=rejects,
+        sizes=_sizes(inside.get("samples")),
     )
 
 
-def now_ts() -> int:
-    """The wall clock, in microseconds."""
-    return time.time_ns() // 1000
+def _sizes(samples: DataFrame | None) -> dict[str, int]:
+    """Partitions per topic, which only samples tell: events do not speak of idle partitions."""
+    if samples is None:
+        return {}
+    rows = samples.groupBy("topic").agg(F.max("partition").alias("last")).collect()
+    return {r.topic: r.last + 1 for r in rows}

@@ -7,9 +7,11 @@ crash changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql.types import StructType
 
 from trimtab.measure.spark.schemas import TABLES, fitting
 from trimtab.measure.spark.session import storage_path
@@ -52,11 +54,52 @@ class Warehouse:
             return empty.withColumns({"date": F.lit(""), "run": F.lit("")})
 
 
-def delete_folder(session: SparkSession, path: str) -> None:
-    """Deletes a folder on whatever storage it lies; harmless when it is gone."""
-    jvm = session.sparkContext._jvm
-    if jvm is not None:
-        place = jvm.org.apache.hadoop.fs.Path(path)
-        place.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).delete(
-            place, True
-        )
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of small things on any storage that Spark reads and writes."""
+
+    root: str
+
+    def path(self, name: str) -> str:
+        """The place of one of them."""
+        return f"{self.root}/{name}"
+
+    def write(self, frame: DataFrame, name: str) -> None:
+        """Writes rows as one file, in place of what was there."""
+        frame.coalesce(1).write.mode("overwrite").parquet(self.path(name))
+
+    def rows(self, session: SparkSession, schema: StructType) -> list[Row]:
+        """All rows of all that was written."""
+        names = self.names(session)
+        if not names:
+            return []
+        return session.read.schema(schema).parquet(*(self.path(name) for name in names)).collect()
+
+    def names(self, session: SparkSession, below: str = "") -> list[str]:
+        """What lies here, or in a folder below; nothing when there is no such folder."""
+        place, storage = _storage(session, self.path(below) if below else self.root)
+        if not storage.exists(place):
+            return []
+        found = (status.getPath().getName() for status in storage.listStatus(place))
+        return sorted(name for name in found if not name.startswith((".", "_")))
+
+    def mark(self, session: SparkSession, name: str) -> None:
+        """Leaves an empty file of that name, and removes all others."""
+        place, storage = _storage(session, self.path(name))
+        storage.mkdirs(place.getParent())
+        storage.create(place, True).close()
+        for other in self.names(session):
+            if other != name:
+                self.delete(session, other)
+
+    def delete(self, session: SparkSession, name: str) -> None:
+        """Removes one of them; harmless when it is gone."""
+        place, storage = _storage(session, self.path(name))
+        storage.delete(place, True)
+
+
+def _storage(session: SparkSession, path: str) -> tuple[Any, Any]:
+    """A path and its file system, as Hadoop has them: any storage, local or not."""
+    jvm: Any = session.sparkContext._jvm
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    return place, place.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())

@@ -23,7 +23,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,8 +36,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from numpy.typing import NDArray
 
-from trimtab.errors import BrokerUnavailable, ConfigError, TrimtabError
+from trimtab.errors import BrokerUnavailable, ConfigError
 from trimtab.workload.due import Acks, Due, Numbering
+from trimtab.workload.kafka.errors import is_authentication, is_passing, kafka_errors, reason_of
 from trimtab.workload.traces import Sent
 
 _librdkafka_log = logging.getLogger("librdkafka")
@@ -50,6 +51,13 @@ _QUEUE_RECORDS = 500_000
 _QUEUE_KBYTES = 512 * 1024
 _METADATA_S = 10.0
 _MOST_REPLICAS = 3
+_WRONGLY_ASKED = {
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_CONFIG,
+    KafkaError.POLICY_VIOLATION,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,13 +238,19 @@ def ensure_topic(
 
     A topic is made with as many in-sync replicas required as leave one to be lost.
     """
-    admin = AdminClient(_client(bootstrap_server, client_config or {}))
-    with _kafka_errors(f"asking {bootstrap_server} for its topics"):
-        found = admin.list_topics(timeout=_METADATA_S)
+    refusals: list[KafkaError] = []
+    with kafka_errors(f"asking {bootstrap_server} for its topics"):
+        admin = AdminClient(_client(bootstrap_server, client_config or {}, refusals))
+        found = _metadata(admin, refusals)
     if topic not in found.topics:
         if create is None:
             raise ConfigError(
                 f"There is no topic {topic}.", hint=f"--create {least_partitions} would make it."
+            )
+        if create < least_partitions:
+            raise ConfigError(
+                f"A topic of {create} partitions is too small: this load needs {least_partitions}.",
+                hint=f"Give --create {least_partitions} or more.",
             )
         replicas = replication_factor or min(_MOST_REPLICAS, len(found.brokers))
         made = NewTopic(
@@ -245,11 +259,17 @@ def ensure_topic(
             replication_factor=replicas,
             config={"min.insync.replicas": str(max(1, replicas - 1))},
         )
-        with _kafka_errors(f"creating topic {topic}"):
+        with kafka_errors(f"creating topic {topic}"):
             try:
                 admin.create_topics([made])[topic].result(timeout=_METADATA_S)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                code = error.args[0].code()
+                if code in _WRONGLY_ASKED:
+                    raise ConfigError(
+                        f"The brokers refused to make topic {topic}: {reason_of(error)}",
+                        hint="Look at --topic, --create and --replication-factor.",
+                    ) from error
+                if code != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
     partitions = _wait_for_leaders(admin, topic)
     if partitions < least_partitions:
@@ -264,7 +284,7 @@ def _wait_for_leaders(admin: AdminClient, topic: str) -> int:
     """Returns how many partitions the topic has, once somebody leads each of them."""
     deadline = time.monotonic() + _METADATA_S
     while True:
-        with _kafka_errors(f"asking for topic {topic}"):
+        with kafka_errors(f"asking for topic {topic}"):
             found = admin.list_topics(timeout=_METADATA_S).topics.get(topic)
         if found is not None and found.partitions:
             leaderless = [p.id for p in found.partitions.values() if p.leader < 0]
@@ -287,8 +307,9 @@ def _wait_for_leaders(admin: AdminClient, topic: str) -> int:
 def _producer(
     bootstrap_server: str, client_config: Mapping[str, str], delivery: Delivery
 ) -> Iterator[Producer]:
-    config = _client(bootstrap_server, client_config) | delivery.config()
-    with _kafka_errors("starting the producer"):
+    refusals: list[KafkaError] = []
+    config = _client(bootstrap_server, client_config, refusals) | delivery.config()
+    with kafka_errors("starting the producer"):
         producer = Producer(
             config
             | {
@@ -297,41 +318,42 @@ def _producer(
                 "queue.buffering.max.kbytes": _QUEUE_KBYTES,
             }
         )
-        producer.list_topics(timeout=_METADATA_S)  # connected before the clock starts
+        _metadata(producer, refusals)  # connected before the clock starts
     yield producer
 
 
-def _client(bootstrap_server: str, client_config: Mapping[str, str]) -> dict[str, Any]:
+def _client(
+    bootstrap_server: str, client_config: Mapping[str, str], refusals: list[KafkaError]
+) -> dict[str, Any]:
+    """Returns a client's settings; it puts into `refusals` that brokers do not accept who it is."""
+
+    def on_error(error: KafkaError) -> None:
+        if is_authentication(KafkaException(error)):
+            refusals.append(error)
+
     return {
         "client.id": "trimtab-load",
         **client_config,
         "bootstrap.servers": bootstrap_server,
+        "error_cb": on_error,
         "logger": _librdkafka_log,
     }
 
 
-@contextmanager
-def _kafka_errors(what: str) -> Iterator[None]:
-    """Turns errors of the client library into ours; `what` says what was being done."""
-    try:
-        yield
-    except KafkaException as error:
-        raise _translated(error.args[0], what) from error
-
-
-def _translated(error: KafkaError, what: str) -> TrimtabError:
-    text = f"{what[0].upper()}{what[1:]} failed: {error.str().rstrip('.')}."
-    if error.code() in {
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError.REQUEST_TIMED_OUT,
-    }:
-        return BrokerUnavailable(
-            text, hint="Check --bootstrap-server, and --command-config if the brokers ask for one."
-        )
-    return ConfigError(text, hint="The brokers refused it; the message above is theirs.")
+def _metadata(client: AdminClient | Producer, refusals: Sequence[KafkaError]) -> Any:
+    """Asks for brokers and topics; a client that is refused would try until its time is up."""
+    deadline, patience_s = time.monotonic() + _METADATA_S, 1.0
+    while True:
+        try:
+            return client.list_topics(timeout=patience_s)
+        except KafkaException as error:
+            client.poll(0)  # it tells of refusals only when asked
+            if refusals:
+                raise KafkaException(refusals[0]) from error
+            left_s = deadline - time.monotonic()
+            if not is_passing(error) or left_s <= 0:
+                raise
+            patience_s = min(patience_s * 2, left_s)
 
 
 # ---------------------------------------------------------------- sending

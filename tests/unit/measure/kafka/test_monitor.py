@@ -17,7 +17,7 @@ from trimtab.testing.fakes import FakeAdmin, FakePublisher
 
 def monitor(admin: FakeAdmin, publisher: FakePublisher, interest: Interest) -> Monitor:
     return Monitor(
-        admin, publisher, interest, period_s=0.001, clock=lambda: 42, new_id=lambda: "5c"
+        admin, publisher, interest, topic="t", period_s=0.001, clock=lambda: 42, new_id=lambda: "5c"
     )
 
 
@@ -69,7 +69,7 @@ def test_the_time_of_a_sample_is_when_the_sizes_were_asked_for(world: FakeAdmin)
         now[0] += 10
 
     world.before = dict.fromkeys(("topics", "committed", "log_dirs", "offsets"), later)
-    Monitor(world, publisher, Interest(), clock=lambda: now[0]).step()
+    Monitor(world, publisher, Interest(), topic="t", clock=lambda: now[0]).step()
 
     assert published(publisher)["orders/0"]["ts"] == 20
 
@@ -194,4 +194,4 @@ def test_a_sample_taken_by_hand_says_when_nobody_answers(world: FakeAdmin) -> No
 @pytest.mark.parametrize("period_s", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_period_is_positive(world: FakeAdmin, period_s: float) -> None:
     with pytest.raises(ValueError, match="period"):
-        Monitor(world, FakePublisher(), Interest(), period_s=period_s)
+        Monitor(world, FakePublisher(), Interest(), topic="t", period_s=period_s)

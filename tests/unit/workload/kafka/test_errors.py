@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from trimtab.errors import BrokerUnavailable, ConfigError, MeasurementError, TrimtabError
-from trimtab.measure.kafka.admin import kafka_errors
+from trimtab.workload.kafka.errors import kafka_errors
 
 
 def librdkafka(code: int) -> KafkaException:

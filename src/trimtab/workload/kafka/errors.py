@@ -1,0 +1,126 @@
+"""Errors of both Kafka client libraries, as ours: one table for every door."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import kafka.errors as theirs
+from confluent_kafka import KafkaError as LibrdkafkaError
+from confluent_kafka import KafkaException as LibrdkafkaException
+
+from trimtab.errors import BrokerUnavailable, ConfigError, MeasurementError, TrimtabError
+
+_WHO_WE_ARE = (
+    theirs.SaslAuthenticationFailedError,
+    theirs.UnsupportedSaslMechanismError,
+    theirs.IllegalSaslStateError,
+)
+
+
+@contextmanager
+def kafka_errors(what: str) -> Iterator[None]:
+    """Turns errors of the client libraries into ours; `what` says what was being done."""
+    try:
+        yield
+    except (theirs.KafkaError, LibrdkafkaException, OSError) as error:
+        raise translated(error, what) from error
+
+
+def translated(error: Exception, what: str) -> TrimtabError:
+    """Our error for one of the client libraries'."""
+    reason = reason_of(error)
+    if is_authentication(error):
+        return ConfigError(
+            f"The brokers did not accept who we are, while {what}: {reason}",
+            hint="Check security.protocol, sasl.* and ssl.* in the file given by --command-config.",
+        )
+    if _is_authorization(error):
+        return MeasurementError(
+            f"The brokers did not permit {what}: {reason}",
+            hint="Give the user in --command-config the ACL that is missing.",
+        )
+    if _is_configuration(error):
+        return ConfigError(
+            f"The Kafka client refused its configuration, while {what}: {reason}",
+            hint="Look at --bootstrap-server and at the file given by --command-config.",
+        )
+    if is_passing(error):
+        return BrokerUnavailable(
+            f"No broker answered, while {what}: {reason}",
+            hint="Check that the brokers run and that --bootstrap-server names them. "
+            "A listener with TLS or SASL needs --command-config.",
+        )
+    return MeasurementError(f"Kafka reported an error, while {what}: {reason}")
+
+
+def reason_of(error: Exception) -> str:
+    """What the client says happened, on one line and without its requests."""
+    if isinstance(error, LibrdkafkaException):
+        text = error.args[0].str() if error.args else ""
+    elif isinstance(error, theirs.BrokerResponseError):
+        # What the client adds is its request and the response, printed in full.
+        name = type(error).__name__.removesuffix("Error")
+        said = error.args and isinstance(error, _WHO_WE_ARE)
+        text = str(error.args[0]).removeprefix("SaslAuthenticationFailedError: ") if said else name
+    elif isinstance(error, theirs.NodeNotReadyError | theirs.UnknownBrokerIdError):
+        text = "not connected"  # the client says no more than the broker's number
+    elif isinstance(error, theirs.KafkaError) and error.args:
+        text = str(error.args[0])
+    else:
+        text = str(error)
+    lines = text.strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".") + "."
+
+
+def is_authentication(error: Exception) -> bool:
+    """Did the brokers, or TLS, not accept who we are?"""
+    if isinstance(error, LibrdkafkaException):
+        return _code(error) in {
+            LibrdkafkaError._AUTHENTICATION,
+            LibrdkafkaError.SASL_AUTHENTICATION_FAILED,
+            LibrdkafkaError.UNSUPPORTED_SASL_MECHANISM,
+            LibrdkafkaError._SSL,
+        }
+    return isinstance(error, _WHO_WE_ARE)
+
+
+def _is_authorization(error: Exception) -> bool:
+    if isinstance(error, LibrdkafkaException):
+        return _code(error) in {
+            LibrdkafkaError.TOPIC_AUTHORIZATION_FAILED,
+            LibrdkafkaError.GROUP_AUTHORIZATION_FAILED,
+            LibrdkafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        }
+    return isinstance(error, theirs.AuthorizationError)
+
+
+def _is_configuration(error: Exception) -> bool:
+    if isinstance(error, LibrdkafkaException):
+        return bool(_code(error) == LibrdkafkaError._INVALID_ARG)
+    return isinstance(error, theirs.KafkaConfigurationError)
+
+
+def is_passing(error: Exception) -> bool:
+    """May it go well when tried again?"""
+    if isinstance(error, LibrdkafkaException):
+        return bool(error.args) and (
+            _code(error)
+            in {
+                LibrdkafkaError._ALL_BROKERS_DOWN,
+                LibrdkafkaError._TRANSPORT,
+                LibrdkafkaError._TIMED_OUT,
+                LibrdkafkaError._RESOLVE,
+                LibrdkafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                LibrdkafkaError.COORDINATOR_NOT_AVAILABLE,
+                LibrdkafkaError.NOT_COORDINATOR,
+            }
+            or bool(error.args[0].retriable())
+        )
+    return isinstance(error, OSError | theirs.UnknownBrokerIdError) or bool(
+        getattr(error, "retriable", False)
+    )
+
+
+def _code(error: LibrdkafkaException) -> int | None:
+    return error.args[0].code() if error.args else None
