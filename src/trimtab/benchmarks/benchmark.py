@@ -21,7 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from trimtab.measure.spark.session import Session
 
 
 class Unit(StrEnum):
@@ -42,7 +42,7 @@ class Unit(StrEnum):
 class Stage:
     """Where benchmarks run; Spark starts when the first one asks for it."""
 
-    spark: Callable[[], SparkSession]
+    spark: Callable[[], Session]
     home: Path
     cache: Path
     say: Callable[[str], None] = lambda _: None

@@ -21,8 +21,9 @@ from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.table import Table
+
+    from trimtab.measure.spark.session import Session
 
 MEMORY = "4g"
 """Enough that the rival, which keeps every key, does not spill."""
@@ -109,12 +110,12 @@ def _session(
     conf: list[str] | None,
     kafka: bool,
     verbose: bool,
-) -> Callable[[], SparkSession]:
+) -> Callable[[], Session]:
     """What starts Spark once."""
     given = [f"spark.driver.memory={MEMORY}", *(conf or ())]
 
     @cache
-    def start() -> SparkSession:
+    def start() -> Session:
         return spark_session(settings, master=master, conf=given, kafka=kafka, verbose=verbose)
 
     return start
