@@ -73,7 +73,7 @@ def _headline(plan: Plan) -> Text:
     ]
     if cost.orphan_load:
         lines.append(f"  orphans    {quantity(cost.orphan_load, unit)}")
-    text = Text("\n".join(lines))
+    text = Text("\n".join(lines), no_wrap=True, overflow="ignore")
     text.stylize("bold", 0, len(lines[0]))
     return text
 
