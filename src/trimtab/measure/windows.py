@@ -4,7 +4,7 @@ Why      A log's size and end offset only say how much there is; two of them, ap
          fast it grows.
 Promise  Never negative. A drop in size (retention, compaction, truncation) or a new leader restarts
          the series: the rate is that of what came after. `complete` is false while the restarted
-         series is shorter than `min_span_s`, or where samples stand more than `max_gap_s` apart.
+         series is shorter than `min_span_s`, or where sizes stand more than `max_gap_s` apart.
 Cost     One pass over the samples.
 Paper    Landau et al., the monitor's queue; the restart rule is ours.
 
@@ -52,8 +52,7 @@ def speed(samples: Sequence[Sample], *, min_span_s: float, max_gap_s: float) -> 
     ends = [(s.ts, s.end_offset, 0) for s in samples if s.end_offset is not None]
     size_start, end_start = _restart(sizes), _restart(ends)
     span_s = (sizes[-1][0] - sizes[size_start][0]) / MICROS if sizes else 0.0
-    times = [s.ts for s in samples]
-    widest_us = max((b - a for a, b in pairwise(times)), default=0)
+    widest_us = max((b[0] - a[0] for a, b in pairwise(sizes)), default=0)
     return Speed(
         bytes_s=_slope(sizes[size_start:]),
         records_s=_slope(ends[end_start:]),

@@ -50,6 +50,11 @@ def test_a_gap_makes_the_rate_incomplete() -> None:
     assert rate(at(0, 0), at(11, 110)) == (10.0, False)
 
 
+def test_a_time_without_sizes_is_a_gap_even_when_samples_came() -> None:
+    unknown = [at(s, None) for s in range(2, 15)]
+    assert rate(at(0, 0), at(1, 10), *unknown, at(15, 150)) == (10.0, False)
+
+
 @pytest.mark.parametrize("samples", [(), (at(0, 5),)])
 def test_too_few_samples_give_no_rate(samples: tuple[Sample, ...]) -> None:
     assert rate(*samples) == (None, False)

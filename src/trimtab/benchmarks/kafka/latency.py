@@ -22,6 +22,7 @@ class Arrivals:
     topic: str
     partitions: int
     seconds: dict[int, float] = field(default_factory=dict)
+    first: threading.Event = field(default_factory=threading.Event)
 
     def take(self, value: bytes, *, now_ts: int) -> None:
         """Notes a record; one that lacks the newest sample of some partition does not count."""
@@ -30,6 +31,7 @@ class Arrivals:
         whole = len(rates) == self.partitions and not any(r["stale"] for r in rates.values())
         if record["topic"] == self.topic and whole:
             self.seconds.setdefault(record["ts"], (now_ts - record["ts"]) / 1e6)
+            self.first.set()
 
 
 @contextmanager

@@ -9,7 +9,9 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from trimtab.benchmarks.benchmark import Sides, Stage, quantile
 from trimtab.benchmarks.kafka.latency import Arrivals, listening
@@ -22,7 +24,6 @@ from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
 from trimtab.measure.spark.spans import Asked, Target
 from trimtab.measure.spark.tables import Warehouse
-from trimtab.measure.windows import MICROS
 from trimtab.testing.local_cluster import LocalCluster
 from trimtab.workload import due
 from trimtab.workload.kafka.load import send
@@ -30,7 +31,8 @@ from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
 
 CLUSTER = "bench-live"
 TOPIC = "watched"
-WARM_UP_S = 15.0
+STARTED_WITHIN_S = 180.0
+WARM_UP_S = 10.0
 WATCHED_S = 40.0
 TRIGGER_S = 0.2
 LOAD_S = 500.0
@@ -65,7 +67,6 @@ def _watch(stage: Stage, bootstrap_server: str, partitions: int) -> list[float]:
     with connect(bootstrap_server, nobody) as admin:
         ensure_topics(admin, own)
         admin.create_topic(TopicSpec(name=TOPIC, partitions=partitions, replication=3))
-        stage.say(f"watching {partitions} partitions for {WATCHED_S:g} s")
         with (
             open_monitor(
                 bootstrap_server,
@@ -75,53 +76,60 @@ def _watch(stage: Stage, bootstrap_server: str, partitions: int) -> list[float]:
             ) as monitor,
             in_background(monitor),
             listening(bootstrap_server, own.rates, arrivals),
+            _measuring_under_load(stage, admin, bootstrap_server, own),
         ):
+            if not arrivals.first.wait(STARTED_WITHIN_S):
+                raise MeasurementError(f"No rates were published within {STARTED_WITHIN_S:g} s.")
+            stage.say(f"watching {partitions} partitions for {WATCHED_S:g} s")
+            time.sleep(WARM_UP_S)
             began = _now_ts()
-            _measure_and_load(stage, admin, bootstrap_server, own)
-    steady = [s for ts, s in arrivals.seconds.items() if ts >= began + WARM_UP_S * MICROS]
-    if not steady:
-        raise MeasurementError("No rate of all partitions was published.")
-    return steady
+            time.sleep(WATCHED_S)
+    return [s for ts, s in arrivals.seconds.items() if ts >= began]
 
 
-def _measure_and_load(stage: Stage, admin: Admin, bootstrap_server: str, own: OwnTopics) -> None:
-    """Runs the continuous job for the whole time, with a load beside it."""
+@contextmanager
+def _measuring_under_load(
+    stage: Stage, admin: Admin, bootstrap_server: str, own: OwnTopics
+) -> Iterator[None]:
+    """Runs the continuous job, and a load for it to see, while the block runs."""
     nobody, stop = ClientProperties.none(), threading.Event()
-    whole_s = WARM_UP_S + WATCHED_S
+    longest_s = STARTED_WITHIN_S + WARM_UP_S + WATCHED_S
+    stream = KeyStream(rate_s=LOAD_S, seed=1, distribution=ZipfMandelbrot(keys=10_000))
     with (
         tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder,
         open_publisher(bootstrap_server, nobody) as publisher,
-        ThreadPoolExecutor(1, thread_name_prefix="bench-live") as thread,
+        ThreadPoolExecutor(2, thread_name_prefix="bench-live") as threads,
     ):
-        running = thread.submit(
-            run_continuously,
-            stage.spark(),
-            admin,
-            Target(bootstrap_server=bootstrap_server, properties=nobody, own=own),
-            Asked(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
-            beat=Beat(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
-            keys=None,
-            results=Results(
-                outlet=publisher,
-                warehouse=Warehouse(f"{folder}/warehouse"),
-                checkpoint=f"{folder}/checkpoints",
+        running = (
+            threads.submit(
+                run_continuously,
+                stage.spark(),
+                admin,
+                Target(bootstrap_server=bootstrap_server, properties=nobody, own=own),
+                Asked(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
+                beat=Beat(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
+                keys=None,
+                results=Results(
+                    outlet=publisher,
+                    warehouse=Warehouse(f"{folder}/warehouse"),
+                    checkpoint=f"{folder}/checkpoints",
+                ),
+                stop=stop,
             ),
-            stop=stop,
-        )
-        began = time.monotonic()
-        stream = KeyStream(rate_s=LOAD_S, seed=1, distribution=ZipfMandelbrot(keys=10_000))
-        try:
-            send(
-                due.keyed(stream, duration_s=whole_s, value_bytes=100),
+            threads.submit(
+                send,
+                due.keyed(stream, duration_s=longest_s, value_bytes=100),
                 topic=TOPIC,
                 bootstrap_server=bootstrap_server,
-                duration_s=whole_s,
                 stop=stop,
-            )
-            stop.wait(max(0.0, whole_s - (time.monotonic() - began)))
+            ),
+        )
+        try:
+            yield
         finally:
             stop.set()
-        running.result()
+        for part in running:
+            part.result()
 
 
 def _now_ts() -> int:

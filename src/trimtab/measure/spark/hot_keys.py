@@ -117,23 +117,27 @@ def _least(threshold: Count | Share, n: Column) -> Column:
 
 
 def _two_pass(keyed: DataFrame, threshold: Count | Share) -> DataFrame:
-    bucket = F.xxhash64("key").bitwiseAND(F.lit(BUCKETS - 1)).alias("bucket")
-    buckets = keyed.groupBy("window", "topic", bucket).agg(F.count("*").alias("records"))
+    bucket = F.xxhash64("key").bitwiseAND(F.lit(BUCKETS - 1))
+    buckets = keyed.groupBy("window", "topic", bucket.alias("bucket")).agg(
+        F.count("*").alias("records")
+    )
     totals = buckets.groupBy("window", "topic").agg(F.sum("records").alias("n"))
-    least = totals.withColumn("least", _least(threshold, F.col("n")))
+    least = F.broadcast(totals.withColumn("least", _least(threshold, F.col("n"))))
+    # Spark joins by one number much faster than by three columns. Should two places share a number,
+    # some keys are counted in vain.
     heavy = (
-        buckets.join(F.broadcast(least), ["window", "topic"])
+        buckets.join(least, ["window", "topic"])
         .where("records >= least")
-        .drop("records")
+        .select(F.xxhash64("window", "topic", "bucket").alias("place"))
     )
-    candidates = keyed.withColumn("bucket", bucket).join(
-        F.broadcast(heavy), ["window", "topic", "bucket"]
+    candidates = keyed.withColumn("place", F.xxhash64("window", "topic", bucket)).join(
+        F.broadcast(heavy), "place", "left_semi"
     )
-    counted = candidates.groupBy("window", "topic", "n", "least", "key").agg(
-        F.count("*").alias("lower")
-    )
-    return counted.where("lower >= least").select(
-        "window", "topic", "key", "n", "lower", F.col("lower").alias("upper")
+    counted = candidates.groupBy("window", "topic", "key").agg(F.count("*").alias("lower"))
+    return (
+        counted.join(least, ["window", "topic"])
+        .where("lower >= least")
+        .select("window", "topic", "key", "n", "lower", F.col("lower").alias("upper"))
     )
 
 

@@ -36,7 +36,7 @@ def rates_from_events(events: DataFrame, *, window_s: float, from_ts: int, to_ts
 
     An incomplete window is divided by the part of it that lies inside the span.
     """
-    width = int(window_s * MICROS)
+    width = round(window_s * MICROS)
     counted = events.groupBy(
         window_number("ts", window_s).alias("window"), "topic", "partition"
     ).agg(
@@ -93,9 +93,12 @@ def _per_second(growth: Column, micros: Column) -> Column:
 
 
 def _widest_gap() -> Column:
-    """The longest time between two successive samples, 0 for a single one."""
-    later = F.slice("all.ts", F.lit(2), F.size("all"))  # one shorter: its last pair is null
-    gaps = F.zip_with(later, F.col("all.ts"), lambda b, a: b - a)
+    """The longest time between two successive sizes, 0 for a single one."""
+    # An unbroken series has no unknown size to leave out, which saves most of them the filter.
+    sized = F.filter("all", lambda sample: sample.log_bytes.isNotNull()).getField("ts")
+    times = F.when(_unbroken(), F.col("all.ts")).otherwise(sized)
+    later = F.slice(times, F.lit(2), F.size(times))  # one shorter: its last pair is null
+    gaps = F.zip_with(later, times, lambda b, a: b - a)
     return F.coalesce(F.array_max(gaps), F.lit(0))
 
 
