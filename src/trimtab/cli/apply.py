@@ -92,7 +92,7 @@ def _of_file(plan: Plan, path: Path, step: int | None) -> GroupState:
             hint="Give a loads file, or --bootstrap-server.",
         )
     topics = frozenset(plan.scope.topics)
-    situation = situation_of_file(found, step=step)
+    situation = situation_of_file(found, origin=str(path), step=step)
     return GroupState(frozenset(p for p in situation.loads if p.topic in topics), situation.current)
 
 

@@ -115,7 +115,9 @@ def consumers(
         live = ask_group(settings, group, topics)
         topics = _topics(live, group, topics)
     if isinstance(found, Loads):
-        situation = situation_of_file(found, step=step, topics=topics, capacity=capacity, unit=unit)
+        situation = situation_of_file(
+            found, origin=str(loads), step=step, topics=topics, capacity=capacity, unit=unit
+        )
     elif step is not None:
         raise ConfigError(f"{loads} is a measurement, it has no steps.")
     else:

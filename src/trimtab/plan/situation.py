@@ -30,6 +30,7 @@ class Situation:
 def situation_of_file(
     file: Loads,
     *,
+    origin: str = "The loads file",
     step: int | None = None,
     topics: frozenset[str] | None = None,
     capacity: float | None = None,
@@ -38,14 +39,14 @@ def situation_of_file(
     """What a loads file says, in one of its steps, of these topics or of all."""
     if unit not in (None, file.unit):
         raise ConfigError(
-            f"The loads file counts in {file.unit}, not in {unit}.",
+            f"{origin} counts in {file.unit}, not in {unit}.",
             hint="Leave --unit out, or correct the file.",
         )
-    loads = step_of(file, step).loads
+    loads = step_of(file, step, origin=origin).loads
     _check_topics(topics, {p.topic for p in loads})
     kept = {p: load for p, load in loads.items() if topics is None or p.topic in topics}
     if not math.isfinite(sum(kept.values())):
-        raise ConfigError("The loads add up to more than a number can hold.")
+        raise ConfigError(f"{origin}: the loads add up to more than a number can hold.")
     return Situation(
         loads=kept,
         limits=GroupLimits(
@@ -57,14 +58,14 @@ def situation_of_file(
     )
 
 
-def step_of(file: Loads, step: int | None) -> LoadStep:
+def step_of(file: Loads, step: int | None, *, origin: str) -> LoadStep:
     """The step asked for; it must be named only where there are several."""
     if step is None and len(file.steps) == 1:
         return file.steps[0]
     if step is None or step >= len(file.steps):
         asked = "it is not said which" if step is None else f"there is no step {step}"
         raise ConfigError(
-            f"The loads file has {len(file.steps)} step(s) and {asked}.",
+            f"{origin} has {len(file.steps)} step(s) and {asked}.",
             hint=f"Give --step with a number from 0 to {len(file.steps) - 1}.",
         )
     return file.steps[step]
