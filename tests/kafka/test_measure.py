@@ -368,12 +368,15 @@ def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejec
             producer.produce(own.telemetry, b'{"v":9}', b"x")
             producer.produce(own.telemetry, _stamped(time.time_ns()), b"x")  # no microseconds
             assert producer.flush(30) == 0
-            now = int(time.time() * 1000)
-            produce(cluster.bootstrap_servers, topic, _skewed(4, 600, start_ms=now, spread_ms=1))
-            wait_until(
-                lambda: warehouse.read(spark, "partition_rates").count() >= 6,
-                what="two closed windows",
-            )
+            sent: list[Known] = []
+
+            def two_windows_closed() -> bool:
+                now = int(time.time() * 1000)
+                records = _skewed(len(sent), 50, start_ms=now, spread_ms=1)
+                sent.extend(produce(cluster.bootstrap_servers, topic, records))
+                return warehouse.read(spark, "partition_rates").count() >= 6
+
+            wait_until(two_windows_closed, what="two closed windows")
         rejects = {r.raw[:9]: r.reason for r in warehouse.read(spark, "rejects").collect()}
     assert rejects == {
         "{nonsense": "not JSON, or a field of another type",
@@ -384,7 +387,7 @@ def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejec
     assert all(set(v["partitions"]) == {"0", "1", "2"} for v in published)
     assert [v["ts"] for v in published] == sorted(v["ts"] for v in published)
     newest = published[-1]["partitions"]
-    assert sum(p["end_offset"] for p in newest.values()) == 600
+    assert 0 < sum(p["end_offset"] for p in newest.values()) <= len(sent)
     seen = max(sum(p["records_s"] or 0 for p in v["partitions"].values()) for v in published)
     assert seen > 0
 
