@@ -90,8 +90,7 @@ def met(result: Result) -> bool:
 
 def why_missed(result: Result) -> str:
     """The reason that stands beside a bar that was missed."""
-    known = BENCHMARKS[result.name].when_missed
-    return known or "No reason is known yet; the bar was met before, or the run was disturbed."
+    return BENCHMARKS[result.name].when_missed or "The reason is not known yet."
 
 
 def figure(value: float, unit: str) -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 
 from trimtab.benchmarks.benchmark import Sides, Stage, quantile
 from trimtab.benchmarks.kafka.latency import Arrivals, listening
@@ -31,7 +32,7 @@ from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
 
 CLUSTER = "bench-live"
 TOPIC = "watched"
-STARTED_WITHIN_S = 180.0
+STARTED_WITHIN_S = 300.0
 WARM_UP_S = 10.0
 WATCHED_S = 40.0
 TRIGGER_S = 0.2
@@ -76,7 +77,8 @@ def _watch(stage: Stage, bootstrap_server: str, partitions: int) -> list[float]:
             ) as monitor,
             in_background(monitor),
             listening(bootstrap_server, own.rates, arrivals),
-            _measuring_under_load(stage, admin, bootstrap_server, own),
+            _measuring(stage, admin, bootstrap_server, own),
+            _load(bootstrap_server),
         ):
             if not arrivals.first.wait(STARTED_WITHIN_S):
                 raise MeasurementError(f"No rates were published within {STARTED_WITHIN_S:g} s.")
@@ -88,48 +90,56 @@ def _watch(stage: Stage, bootstrap_server: str, partitions: int) -> list[float]:
 
 
 @contextmanager
-def _measuring_under_load(
-    stage: Stage, admin: Admin, bootstrap_server: str, own: OwnTopics
-) -> Iterator[None]:
-    """Runs the continuous job, and a load for it to see, while the block runs."""
+def _measuring(stage: Stage, admin: Admin, bootstrap_server: str, own: OwnTopics) -> Iterator[None]:
+    """Runs the continuous job while the block runs."""
     nobody, stop = ClientProperties.none(), threading.Event()
-    longest_s = STARTED_WITHIN_S + WARM_UP_S + WATCHED_S
-    stream = KeyStream(rate_s=LOAD_S, seed=1, distribution=ZipfMandelbrot(keys=10_000))
     with (
         tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder,
         open_publisher(bootstrap_server, nobody) as publisher,
-        ThreadPoolExecutor(2, thread_name_prefix="bench-live") as threads,
+        ThreadPoolExecutor(1, thread_name_prefix="bench-live") as thread,
     ):
-        running = (
-            threads.submit(
-                run_continuously,
-                stage.spark(),
-                admin,
-                Target(bootstrap_server=bootstrap_server, properties=nobody, own=own),
-                Asked(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
-                beat=Beat(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
-                keys=None,
-                results=Results(
-                    outlet=publisher,
-                    warehouse=Warehouse(f"{folder}/warehouse"),
-                    checkpoint=f"{folder}/checkpoints",
-                ),
-                stop=stop,
+        running = thread.submit(
+            run_continuously,
+            stage.spark(),
+            admin,
+            Target(bootstrap_server=bootstrap_server, properties=nobody, own=own),
+            Asked(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
+            beat=Beat(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
+            keys=None,
+            results=Results(
+                outlet=publisher,
+                warehouse=Warehouse(f"{folder}/warehouse"),
+                checkpoint=f"{folder}/checkpoints",
             ),
-            threads.submit(
-                send,
-                due.keyed(stream, duration_s=longest_s, value_bytes=100),
-                topic=TOPIC,
-                bootstrap_server=bootstrap_server,
-                stop=stop,
-            ),
+            stop=stop,
         )
         try:
             yield
         finally:
             stop.set()
-        for part in running:
-            part.result()
+            running.result()
+
+
+@contextmanager
+def _load(bootstrap_server: str) -> Iterator[None]:
+    """Sends records while the block runs, from a process of its own as users do."""
+    process = get_context("spawn").Process(target=_send, args=(bootstrap_server,), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _send(bootstrap_server: str) -> None:
+    longest_s = STARTED_WITHIN_S + WARM_UP_S + WATCHED_S
+    stream = KeyStream(rate_s=LOAD_S, seed=1, distribution=ZipfMandelbrot(keys=10_000))
+    send(
+        due.keyed(stream, duration_s=longest_s, value_bytes=100),
+        topic=TOPIC,
+        bootstrap_server=bootstrap_server,
+    )
 
 
 def _now_ts() -> int:

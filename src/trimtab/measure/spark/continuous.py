@@ -100,7 +100,7 @@ class _Job:
         self._refill(query)
         pattern = pattern_of([self.target.own.telemetry])
         stream = self._stream("rates", identity, pattern, beat.trigger_s)
-        return Supervised(self.session, stream, query.on_batch)
+        return Supervised(self.session, stream, query.on_batch, on_stop=query.finish)
 
     def keys(self, how: KeyCounting) -> Supervised:
         """The query of the data topics, with what its predecessor had counted."""
@@ -196,4 +196,4 @@ class _Job:
             log.info("missed_windows_were_done", windows=(recent - closed) // width)
             closed = recent
         query.ring.closed_until = closed
-        query.refill(self.session, read(from_ts=min(closed, now - width), to_ts=now))
+        query.refill(read(from_ts=min(closed, now - width), to_ts=now))

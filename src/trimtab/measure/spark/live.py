@@ -19,7 +19,9 @@ import json
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -168,6 +170,10 @@ class RatesQuery:
         self.source = source
         self.wanted = wanted
         self.groups = groups
+        # Tables take seconds to write, and a rate must not wait for them.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="rates-tables")
+        self._unwritten: deque[tuple[int, Mapping[TopicPartition, tuple[Sample, ...]]]] = deque()
+        self._writing: Future[None] | None = None
         metrics.measure_freshness_seconds.labels("rates").set_function(self.age_s)
 
     def age_s(self) -> float:
@@ -178,10 +184,10 @@ class RatesQuery:
         """Where the tables end, in microseconds; 0 when there are none."""
         return max((int(name) for name in self.marks.names(session)), default=0)
 
-    def refill(self, session: SparkSession, raw: DataFrame) -> None:
+    def refill(self, raw: DataFrame) -> None:
         """Reads the samples of the windows that were open when the last driver ended."""
         rows = _parsed(raw).where("reason is null").orderBy("micros").collect()
-        self._take(session, rows, past=True)
+        self._take(rows, past=True)
 
     def on_batch(self, batch: DataFrame, batch_id: int) -> None:
         """One trigger."""
@@ -196,7 +202,7 @@ class RatesQuery:
                 session.createDataFrame(kept, REJECTS), "rejects", run=f"{self.ends.run}-{batch_id}"
             )
         good = (r for r in rows if r.reason is None)
-        self._take(session, sorted(good, key=lambda r: r.micros))
+        self._take(sorted(good, key=lambda r: r.micros))
         for topic in self.ring.rates():
             value = codec.rates_to(
                 topic.topic,
@@ -206,18 +212,31 @@ class RatesQuery:
                 window_end=topic.ts,
                 stale=topic.stale,
             )
-            self.ends.outlet.publish(
-                self.ends.sink, topic.topic.encode(), codec.dumps(value).encode()
-            )
+            self.ends.publish(topic.topic, value)
+        if self._unwritten and (self._writing is None or self._writing.done()):
+            self._writing = self._writer.submit(self._write, session)
 
-    def _take(self, session: SparkSession, rows: Iterable[Row], *, past: bool = False) -> None:
+    def finish(self) -> None:
+        """Waits for the tables of the windows closed so far."""
+        self._writer.shutdown()
+
+    def _write(self, session: SparkSession) -> None:
+        """Writes the closed windows, oldest first; one that fails is tried again later."""
+        while self._unwritten:
+            try:
+                self._keep(session, *self._unwritten[0])
+            except _PASSING as error:
+                log.warning("tables_were_not_written", why=said_by(error))
+                return
+            self._unwritten.popleft()
+
+    def _take(self, rows: Iterable[Row], *, past: bool = False) -> None:
         late = self.ring.late
         for row in rows:
             if self.wanted(row.topic):
                 name = TopicPartition(row.topic, row.partition)
                 self.ring.add(name, self._sample(row), past=past)
-                for start, samples in self.ring.close():
-                    self._keep(session, start, samples)
+                self._unwritten.extend(self.ring.close())
         metrics.measure_late_total.labels("rates").inc(self.ring.late - late)
 
     def _sample(self, row: Row) -> Sample:
@@ -568,6 +587,7 @@ class Supervised:
     stream: Stream
     on_batch: Callable[[DataFrame, int], None]
     on_idle: Callable[[int], None] | None = None
+    on_stop: Callable[[], None] | None = None
     query: StreamingQuery | None = None
     _pause_s: float = 1.0
     _again_at: float = 0.0
@@ -600,6 +620,8 @@ class Supervised:
                 self.query.stop()
         except (Py4JError, OSError):
             log.warning("spark_was_gone", query=self.stream.name)
+        if self.on_stop is not None:
+            self.on_stop()
 
     def _died(self) -> None:
         error = self.query.exception() if self.query is not None else None
