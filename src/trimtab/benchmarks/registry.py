@@ -158,8 +158,6 @@ _ALL = (
         unit=Unit.SECONDS,
         rows=50,
         run=_live_rate,
-        when_missed="In this run each micro-batch took seconds. The same job beside a load on six "
-        "partitions was seen to take half a second; the cause is not found yet.",
         kafka=True,
     ),
     Benchmark(

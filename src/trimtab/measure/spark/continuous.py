@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.measure.kafka.admin import Admin
 from trimtab.measure.ring import SampleRing
@@ -23,6 +24,7 @@ from trimtab.measure.spark.live import (
     Supervised,
     now_ts,
     pattern_of,
+    telemetry_rows,
 )
 from trimtab.measure.spark.rates import rates_from_samples
 from trimtab.measure.spark.session import storage_path
@@ -99,7 +101,7 @@ class _Job:
         )
         self._refill(query)
         pattern = pattern_of([self.target.own.telemetry])
-        stream = self._stream("rates", identity, pattern, beat.trigger_s)
+        stream = self._stream("rates", identity, pattern, telemetry_rows, beat.trigger_s)
         return Supervised(self.session, stream, query.on_batch, on_stop=query.finish)
 
     def keys(self, how: KeyCounting) -> Supervised:
@@ -113,7 +115,7 @@ class _Job:
         ends = self._ends("keys", identity, self.target.own.hotkeys)
         query = KeysQuery(how, ends, admin=self.admin)
         query.resume(self.session)
-        stream = self._stream("keys", identity, self._data_pattern(), how.window_s)
+        stream = self._stream("keys", identity, self._data_pattern(), ingest.events, how.window_s)
         caught_up = partial(query.caught_up, self.session)
         return Supervised(self.session, stream, query.on_batch, on_idle=caught_up)
 
@@ -140,11 +142,19 @@ class _Job:
     def _folder(self, name: str, identity: str) -> str:
         return f"{storage_path(self.results.checkpoint)}/{name}-{identity}"
 
-    def _stream(self, name: str, identity: str, pattern: str, trigger_s: float) -> Stream:
+    def _stream(
+        self,
+        name: str,
+        identity: str,
+        pattern: str,
+        shape: Callable[[DataFrame], DataFrame],
+        trigger_s: float,
+    ) -> Stream:
         return Stream(
             name=name,
             bootstrap_server=self.target.bootstrap_server,
             pattern=pattern,
+            shape=shape,
             folder=self._folder(name, identity),
             trigger_s=trigger_s,
             options=self.target.spark_options,

@@ -110,11 +110,15 @@ class Ends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Where a query reads from, and the folder of its progress."""
+    """Where a query reads from, what each batch looks like, and the folder of its progress.
+
+    What `shape` does is planned once; a step inside a batch is planned again at every trigger.
+    """
 
     name: str
     bootstrap_server: str
     pattern: str
+    shape: Callable[[DataFrame], DataFrame]
     folder: str
     trigger_s: float
     options: Mapping[str, str] = field(default_factory=dict)
@@ -127,7 +131,8 @@ class Stream:
             session, self.bootstrap_server, self.pattern, starting="latest", options=self.options
         )
         return (
-            raw.writeStream.queryName(self.name)
+            raw.transform(self.shape)
+            .writeStream.queryName(self.name)
             .foreachBatch(on_batch)
             .option("checkpointLocation", self.folder)
             .trigger(processingTime=f"{round(self.trigger_s * 1000)} milliseconds")
@@ -186,13 +191,13 @@ class RatesQuery:
 
     def refill(self, raw: DataFrame) -> None:
         """Reads the samples of the windows that were open when the last driver ended."""
-        rows = _parsed(raw).where("reason is null").orderBy("micros").collect()
+        rows = telemetry_rows(raw).where("reason is null").orderBy("micros").collect()
         self._take(rows, past=True)
 
     def on_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """One trigger."""
+        """One trigger; `batch` holds `telemetry_rows`."""
         session = batch.sparkSession
-        rows = _parsed(batch).collect()
+        rows = batch.collect()
         bad = [r for r in rows if r.reason is not None]
         if bad:
             metrics.measure_rejects_total.labels("rates").inc(len(bad))
@@ -276,7 +281,8 @@ class RatesQuery:
         self.marks.mark(session, str(end))
 
 
-def _parsed(raw: DataFrame) -> DataFrame:
+def telemetry_rows(raw: DataFrame) -> DataFrame:
+    """Telemetry records, parsed and judged; the time of a sample is `micros`."""
     # As a number: a collected timestamp is in local time, where an hour may stand twice.
     parsed = raw.transform(ingest.telemetry)
     return parsed.withColumn("micros", F.unix_micros("ts")).drop("ts")
@@ -367,9 +373,9 @@ class KeysQuery:
         self._next = committed_offsets(session, self.progress)
 
     def on_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """Counts one batch, keeps its summaries, closes what the watermark has passed."""
+        """Counts a batch of events, keeps its summaries, closes what the watermark has passed."""
         session = batch.sparkSession
-        events = batch.transform(ingest.events).persist(StorageLevel.MEMORY_AND_DISK)
+        events = batch.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             rows = self._count(events, batch_id)
         finally:
