@@ -79,7 +79,7 @@ def test_a_setting_is_documented(setting: str) -> None:
 def test_every_planner_topic_and_metric_is_documented() -> None:
     planners = [name for named in PLANNERS.values() for name in named]
 
-    assert [name for name in planners if f"\n### {name}\n" not in _read("planners.md")] == []
+    assert [name for name in planners if f"| `{name}` |" not in _read("planners.md")] == []
     assert [t.name for t in OwnTopics().all if f"\n## {t.name}\n" not in _read("topics.md")] == []
     assert [
         metric._name for _, metric in metrics.ALL if metric._name not in _read("metrics.md")

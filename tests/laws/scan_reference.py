@@ -1,11 +1,18 @@
 """The packing planners once more, slow and plain: every choice looks at every consumer."""
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
+from trimtab.plan.packing.bounds import fewest_consumers
+from trimtab.plan.planner import DEFAULTS
 
 
 @dataclass
@@ -16,13 +23,15 @@ class Scan:
     previous: Assignment
     limits: GroupLimits
     rule: str
-    open: dict[int, list[TopicPartition]] = field(default_factory=dict)
+    open: dict[int, list[TopicPartition]] = field(default_factory=dict)  # in order of opening
 
     def load(self, consumer):
         return sum(self.loads[p] for p in self.open[consumer])
 
-    def room(self, consumer):
-        return self.limits.of(consumer) - self.load(consumer)
+    def emptiness(self, consumer):
+        # What is left, where capacities differ; else the load, which is not rounded twice.
+        full = self.limits.of(consumer) if self.limits.capacities else 0
+        return full - self.load(consumer)
 
     def can_open(self, consumer, size):
         large_enough = size <= self.limits.of(consumer)
@@ -31,8 +40,13 @@ class Scan:
 
     def choose(self, size):
         fitting = [c for c in self.open if self.load(c) + size <= self.limits.of(c)]
-        sign = {"best": 1, "worst": -1}[self.rule]
-        return min(fitting, key=lambda c: (sign * self.room(c), c), default=None)
+        if not fitting:
+            return None
+        if self.rule == "next":
+            last = list(self.open)[-1]
+            return last if last in fitting else None
+        sign = {"first": 0, "best": 1, "worst": -1}[self.rule]
+        return min(fitting, key=lambda c: (sign * self.emptiness(c), c))
 
     def name_for(self, partition):
         home = self.previous.get(partition)
@@ -55,43 +69,129 @@ class Scan:
         return Assignment({p: c for c, partitions in self.open.items() for p in partitions})
 
 
-def any_fit_decreasing(rule: str) -> Callable[..., Assignment]:
-    def planned(loads, current, limits):
-        scan = Scan(loads, current, limits, rule)
-        for partition in scan.bigger_first(loads):
+def any_fit(loads, current, limits, options=DEFAULTS, *, rule, decreasing):
+    scan = Scan(loads, current, limits, rule)
+    order = sorted(loads)
+    if decreasing:
+        order = scan.bigger_first(loads)
+    elif options.order == "shuffle":
+        chance = np.random.default_rng([options.seed, options.iteration])
+        order = [order[place] for place in chance.permutation(len(order))]
+    for partition in order:
+        begins = rule == "next" and options.nf_first_bin == "zero" and not scan.open
+        if begins and scan.can_open(0, loads[partition]):
+            scan.add(partition, 0)
+        else:
             scan.place(partition)
-        return scan.result()
-
-    return planned
+    return scan.result()
 
 
-def modified_any_fit(rule: str) -> Callable[..., Assignment]:
-    def planned(loads, current, limits):
-        scan = Scan(loads, current, limits, rule)
-        homeless = [p for p in loads if p not in current]
-        groups: dict[int, list[TopicPartition]] = {}
-        for p in loads:
-            if p in current:
-                groups.setdefault(current[p], []).append(p)
-        for c in sorted(groups, key=lambda c: (-sum(loads[p] for p in groups[c]), c)):
-            rest = scan.bigger_first(groups[c])
-            while rest and (b := scan.choose(loads[rest[-1]])) is not None:
-                scan.add(rest.pop(), b)
-            while rest and not scan.can_open(c, loads[rest[0]]):
-                homeless.append(rest.pop(0))
-            if rest:
-                scan.add(rest.pop(0), c)
-            while rest and scan.load(c) + loads[rest[0]] <= limits.of(c):
-                scan.add(rest.pop(0), c)
-            homeless += rest
-        for p in scan.bigger_first(homeless):
-            scan.place(p)
-        return scan.result()
+def modified_any_fit(loads, current, limits, options=DEFAULTS, *, rule, by):
+    scan = Scan(loads, current, limits, rule)
+    homeless = [p for p in loads if p not in current]
+    groups: dict[int, list[TopicPartition]] = {}
+    for p in scan.bigger_first(loads):
+        if p in current:
+            groups.setdefault(current[p], []).append(p)
+    for c in sorted(groups, key=lambda c: (-by(loads[p] for p in groups[c]), c)):
+        rest = groups[c]
+        while rest and (b := scan.choose(loads[rest[-1]])) is not None:
+            scan.add(rest.pop(), b)
+        while rest and not scan.can_open(c, loads[rest[0]]):
+            homeless.append(rest.pop(0))
+        if rest:
+            scan.add(rest.pop(0), c)
+        while rest and scan.load(c) + loads[rest[0]] <= limits.of(c):
+            scan.add(rest.pop(0), c)
+        homeless += rest
+    for p in scan.bigger_first(homeless):
+        scan.place(p)
+    return scan.result()
 
-    return planned
+
+def members_of(loads, current, limits, options):
+    there = sorted({c for p, c in current.items() if p in loads})
+    wanted = options.members or len(there) or fewest_consumers(loads.values(), limits)
+    while len(there) > wanted:
+        there.remove(max(there))
+    while len(there) < wanted:
+        there.append(min(set(range(len(there) + 1)) - set(there)))
+    return sorted(there)
+
+
+def kafka_range(loads, current, limits, options=DEFAULTS):
+    members = members_of(loads, current, limits, options)
+    owners: dict[TopicPartition, int] = {}
+    for topic in {p.topic for p in loads}:
+        partitions = sorted(p for p in loads if p.topic == topic)
+        n, m = len(partitions), len(members)
+        for i, member in enumerate(members):
+            start = n // m * i + min(i, n % m)
+            length = n // m + (1 if i < n % m else 0)
+            owners |= dict.fromkeys(partitions[start : start + length], member)
+    return Assignment(owners)
+
+
+def kafka_round_robin(loads, current, limits, options=DEFAULTS):
+    members = members_of(loads, current, limits, options)
+    return Assignment({p: members[n % len(members)] for n, p in enumerate(sorted(loads))})
+
+
+def kafka_sticky(loads, current, limits, options=DEFAULTS):
+    if not loads:
+        return Assignment()
+    members = members_of(loads, current, limits, options)
+    floor, above = divmod(len(loads), len(members))
+    kept: dict[int, list[TopicPartition]] = {}
+    for member in members:
+        own = sorted(p for p in loads if current.get(p) == member)
+        if options.sticky_keeps == "highest":
+            own.reverse()
+        kept[member] = own[:floor]
+        if len(own) > floor and above:
+            above -= 1
+            kept[member] = own[: floor + 1]
+    for partition in sorted(set(loads) - {p for own in kept.values() for p in own}):
+        kept[min(members, key=lambda m: (len(kept[m]), m))].append(partition)
+    return Assignment({p: member for member, own in kept.items() for p in own})
+
+
+def lag_based(loads, current, limits, options=DEFAULTS):
+    members = members_of(loads, current, limits, options)
+    held: dict[int, list[TopicPartition]] = {member: [] for member in members}
+
+    def lag(partitions):
+        return sum(options.lags.get(p, 0) for p in partitions)
+
+    for partition in sorted(loads, key=lambda p: (-lag([p]), p)):
+        least = min(members, key=lambda m: (len(held[m]), lag(held[m]), m))
+        held[least].append(partition)
+    return Assignment({p: member for member, own in held.items() for p in own})
+
+
+def keda_lag(loads, current, limits, options=DEFAULTS):
+    total = sum(options.lags.get(p, 0) for p in loads)
+    wanted = math.ceil(Fraction(total, options.lag_threshold))
+    replicas = min(max(1, len(loads)), max(1, wanted))
+    return kafka_sticky(loads, current, limits, replace(options, members=replicas))
 
 
 SCANS: Mapping[str, Callable[..., Assignment]] = {
-    "bfd": any_fit_decreasing("best"),
-    "mwf": modified_any_fit("worst"),
+    "nf": partial(any_fit, rule="next", decreasing=False),
+    "nfd": partial(any_fit, rule="next", decreasing=True),
+    "ff": partial(any_fit, rule="first", decreasing=False),
+    "ffd": partial(any_fit, rule="first", decreasing=True),
+    "bf": partial(any_fit, rule="best", decreasing=False),
+    "bfd": partial(any_fit, rule="best", decreasing=True),
+    "wf": partial(any_fit, rule="worst", decreasing=False),
+    "wfd": partial(any_fit, rule="worst", decreasing=True),
+    "mwf": partial(modified_any_fit, rule="worst", by=sum),
+    "mbf": partial(modified_any_fit, rule="best", by=sum),
+    "mwfp": partial(modified_any_fit, rule="worst", by=max),
+    "mbfp": partial(modified_any_fit, rule="best", by=max),
+    "kafka-range": kafka_range,
+    "kafka-round-robin": kafka_round_robin,
+    "kafka-sticky": kafka_sticky,
+    "lag-based": lag_based,
+    "keda-lag": keda_lag,
 }

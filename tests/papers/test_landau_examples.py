@@ -7,6 +7,7 @@ from trimtab.model.load import GroupLimits
 from trimtab.plan.packing.any_fit import ANY_FIT
 from trimtab.plan.packing.modified_any_fit import MODIFIED_ANY_FIT
 
+PLANNERS = {planner.name: planner for planner in (*ANY_FIT, *MODIFIED_ANY_FIT)}
 P = [TopicPartition("t", n) for n in range(7)]
 C100 = GroupLimits(capacity=100)
 
@@ -26,7 +27,7 @@ def test_best_fit_decreasing_with_sticky_names():
     """
     loads = dict(zip(P, (60, 70, 50, 40, 30, 25), strict=False))
     before = Assignment(dict(zip(P, (0, 2, 2, 1, 1, 0), strict=False)))
-    after = ANY_FIT["bfd"](loads, before, C100)
+    after = PLANNERS["bfd"](loads, before, C100)
     assert [after[p] for p in sorted(after)] == [0, 2, 1, 0, 2, 1]
     assert rscore(before, after, loads, capacity=100) == (50 + 40 + 30 + 25) / 100
 
@@ -42,7 +43,7 @@ def test_modified_worst_fit_through_all_three_phases():
     """
     loads = dict(zip(P, (80, 30, 55, 20, 15, 10), strict=False))
     before = Assignment(dict(zip(P, (0, 0, 2, 2, 1), strict=False)))
-    after = MODIFIED_ANY_FIT["mwf"](loads, before, C100)
+    after = PLANNERS["mwf"](loads, before, C100)
     assert [after[p] for p in sorted(after)] == [0, 2, 2, 0, 2, 1]
     assert rscore(before, after, loads, capacity=100) == (30 + 20 + 15) / 100
 
@@ -53,7 +54,7 @@ def test_modified_worst_fit_moves_less_than_best_fit_decreasing_where_little_has
     loads = dict(zip(P, (61, 35, 58, 36, 52, 20, 12), strict=True))
     moved = {
         name: rscore(before, planner(loads, before, C100), loads, capacity=100)
-        for name, planner in {**ANY_FIT, **MODIFIED_ANY_FIT}.items()
+        for name, planner in PLANNERS.items()
     }
     assert moved["mwf"] == 0
     assert moved["bfd"] == (35 + 36) / 100

@@ -9,12 +9,26 @@ import typer
 from typer.core import TyperGroup
 
 from trimtab import __version__
-from trimtab.cli import apply, bench, cluster, demo, load, measure, monitor, plan, snapshot
+from trimtab.cli import (
+    apply,
+    bench,
+    cluster,
+    demo,
+    load,
+    measure,
+    monitor,
+    plan,
+    simulate,
+    snapshot,
+)
 from trimtab.cli.output import talk
 from trimtab.cli.signals import terminable
 from trimtab.errors import TrimtabError
 
-_ORDER = ("demo", "cluster", "load", "snapshot", "monitor", "measure", "plan", "apply", "bench")
+_ORDER = (
+    *("demo", "cluster", "load", "snapshot", "monitor", "measure", "plan", "apply"),
+    *("simulate", "bench"),
+)
 _EPILOG = """Results go to stdout, talk and progress to stderr; every verb takes --json. Exit codes:
 0 done, 1 findings, 2 usage or settings, 3 measuring, 4 planning, 5 applying, 70 a fault of
 Trimtab, 130 interrupted."""
@@ -81,6 +95,9 @@ app.add_typer(
 )
 app.command("apply", short_help="Show a plan, and check that it still fits the cluster.")(
     apply.apply
+)
+app.add_typer(
+    simulate.app, name="simulate", short_help="Planners over streams of loads, without a broker."
 )
 app.command("bench", short_help="Ours against the bare thing, both in one run.")(bench.bench)
 

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from trimtab.cli.durations import seconds
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output
 from trimtab.cli.output import result, result_json, say, warn, write_file
+from trimtab.cli.planner_options import (
+    Consumers,
+    InOrder,
+    LagThreshold,
+    MaxMovedLoad,
+    MaxMoves,
+    NfFirstBin,
+    Seed,
+    Sla,
+    Slack,
+    StickyKeeps,
+    TimeLimit,
+    asked_options,
+    chosen_planners,
+)
 from trimtab.errors import ConfigError
 from trimtab.measure.group_state import GroupState, group_state
 from trimtab.model.codec import dumps, plan_to, read_loads
 from trimtab.model.load import Loads, Measurement, Unit
 from trimtab.model.plan import Layer
 from trimtab.plan.consumers import plan_consumers
+from trimtab.plan.planner import FirstBin, Order, never
 from trimtab.plan.registry import PLANNERS
-from trimtab.plan.situation import in_group, situation_of_file, situation_of_measurement
+from trimtab.plan.situation import (
+    check_lags,
+    in_group,
+    situation_of_file,
+    situation_of_measurement,
+)
 from trimtab.settings import Settings, load_settings
 
 app = typer.Typer(
@@ -32,8 +56,8 @@ def _plan() -> None:
     """Decide what should move, with reasons, forecast and bound; changes nothing."""
 
 
-@app.command()
-def consumers(
+@app.command(name="consumers")
+def consumers_plan(
     loads: Annotated[
         Path,
         typer.Option(
@@ -97,6 +121,17 @@ def consumers(
             "--allow-incomplete", help="Take rates with a gap or too short a span as they are."
         ),
     ] = False,
+    consumers: Consumers = None,
+    slack: Slack = None,
+    max_moves: MaxMoves = None,
+    max_moved_load: MaxMovedLoad = None,
+    time_limit: TimeLimit = None,
+    sla: Sla = None,
+    lag_threshold: LagThreshold = None,
+    sticky_keeps: StickyKeeps = None,
+    seed: Seed = 0,
+    order: InOrder = Order.CANONICAL,
+    nf_first_bin: NfFirstBin = FirstBin.STICKY,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
     output: Output = None,
@@ -107,6 +142,22 @@ def consumers(
     Prints each consumer before → after, and every move with its reason. The present assignment
     comes from the loads file, or from the live group; without either, all partitions are new.
     """
+    (decides,) = chosen_planners([planner])
+    limit_s = None if time_limit is None else seconds(time_limit)
+    options = asked_options(
+        [decides],
+        seed=seed,
+        order=order,
+        nf_first_bin=nf_first_bin,
+        members=consumers,
+        sticky_keeps=sticky_keeps,
+        slack=slack,
+        max_moves=max_moves,
+        max_moved_load=max_moved_load,
+        sla_s=None if sla is None else seconds(sla),
+        lag_threshold=lag_threshold,
+        time_limit_s=limit_s,
+    )
     found, warnings = read_loads(loads)
     warn(warnings)
     topics, live = frozenset(topic) if topic else None, None
@@ -122,12 +173,20 @@ def consumers(
         raise ConfigError(f"{loads} is a measurement, it has no steps.")
     else:
         situation = situation_of_measurement(
-            found, topics=topics, capacity=capacity, unit=unit, allow_incomplete=allow_incomplete
+            found,
+            topics=topics,
+            capacity=capacity,
+            unit=unit,
+            group=group,
+            allow_incomplete=allow_incomplete,
         )
     if live is not None:
         situation = in_group(situation, live)
     if not situation.current:
         say("Nobody reads anything yet: every partition is planned as a new one.")
+    check_lags(situation, decides)
+    if options.sla_s is None and situation.limits.unit is Unit.RECORDS_S:
+        options = replace(options, sla_s=situation.sla_s)
     gone = frozenset(dead or ())
     idle = sorted(gone - frozenset(situation.current.consumers))
     warn(f"--dead {consumer}: that consumer reads nothing" for consumer in idle)
@@ -139,6 +198,7 @@ def consumers(
         made_ts=time.time_ns() // 1000,
         group=group,
         dead=gone,
+        options=replace(options, lags=situation.lags, expired=_after(limit_s)),
     )
     if output is not None:
         write_file(output, dumps(plan_to(plan), indent=2) + "\n")
@@ -148,6 +208,14 @@ def consumers(
         from trimtab.report.tables import plan_view
 
         result(plan_view(plan, situation.loads))
+
+
+def _after(limit_s: float | None) -> Callable[[], bool]:
+    """Whether so much time has passed since now."""
+    if limit_s is None:
+        return never
+    end = time.monotonic() + limit_s
+    return lambda: time.monotonic() >= end
 
 
 def ask_group(settings: Settings, group: str, topics: frozenset[str] | None) -> GroupState:

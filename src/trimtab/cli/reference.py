@@ -9,7 +9,10 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
@@ -25,6 +28,7 @@ from trimtab.model import codec
 from trimtab.model.cluster import BrokerId, Replicas
 from trimtab.model.load import KeyLoad, PartitionLoad, Source
 from trimtab.observe import metrics
+from trimtab.plan.planner import PackingPlanner
 from trimtab.plan.registry import PLANNERS
 from trimtab.settings import Settings
 
@@ -128,12 +132,26 @@ def _planners() -> str:
     ]
     for layer, named in PLANNERS.items():
         parts.append(f"## {layer}\n")
-        for name, planner in named.items():
-            module = inspect.getmodule(getattr(planner, "func", planner))
-            text, _, _ = inspect.cleandoc((module and module.__doc__) or "").partition("\n>>> ")
+        for module, members in groupby(named.values(), key=_module_of):
+            family = list(members)
+            text, _, _ = inspect.cleandoc(module.__doc__ or "").partition("\n>>> ")
             title, _, body = text.partition("\n")
-            parts += [f"### {name}\n", f"{title}\n", f"```text\n{body.strip()}\n```\n"]
+            names = ", ".join(planner.name for planner in family)
+            parts += [f"### {names}\n", f"{title}\n", f"```text\n{body.strip()}\n```\n"]
+            parts += [_row("planner", "options it reads"), _row("---", "---")]
+            for planner in family:
+                reads = ", ".join(f"`{option}`" for option in sorted(planner.reads))
+                parts.append(_row(f"`{planner.name}`", reads or "–"))
+            parts.append("")
     return "\n".join(parts)
+
+
+def _module_of(planner: PackingPlanner) -> ModuleType:
+    rule = planner.rule
+    module = inspect.getmodule(rule.func if isinstance(rule, partial) else rule)
+    if module is None:
+        raise ValueError(f"planner {planner.name} stands in no module")
+    return module
 
 
 def _errors() -> str:

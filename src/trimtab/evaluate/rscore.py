@@ -1,24 +1,41 @@
-"""Rscore: what a rebalance costs, as the load it moves counted in consumers.
+"""What a planner costs: Rscore and moved load, cardinal bin score, utilisation, Pareto front.
 
 Why      While a partition is handed over nobody reads it. The load moved, divided by what one
-         consumer carries, is how many seconds of one consumer's work each second of the hand-over
-         leaves behind.
-Promise  Arrivals, departures and orphans count nothing: nobody could have left them in place.
-Cost     O(n log n).
-Paper    Landau et al., eq. 11, with the new loads and the packing capacity.
+         consumer carries (Rscore), is how many seconds of one consumer's work each second of the
+         hand-over leaves behind. Consumers cost money: the cardinal bin score (CBS) is by how much
+         a planner uses more of them than the best of a fixed reference set.
+Promise  Everything is computed from loads and assignments, never by a planner. Arrivals, departures
+         and orphans are no moves: nobody could have left them in place. The reference set is an
+         argument, so that one more planner in a comparison changes nobody's CBS.
+Cost     O(n log n) per iteration; the front O(n²) in the planners compared.
+Paper    Landau et al., eqs 11 (new loads, packing capacity), 28 and 29. Added: the moved fraction,
+         which unlike the Rscore compares groups of different size.
 
 >>> a, b = TopicPartition("orders", 0), TopicPartition("orders", 1)
 >>> before, after = Assignment({a: 0, b: 0}), Assignment({a: 0, b: 1})
 >>> rscore(before, after, {a: 30, b: 50}, capacity=100)
 0.5
+>>> cbs({"bfd": [4, 2], "mwf": [5, 2]}, reference=["bfd"])["mwf"]
+Cbs(value=0.125, skipped=0)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
 
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.load import GroupLimits
+
+TWELVE: tuple[str, ...] = (
+    *("nf", "nfd", "ff", "ffd", "bf", "bfd", "wf", "wfd"),
+    *("mwf", "mbf", "mwfp", "mbfp"),
+)
+"""The heuristics that Landau et al. compare: the reference set of the cardinal bin score."""
 
 
 def moved_load(
@@ -37,3 +54,134 @@ def rscore(
 ) -> float:
     """The load moved, in multiples of one consumer's capacity."""
     return moved_load(before, after, loads) / capacity
+
+
+def moved_fraction(moved_load: float, total_load: float) -> float:
+    """The part of the load that moved; nothing can move where there is no load."""
+    return moved_load / total_load if total_load else 0.0
+
+
+def utilisation(
+    after: Assignment, loads: Mapping[TopicPartition, float], limits: GroupLimits
+) -> float | None:
+    """The load as a part of what the consumers in use can carry; None where nobody is in use."""
+    room = sum(limits.of(c) for c in after.consumers)
+    return sum(loads[p] for p in sorted(after)) / room if room else None
+
+
+def overload(
+    after: Assignment, loads: Mapping[TopicPartition, float], limits: GroupLimits
+) -> float:
+    """The load above what its consumers can carry, which a planner that only deals may leave."""
+    carried = after.loads(loads)
+    return sum(max(0, carried[c] - limits.of(c)) for c in sorted(carried))
+
+
+def orphan_load(
+    before: Assignment, dead: Collection[int], loads: Mapping[TopicPartition, float]
+) -> float:
+    """The load that dead consumers left behind; departed partitions left none."""
+    return sum(loads[p] for p in sorted(before) if before[p] in dead and p in loads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """The figures of one iteration: what was asked for, what it took, what it moved."""
+
+    consumers: int
+    moves: int
+    moved_load: float
+    rscore: float
+    total_load: float
+    overload: float
+    utilisation: float | None
+
+
+def judged(
+    before: Assignment,
+    after: Assignment,
+    loads: Mapping[TopicPartition, float],
+    limits: GroupLimits,
+) -> Iteration:
+    """Judges one iteration; what dead consumers had is not part of `before`."""
+    load = moved_load(before, after, loads)
+    return Iteration(
+        consumers=len(after.consumers),
+        moves=len(moved(before, after)),
+        moved_load=load,
+        rscore=load / limits.capacity,
+        total_load=sum(loads[p] for p in sorted(loads)),
+        overload=overload(after, loads, limits),
+        utilisation=utilisation(after, loads, limits),
+    )
+
+
+class Judged(NamedTuple):
+    """The figures of a whole run; all but `moves`, which is a sum, are means over iterations.
+
+    `overload` is the part of the load above what its consumers can carry.
+    """
+
+    mean_consumers: float
+    e_rscore: float
+    moves: int
+    moved_fraction: float
+    utilisation: float
+    overload: float
+
+
+def over_all(iterations: Sequence[Iteration]) -> Judged:
+    """Judges a run. Utilisation is the mean over the iterations in which anybody was in use."""
+    used = [i.utilisation for i in iterations if i.utilisation is not None]
+    return Judged(
+        mean_consumers=fmean(i.consumers for i in iterations),
+        e_rscore=e_rscore([i.rscore for i in iterations]),
+        moves=sum(i.moves for i in iterations),
+        moved_fraction=fmean(moved_fraction(i.moved_load, i.total_load) for i in iterations),
+        utilisation=fmean(used) if used else 0.0,
+        overload=fmean(i.overload / i.total_load if i.overload else 0.0 for i in iterations),
+    )
+
+
+def e_rscore(scores: Sequence[float]) -> float:
+    """The mean over all iterations, the first one included with its 0 (eq. 29)."""
+    return fmean(scores)
+
+
+class Cbs(NamedTuple):
+    """A cardinal bin score, and how many iterations had nothing to place and do not count in it."""
+
+    value: float
+    skipped: int
+
+
+def cbs(counts: Mapping[str, Sequence[int]], *, reference: Collection[str]) -> dict[str, Cbs]:
+    """By how much each planner uses more consumers than the best of `reference` (eq. 28).
+
+    `counts` are the consumers of each planner, one number per iteration. A planner outside the
+    reference set may be below 0. Where no iteration has a partition the value is not a number.
+    """
+    missing = sorted(set(reference) - counts.keys())
+    if missing or not reference:
+        raise ValueError(f"the reference set has no counts of {', '.join(missing) or 'anybody'}")
+    least = [min(row) for row in zip(*(counts[name] for name in reference), strict=True)]
+
+    def score(used: Sequence[int]) -> Cbs:
+        excess = [(z - m) / m for z, m in zip(used, least, strict=True) if m]
+        return Cbs(fmean(excess) if excess else math.nan, len(least) - len(excess))
+
+    return {name: score(used) for name, used in counts.items()}
+
+
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> frozenset[str]:
+    """Who is dominated by nobody, both coordinates being costs; equal points stay together.
+
+    >>> sorted(pareto_front({"a": (0, 2), "b": (1, 1), "c": (1, 1), "d": (1, 2)}))
+    ['a', 'b', 'c']
+    """
+
+    def dominated(name: str) -> bool:
+        x, y = points[name]
+        return any(u <= x and v <= y and (u, v) != (x, y) for u, v in points.values())
+
+    return frozenset(name for name in points if not dominated(name))

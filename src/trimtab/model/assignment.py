@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trimtab.model.cluster import Group, TopicPartition
 
@@ -12,12 +13,15 @@ from trimtab.model.cluster import Group, TopicPartition
 class Assignment(Mapping[TopicPartition, int]):
     """Partition → consumer index. A consumer without a partition is not part of it.
 
+    `notes` is what its maker has to say of it; two assignments are equal whatever is said of them.
+
     >>> a = Assignment({TopicPartition("t", 0): 2, TopicPartition("t", 1): 2})
     >>> a.consumers
     (2,)
     """
 
     owners: Mapping[TopicPartition, int] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for partition, consumer in self.owners.items():

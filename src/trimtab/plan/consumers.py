@@ -26,6 +26,8 @@ from trimtab.model.plan import (
     Unplaced,
 )
 from trimtab.plan.packing.bounds import fewest_consumers, least_moved_load
+from trimtab.plan.packing.least_loaded_ffd import demand_of, lower_bound
+from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
 from trimtab.plan.registry import planner_of
 
 
@@ -38,23 +40,25 @@ def plan_consumers(
     made_ts: int,
     group: str | None = None,
     dead: frozenset[int] = frozenset(),
+    options: PackingOptions = DEFAULTS,
 ) -> Plan:
     """Plans which consumer reads which partition.
 
     `current` is who reads what now; partitions of it without a load have departed. The consumers in
     `dead` are gone: what they had is placed like an arrival, and their indexes may be used again.
     """
+    decides = planner_of(Layer.CONSUMERS, planner)
     present = current.only(loads)
     before = present.without(dead)
-    after = planner_of(Layer.CONSUMERS, planner)(loads, before, limits)
+    after = decides(loads, before, limits, options)
     orphans = frozenset(present) - frozenset(before)
     real = moved(before, after)
-    bound = fewest_consumers(loads.values(), limits)
+    bound = _bound(loads, limits, options, decides)
     return Plan(
         layer=Layer.CONSUMERS,
         planner=planner,
-        params=_params(limits, dead),
-        seed=0,
+        params=_params(limits, dead, options, decides) | dict(after.notes),
+        seed=options.seed,
         made_ts=made_ts,
         snapshot=consumers_snapshot_id(loads, present),
         scope=Scope(group=group, topics=tuple(sorted({p.topic for p in loads}))),
@@ -75,11 +79,33 @@ def plan_consumers(
             InverseMove(topic=p.topic, partition=p.partition, source=after[p], target=before[p])
             for p in reversed(real)
         ),
-        unplaced=tuple(_unplaced(loads, after, limits)),
+        unplaced=tuple(_unplaced(loads, after, limits, options, decides)),
     )
 
 
-def _params(limits: GroupLimits, dead: frozenset[int]) -> dict[str, Any]:
+def _bound(
+    loads: Mapping[TopicPartition, float],
+    limits: GroupLimits,
+    options: PackingOptions,
+    planner: PackingPlanner,
+) -> int:
+    """The fewest consumers with which any plan does what this planner promises."""
+    if _keeps_latency(options, planner):
+        return lower_bound(demand_of(loads, limits, options))
+    return fewest_consumers(loads.values(), limits)
+
+
+def _keeps_latency(options: PackingOptions, planner: PackingPlanner) -> bool:
+    return options.sla_s is not None and "sla_s" in planner.reads
+
+
+_NOT_SAID = frozenset({"lags", "iteration", "expired", "seed"})
+"""What a plan does not repeat: facts, and what stands elsewhere in it."""
+
+
+def _params(
+    limits: GroupLimits, dead: frozenset[int], options: PackingOptions, planner: PackingPlanner
+) -> dict[str, Any]:
     params: dict[str, Any] = {"capacity": tidy(limits.capacity)}
     if limits.capacities:
         params["capacities"] = {str(c): tidy(limits.of(c)) for c in sorted(limits.capacities)}
@@ -87,6 +113,10 @@ def _params(limits: GroupLimits, dead: frozenset[int]) -> dict[str, Any]:
         params["unit"] = str(limits.unit)
     if dead:
         params["dead"] = sorted(dead)
+    for name in sorted(planner.reads - _NOT_SAID):
+        value = getattr(options, name)
+        if value != getattr(DEFAULTS, name):
+            params[name] = tidy(value) if isinstance(value, float) else value
     return params
 
 
@@ -134,15 +164,20 @@ def _moves(
 
 
 def _unplaced(
-    loads: Mapping[TopicPartition, float], after: Assignment, limits: GroupLimits
+    loads: Mapping[TopicPartition, float],
+    after: Assignment,
+    limits: GroupLimits,
+    options: PackingOptions,
+    planner: PackingPlanner,
 ) -> Iterator[Unplaced]:
-    """Partitions heavier than the consumer they stand on, alone."""
+    """Partitions heavier than the consumer they stand on, which under an SLA cannot be met."""
     for partition in sorted(after):
         load = loads[partition]
         if load > limits.of(after[partition]):
+            oversize = "unsatisfiable" if _keeps_latency(options, planner) else "oversize"
             yield Unplaced(
                 topic=partition.topic,
                 partition=partition.partition,
-                why="oversize" if load > limits.largest else "no_room",
+                why=oversize if load > limits.largest else "no_room",
                 load=load,
             )

@@ -1,8 +1,10 @@
-"""What a planner is: one Protocol per layer."""
+"""What a planner is: one Protocol per layer, and what it may be told."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from trimtab.model.assignment import Assignment
@@ -10,7 +12,75 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 
 
-class PackingPlanner(Protocol):
+class Order(StrEnum):
+    """In which order the fits without sorting take partitions."""
+
+    CANONICAL = "canonical"  # by topic, then number
+    SHUFFLE = "shuffle"  # a new permutation at every iteration, from the seed
+
+
+class FirstBin(StrEnum):
+    """With which consumer next fit begins."""
+
+    STICKY = "sticky"  # the one that the first partition was on
+    ZERO = "zero"  # consumer 0, always
+
+
+class Keeps(StrEnum):
+    """Which partitions a consumer keeps that must give some away for the sake of equal numbers."""
+
+    LOWEST = "lowest"
+    HIGHEST = "highest"
+
+
+def never() -> bool:
+    """Time does not run out."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackingOptions:
+    """What a planner may be told beyond loads, group and capacities; each reads what concerns it.
+
+    Attributes:
+        seed: Of every choice that is left to chance.
+        iteration: How many plans of a series came before; another one, other chances.
+        order: Of the partitions, for fits that do not sort them.
+        nf_first_bin: Where next fit begins.
+        lags: Records not yet read, by partition; one that is not named has none.
+        sla_s: How long a record may wait.
+        members: How many consumers there are, for planners that do not choose their number.
+        sticky_keeps: What `kafka-sticky` keeps.
+        lag_threshold: Lag per consumer that `keda-lag` aims at.
+        slack: Part of the consumers that `trim` may use above what `bfd` needs.
+        volatility: How far a load goes in one step, as a part of the capacity, where known.
+        max_moves: No more partitions than that change their consumer.
+        max_moved_load: No more load than that changes its consumer.
+        expired: Asked between steps whether time is up.
+        time_limit_s: The same for a solver that keeps the time itself.
+    """
+
+    seed: int = 0
+    iteration: int = 0
+    order: Order = Order.CANONICAL
+    nf_first_bin: FirstBin = FirstBin.STICKY
+    lags: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sla_s: float | None = None
+    members: int | None = None
+    sticky_keeps: Keeps = Keeps.LOWEST
+    lag_threshold: int = 10
+    slack: float = 0.0
+    volatility: float | None = None
+    max_moves: int | None = None
+    max_moved_load: float | None = None
+    expired: Callable[[], bool] = never
+    time_limit_s: float | None = None
+
+
+DEFAULTS = PackingOptions()
+
+
+class PackingRule(Protocol):
     """Partition → consumer: a pure function of its arguments, whatever their order.
 
     `current` may name partitions that have departed, which are dropped; partitions without an
@@ -22,7 +92,37 @@ class PackingPlanner(Protocol):
         loads: Mapping[TopicPartition, float],
         current: Assignment,
         limits: GroupLimits,
+        options: PackingOptions = DEFAULTS,
         /,
     ) -> Assignment:
         """Places every partition of `loads`."""
         ...
+
+
+class Kind(StrEnum):
+    """What a planner's assignment can be relied on for."""
+
+    PACKS = "packs"  # no consumer above its capacity, save one partition that nobody can carry
+    LATENCY = "latency"  # rate and lag within what the SLA allows, both capped
+    DEALS = "deals"  # by number or lag of partitions; capacities play no part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackingPlanner:
+    """A planner by name: its rule, and the options that it reads."""
+
+    name: str
+    rule: PackingRule
+    kind: Kind = Kind.PACKS
+    reads: frozenset[str] = frozenset()
+
+    def __call__(
+        self,
+        loads: Mapping[TopicPartition, float],
+        current: Assignment,
+        limits: GroupLimits,
+        options: PackingOptions = DEFAULTS,
+        /,
+    ) -> Assignment:
+        """Places every partition of `loads`."""
+        return self.rule(loads, current, limits, options)

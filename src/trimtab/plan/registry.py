@@ -8,11 +8,25 @@ from difflib import get_close_matches
 from trimtab.errors import UnknownPlanner
 from trimtab.model.plan import Layer
 from trimtab.plan.packing.any_fit import ANY_FIT
+from trimtab.plan.packing.ilp import EXACT
+from trimtab.plan.packing.least_loaded_ffd import LATENCY
 from trimtab.plan.packing.modified_any_fit import MODIFIED_ANY_FIT
+from trimtab.plan.packing.rivals import RIVALS
+from trimtab.plan.packing.trim import TRIM
 from trimtab.plan.planner import PackingPlanner
 
 PLANNERS: Mapping[Layer, Mapping[str, PackingPlanner]] = {
-    Layer.CONSUMERS: {**ANY_FIT, **MODIFIED_ANY_FIT},
+    Layer.CONSUMERS: {
+        planner.name: planner
+        for planner in (
+            *ANY_FIT,
+            *MODIFIED_ANY_FIT,
+            *LATENCY,
+            *EXACT,
+            *TRIM,
+            *RIVALS,
+        )
+    },
 }
 
 

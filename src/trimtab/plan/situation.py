@@ -14,6 +14,7 @@ from trimtab.measure.group_state import GroupState
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Loads, LoadStep, Measurement, PartitionLoad, Unit
+from trimtab.plan.planner import Kind, PackingPlanner
 
 _NAMED = 5
 
@@ -25,6 +26,8 @@ class Situation:
     loads: Mapping[TopicPartition, float]
     limits: GroupLimits
     current: Assignment = field(default_factory=Assignment)
+    lags: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sla_s: float | None = None
 
 
 def situation_of_file(
@@ -42,7 +45,8 @@ def situation_of_file(
             f"{origin} counts in {file.unit}, not in {unit}.",
             hint="Leave --unit out, or correct the file.",
         )
-    loads = step_of(file, step, origin=origin).loads
+    chosen = step_of(file, step, origin=origin)
+    loads = chosen.loads
     _check_topics(topics, {p.topic for p in loads})
     kept = {p: load for p, load in loads.items() if topics is None or p.topic in topics}
     if not math.isfinite(sum(kept.values())):
@@ -55,6 +59,8 @@ def situation_of_file(
             unit=file.unit,
         ),
         current=file.assignment.only(kept),
+        lags={p: lag for p, lag in chosen.lags.items() if p in kept},
+        sla_s=file.sla_s,
     )
 
 
@@ -77,9 +83,13 @@ def situation_of_measurement(
     topics: frozenset[str] | None = None,
     capacity: float | None = None,
     unit: Unit | None = None,
+    group: str | None = None,
     allow_incomplete: bool = False,
 ) -> Situation:
-    """What was measured of these topics, or of all; unknown loads are refused, never taken as 0."""
+    """What was measured of these topics, or of all; unknown loads are refused, never taken as 0.
+
+    The lags are those of the group, where they are known.
+    """
     if capacity is None:
         raise ConfigError(
             "A measurement does not say what one consumer can carry.",
@@ -92,17 +102,42 @@ def situation_of_measurement(
     _refuse_unknown(p.name for p in partitions if p.name not in loads)
     if not allow_incomplete:
         _refuse_incomplete([p for p in partitions if not p.complete])
-    return Situation(loads=loads, limits=GroupLimits(capacity=_sound(capacity), unit=unit))
+    lags = {p.name: p.lag.get(group) for p in partitions} if group is not None else {}
+    return Situation(
+        loads=loads,
+        limits=GroupLimits(capacity=_sound(capacity), unit=unit),
+        lags={name: lag for name, lag in lags.items() if lag is not None},
+    )
 
 
 def in_group(situation: Situation, group: GroupState) -> Situation:
     """The situation with the live group's assignment; each of its partitions needs a load."""
     _refuse_unknown(p for p in group.partitions if p not in situation.loads)
-    return Situation(
+    return replace(
+        situation,
         loads={p: load for p, load in situation.loads.items() if p in group.partitions},
-        limits=situation.limits,
         current=group.assignment,
     )
+
+
+def check_lags(situation: Situation, planner: PackingPlanner) -> None:
+    """Refuses a planner that decides by lag where lags are unknown, and one of another unit."""
+    if "lags" not in planner.reads or not situation.loads:
+        return
+    unit = situation.limits.unit
+    if planner.kind is Kind.LATENCY and unit is not Unit.RECORDS_S:
+        raise ConfigError(
+            f"{planner.name} weighs rates against lags, which are records; the loads are {unit}.",
+            hint='Give the loads in records/s, and say so: --unit, or "unit" in the loads file.',
+        )
+    if planner.kind is Kind.PACKS:
+        return
+    unknown = [str(p) for p in sorted(situation.loads) if p not in situation.lags]
+    if unknown:
+        raise ThinData(
+            f"{planner.name} decides by lag, and that of {_some(unknown)} is unknown.",
+            hint='Give "lags" in the loads file, or --group with a measurement of its lag.',
+        )
 
 
 def _sound(capacity: float) -> float:

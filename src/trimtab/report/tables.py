@@ -1,22 +1,34 @@
-"""Plans as tables that a person can read."""
+"""Plans and simulations as tables that a person can read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.evaluate.rscore import TWELVE, cbs, pareto_front
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import plan_id
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import ConsumerMove, Plan, Reason
+from trimtab.simulate.packing import Run, summary
+
+if TYPE_CHECKING:
+    from trimtab.simulate.replay import History, Replayed
 
 _Columns = Mapping[str, Callable[[int], RenderableType]]
 
 _MOST_ROWS = 40
 _BAR = 12
+_FEW_STEPS = 15
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARKLINE = 60
 
 
 def quantity(load: float, unit: Unit = Unit.BYTES_S) -> str:
@@ -183,3 +195,135 @@ def _unplaced(plan: Plan) -> Iterator[str]:
             f"{name} does not fit ({item.why}): {quantity(item.load, limits.unit)}, consumer "
             f"{consumer} can {quantity(limits.of(consumer), limits.unit)}; it stands there alone."
         )
+
+
+def simulation_view(runs: Sequence[Run]) -> RenderableType:
+    """What each planner needed, side by side; for a single one also how it went on its way."""
+    parts: list[RenderableType] = [_compared(runs)]
+    if len(runs) == 1:
+        way = _steps if len(runs[0].steps) <= _FEW_STEPS else _sparklines
+        parts += [Text(), way(runs[0])]
+    return Group(*parts)
+
+
+def _compared(runs: Sequence[Run]) -> Table:
+    """Planners and their figures; the best trade-offs are marked."""
+    figures = {run.planner: summary(run) for run in runs}
+    scores = {}
+    if set(TWELVE) <= figures.keys():
+        counts = {run.planner: [step.consumers for step in run.steps] for run in runs}
+        scores = {name: score.value for name, score in cbs(counts, reference=TWELVE).items()}
+    # What overloads its consumers saves both, and is no bargain.
+    fair = min(f["overload"] for f in figures.values())
+    front = pareto_front(
+        {
+            name: (f["mean_consumers"], f["e_rscore"])
+            for name, f in figures.items()
+            if f["overload"] <= fair
+        }
+    )
+    steps = len(runs[0].steps)
+    table = Table(
+        *("planner", "consumers", "CBS") if scores else ("planner", "consumers"),
+        *("E[Rscore]", "moves", "moved", "utilisation", "overload", "per plan"),
+        title=f"{steps} step{'s' * (steps > 1)}",
+        title_justify="left",
+    )
+    for name, f in figures.items():
+        best = len(runs) > 1 and name in front
+        table.add_row(
+            f"{name} *" if best else name,
+            f"{f['mean_consumers']:.4g}",
+            *([f"{scores[name]:.3f}"] if scores else []),
+            f"{f['e_rscore']:.3g}",
+            f"{f['moves']:,}",
+            f"{f['moved_fraction']:.1%}",
+            f"{f['utilisation']:.1%}",
+            f"{f['overload']:.2%}" if f["overload"] else "0",
+            duration(f["seconds"] / steps),
+        )
+    if len(runs) > 1:
+        table.caption = (
+            "* of those with the least overload, nobody has fewer consumers and less Rscore"
+        )
+        table.caption_justify = "left"
+    return table
+
+
+def duration(seconds: float) -> str:
+    """A short time with its unit, to three digits.
+
+    >>> duration(0.00123), duration(2.5), duration(0)
+    ('1.23 ms', '2.5 s', '0 s')
+    """
+    for size, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _steps(run: Run) -> Table:
+    table = Table("step", "consumers", "Rscore", "moves", "load", "utilisation")
+    for k, step in enumerate(run.steps):
+        table.add_row(
+            str(k),
+            str(step.consumers),
+            f"{step.rscore:.3g}",
+            str(step.moves),
+            f"{step.total_load:.4g}",
+            "–" if step.utilisation is None else f"{step.utilisation:.1%}",
+        )
+    return table
+
+
+def _sparklines(run: Run) -> Table:
+    table = Table("over the steps", "", "least", "most", box=box.SIMPLE_HEAD)
+    for name, values in {
+        "consumers": [float(step.consumers) for step in run.steps],
+        "Rscore": [step.rscore for step in run.steps],
+        "moves": [float(step.moves) for step in run.steps],
+        "load": [step.total_load for step in run.steps],
+    }.items():
+        table.add_row(name, sparkline(values), f"{min(values):.4g}", f"{max(values):.4g}")
+    return table
+
+
+def sparkline(values: Sequence[float], width: int = _SPARKLINE) -> str:
+    """Values as small bars between the least and the most of them, each the mean of its part.
+
+    >>> sparkline([1, 2, 3, 5, 9]), sparkline([4, 4])
+    ('▁▂▃▅█', '▁▁')
+    """
+    count = min(width, len(values))
+    cuts = [len(values) * i // count for i in range(count + 1)]
+    means = [fmean(values[a:b]) for a, b in pairwise(cuts)]
+    low, span = min(means), max(means) - min(means) or 1
+    return "".join(_SPARKS[round((mean - low) / span * (len(_SPARKS) - 1))] for mean in means)
+
+
+def replay_view(history: History, found: Sequence[Replayed]) -> RenderableType:
+    """What each planner would have made of the recorded load, side by side."""
+    span = history.window_s * len(history.rates)
+    table = Table(
+        *("planner", "within SLA", "p50", "p90", "p99", "longest"),
+        *("replica-min", "consumers", "max lag", "moves", "E[Rscore]"),
+        title=f"{len(history.rates)} windows of {history.window_s:g} s ({span / 60:.3g} min), "
+        f"{len(history.names)} partitions, SLA {found[0].sla_s:g} s",
+        title_justify="left",
+    )
+
+    def waited(seconds: float | None) -> str:
+        return "–" if seconds is None else duration(seconds)
+
+    for one in found:
+        table.add_row(
+            one.planner,
+            f"{one.sla_share:.2%}",
+            *(waited(t) for t in (one.p50_s, one.p90_s, one.p99_s, one.max_s)),
+            f"{one.replica_minutes:.4g}",
+            f"{one.mean_consumers:.3g}",
+            f"{one.max_lag:,.0f}",
+            f"{one.moves:,}",
+            f"{one.e_rscore:.3g}",
+        )
+    return table

@@ -29,6 +29,8 @@ from trimtab.model.load import GroupLimits
 class Rule(StrEnum):
     """Which of the open consumers that have room takes the partition."""
 
+    NEXT = "next"  # the last opened, whatever room the others have
+    FIRST = "first"  # the lowest index
     BEST = "best"  # the fullest
     WORST = "worst"  # the emptiest
 
@@ -44,7 +46,7 @@ def bigger_first(
     partitions: Iterable[TopicPartition], loads: Mapping[TopicPartition, float]
 ) -> list[TopicPartition]:
     """Descending load, then ascending partition."""
-    return sorted(partitions, key=lambda p: (-loads[p], p))
+    return sorted(sorted(partitions), key=loads.__getitem__, reverse=True)
 
 
 class Bins:
@@ -64,7 +66,7 @@ class Bins:
         self._largest = limits.largest
         self._filled: dict[int, float] = {}
         self._owners: dict[TopicPartition, int] = {}
-        self._shelf: _Shelf = _SHELVES[rule](self.fits)
+        self._shelf = self._new_shelf(rule)
         self._lowest_free = 0
         self._lowest_default = 0
         self._own = _LowestWith(limits.capacities)
@@ -115,6 +117,23 @@ class Bins:
         consumer = self.choose(self._sizes[partition])
         self.add(partition, self.name_for(partition) if consumer is None else consumer)
 
+    def _new_shelf(self, rule: Rule) -> _Shelf:
+        match rule:
+            case Rule.NEXT:
+                return _LastOpened(self.fits)
+            case Rule.FIRST:
+                return _LowestThatFits(self.fits, self._nameable())
+            case Rule.BEST:
+                return _FullestThatFits(self.fits)
+            case Rule.WORST:
+                return _EmptiestThatFits(self.fits)
+
+    def _nameable(self) -> list[int]:
+        """Every index that a consumer can come to have, ascending."""
+        homes = {self._previous[p] for p in self._sizes if p in self._previous}
+        lowest = range(len(self._sizes) + len(self._capacities))
+        return sorted(homes.union(self._capacities, lowest))
+
     def _capacity_of(self, consumer: int) -> float:
         return self._capacities.get(consumer, self._capacity)
 
@@ -142,6 +161,64 @@ class _Shelf(Protocol):
     def put(self, consumer: int, fill: float) -> None: ...
 
     def replace(self, consumer: int, before: float, after: float) -> None: ...
+
+
+class _LastOpened:
+    """Next fit: those opened before are closed."""
+
+    def __init__(self, fits: Callable[[int, float], bool]) -> None:
+        self._fits = fits
+        self._last: int | None = None
+
+    def choose(self, size: float) -> int | None:
+        return self._last if self._last is not None and self._fits(self._last, size) else None
+
+    def put(self, consumer: int, fill: float) -> None:
+        del fill
+        self._last = consumer
+
+    def replace(self, consumer: int, before: float, after: float) -> None:
+        """A consumer that gets fuller stays the last opened."""
+
+
+class _LowestThatFits:
+    """First fit: a tree over the indexes whose nodes know the emptiest consumer below them.
+
+    Where that one has no room nobody below the node has.
+    """
+
+    def __init__(self, fits: Callable[[int, float], bool], indexes: list[int]) -> None:
+        self._fits = fits
+        self._places = {index: place for place, index in enumerate(indexes)}
+        self._leaves = 1 << max(0, len(indexes) - 1).bit_length()
+        self._emptiest: list[tuple[float, int] | None] = [None] * (2 * self._leaves)
+
+    def choose(self, size: float) -> int | None:
+        tree, fits = self._emptiest, self._fits
+        top = tree[1]
+        if top is None or not fits(top[1], size):
+            return None
+        node = 1
+        while node < self._leaves:
+            node *= 2
+            left = tree[node]
+            if left is None or not fits(left[1], size):
+                node += 1
+        found = tree[node]
+        return None if found is None else found[1]
+
+    def put(self, consumer: int, fill: float) -> None:
+        tree, node = self._emptiest, self._leaves + self._places[consumer]
+        entry: tuple[float, int] | None = (fill, consumer)
+        while node and tree[node] != entry:
+            tree[node] = entry
+            node //= 2
+            left, right = tree[2 * node], tree[2 * node + 1]
+            entry = right if left is None else left if right is None else min(left, right)
+
+    def replace(self, consumer: int, before: float, after: float) -> None:
+        del before
+        self.put(consumer, after)
 
 
 class _FullestThatFits:
@@ -214,12 +291,6 @@ class _EmptiestThatFits:
     def replace(self, consumer: int, before: float, after: float) -> None:
         del before
         self._fill[consumer] = after
-
-
-_SHELVES: Mapping[Rule, Callable[[Callable[[int, float], bool]], _Shelf]] = {
-    Rule.BEST: _FullestThatFits,
-    Rule.WORST: _EmptiestThatFits,
-}
 
 
 class _LowestWith:

@@ -1,4 +1,4 @@
-"""Modified worst fit on examples small enough to pack by hand."""
+"""The modified fits on examples small enough to pack by hand."""
 
 import math
 
@@ -9,7 +9,9 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.plan.packing.modified_any_fit import MODIFIED_ANY_FIT
 
-mwf = MODIFIED_ANY_FIT["mwf"]
+FITS = {planner.name: planner for planner in MODIFIED_ANY_FIT}
+mwf, mbf, mwfp, mbfp = (FITS[name] for name in ("mwf", "mbf", "mwfp", "mbfp"))
+every_fit = pytest.mark.parametrize("fit", MODIFIED_ANY_FIT, ids=lambda fit: fit.name)
 C100 = GroupLimits(capacity=100)
 
 
@@ -81,11 +83,37 @@ def test_a_consumer_of_its_own_capacity_keeps_what_it_can_carry():
     assert mwf(loads(90, 80, 60), owners(0, 0, 1), limits) == owners(0, 0, 1)
 
 
-def test_nothing_to_place_needs_nobody():
-    assert mwf({}, owners(0, 1), C100) == Assignment()
+def test_worst_fit_and_best_fit_differ_in_who_takes_what_is_moved():
+    # 0 (90) and 1 (85) stay; 5 of consumer 2 fits on both.
+    asked = (loads(90, 85, 5), owners(0, 1, 2), C100)
+    assert mwf(*asked) == mwfp(*asked) == owners(0, 1, 1)
+    assert mbf(*asked) == mbfp(*asked) == owners(0, 1, 0)
 
 
+@pytest.mark.parametrize("fit", [mwf, mbf], ids=["mwf", "mbf"])
+def test_the_heaviest_consumer_is_taken_first(fit):
+    # 0 has 40 + 40 = 80 and stays; 20 of 1 moves to it, 50 fits nowhere and stays.
+    assert fit(loads(40, 40, 50, 20), owners(0, 0, 1, 1), C100) == owners(0, 0, 1, 0)
+
+
+@pytest.mark.parametrize("fit", [mwfp, mbfp], ids=["mwfp", "mbfp"])
+def test_the_consumer_with_the_largest_partition_is_taken_first(fit):
+    # 1 has 50 and stays with 20; of 0 neither 40 fits: both stay.
+    assert fit(loads(40, 40, 50, 20), owners(0, 0, 1, 1), C100) == owners(0, 0, 1, 1)
+
+
+@every_fit
+def test_nothing_to_place_needs_nobody(fit):
+    assert fit({}, owners(0, 1), C100) == Assignment()
+
+
+@every_fit
+def test_no_option_concerns_them(fit):
+    assert fit.reads == frozenset()
+
+
+@every_fit
 @pytest.mark.parametrize("load", [-1, math.nan, math.inf])
-def test_a_load_nobody_can_reckon_with_is_refused_by_name(load):
+def test_a_load_nobody_can_reckon_with_is_refused_by_name(fit, load):
     with pytest.raises(ValueError, match="t-0 has load"):
-        mwf(loads(load), Assignment(), C100)
+        fit(loads(load), Assignment(), C100)

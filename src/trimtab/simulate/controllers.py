@@ -1,0 +1,88 @@
+"""Who scales a group in the fluid world: planners, autoscalers, schedules, or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.load import GroupLimits
+from trimtab.plan.packing.least_loaded_ffd import Demand, decide
+from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.simulate.consumers import kafka_default
+from trimtab.simulate.fluid import Controller, Order, Sight
+from trimtab.simulate.packing import Volatility
+
+
+def fixed(partitions: Collection[TopicPartition], consumers: int) -> Order:
+    """A group of so many consumers that share the partitions in turn; some may have none."""
+    return Order.of(kafka_default(partitions, consumers), consumers)
+
+
+def autoscaler(*, service_rate: float, sla_s: float, cooldown_s: float = 0.0) -> Controller:
+    """Ezzeddine's AutoScaleCG, with the service rate that consumers report."""
+
+    def control(seen: Sight, /) -> Order | None:
+        demand = Demand(arrivals=seen.rates, lags=seen.lags, mu=service_rate, sla_s=sla_s)
+        decision = decide(
+            demand,
+            seen.assignment,
+            seen.consumers,
+            since_scaling_s=seen.since_scaling_s,
+            cooldown_s=cooldown_s,
+        )
+        living = seen.consumers.union(decision.start).difference(decision.stop)
+        return Order(decision.assignment, living)
+
+    return control
+
+
+def packing(
+    planner: PackingPlanner,
+    *,
+    limits: GroupLimits,
+    options: PackingOptions = DEFAULTS,
+    cooldown_s: float = 0.0,
+) -> Controller:
+    """A planner that is asked anew at every decision, with the lags that it sees.
+
+    Within `cooldown_s` of a scaling it may move partitions, but not change the number of consumers:
+    a plan that would is left aside. A controller is made for one run: it remembers how volatile
+    loads were in it, for a planner that asks.
+    """
+    watching = "volatility" in planner.reads and options.volatility is None
+    changes = Volatility()
+
+    def control(seen: Sight, /) -> Order | None:
+        lags = {p: round(lag) for p, lag in seen.lags.items()}
+        told = replace(options, iteration=seen.decision, lags=lags)
+        if watching:
+            told = replace(told, volatility=changes.seeing(seen.rates, limits.capacity))
+        order = Order.using(planner(seen.rates, seen.assignment, limits, told))
+        scales = len(order.consumers) != len(seen.consumers)
+        return None if scales and seen.since_scaling_s < cooldown_s else order
+
+    return control
+
+
+def scheduled(
+    planner: PackingPlanner,
+    schedule: Sequence[tuple[float, int]],
+    options: PackingOptions = DEFAULTS,
+) -> Controller:
+    """The group is scaled at given times to given numbers; `planner` deals the partitions out.
+
+    With `kafka-sticky` this is what a scaler gets that counts right but leaves the rest to Kafka.
+    """
+    due = sorted(schedule)
+    limits = GroupLimits(capacity=1.0)  # dealing asks for none
+
+    def control(seen: Sight, /) -> Order | None:
+        members = next((n for t_s, n in reversed(due) if t_s <= seen.t_s), None)
+        if members is None or members == len(seen.consumers):
+            return None
+        told = replace(options, members=members)
+        assignment = planner(seen.rates, seen.assignment, limits, told)
+        return Order.of(assignment, members)
+
+    return control

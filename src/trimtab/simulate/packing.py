@@ -1,0 +1,120 @@
+"""A planner over a stream of loads: each step starts from where the one before left the group.
+
+Why      One plan says little of a planner: what it leaves behind is what the next one starts from.
+Promise  Figures are computed from the assignments, never asked of the planner. Departures are
+         dropped and arrivals placed, neither being a move; what dead consumers had is an orphan.
+         Equal arguments give equal runs, but for the seconds that the planner took.
+Cost     That of the planner at each step, and O(n log n) to judge it.
+Paper    Landau et al., section VI.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from trimtab.evaluate.rscore import Iteration, judged, orphan_load, over_all
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.load import GroupLimits, Loads
+from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
+
+NOBODY_DIES: Mapping[int, frozenset[int]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step(Iteration):
+    """One step: its figures, who got what, and how long the planner took."""
+
+    orphan_load: float
+    assignment: Assignment
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A planner's way through a stream."""
+
+    planner: str
+    steps: tuple[Step, ...]
+    capacity: float
+
+
+def simulate(
+    stream: Loads,
+    planner: PackingPlanner,
+    options: PackingOptions = DEFAULTS,
+    *,
+    dead: Mapping[int, frozenset[int]] = NOBODY_DIES,
+    on_step: Callable[[int], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Run:
+    """Runs a planner over every step of a stream.
+
+    `dead` names the consumers that are gone when a step begins. `on_step` hears how many steps
+    are done. Where nobody says how volatile loads are, a planner that asks is told what the
+    steps before have shown.
+    """
+    limits = GroupLimits(capacity=stream.capacity, capacities=stream.capacities, unit=stream.unit)
+    sla_s = stream.sla_s if options.sla_s is None else options.sla_s
+    watching = "volatility" in planner.reads and options.volatility is None
+    changes = Volatility()
+    before, steps = stream.assignment, []
+    for k, step in enumerate(stream.steps):
+        gone = dead.get(k, frozenset())
+        present = before.only(step.loads)
+        current = present.without(gone)
+        told = replace(options, iteration=k, lags=step.lags, sla_s=sla_s)
+        if watching:
+            told = replace(told, volatility=changes.seeing(step.loads, limits.capacity))
+        began = clock()
+        after = planner(step.loads, current, limits, told)
+        seconds = clock() - began
+        found = judged(current, after, step.loads, limits)
+        steps.append(
+            Step(
+                consumers=found.consumers,
+                moves=found.moves,
+                moved_load=found.moved_load,
+                rscore=found.rscore,
+                total_load=found.total_load,
+                overload=found.overload,
+                utilisation=found.utilisation,
+                orphan_load=orphan_load(present, gone, step.loads),
+                assignment=after,
+                seconds=seconds,
+            )
+        )
+        before = after
+        if on_step is not None:
+            on_step(k + 1)
+    return Run(planner=planner.name, steps=tuple(steps), capacity=stream.capacity)
+
+
+def summary(run: Run) -> dict[str, float]:
+    """What the run cost: means over its steps; moves, orphan load and seconds are sums."""
+    return {
+        **over_all(run.steps)._asdict(),
+        "orphan_load": sum(step.orphan_load for step in run.steps),
+        "seconds": sum(step.seconds for step in run.steps),
+    }
+
+
+class Volatility:
+    """By how much the load of a partition changes in one step, as seen so far."""
+
+    __slots__ = ("_count", "_last", "_total")
+
+    def __init__(self) -> None:
+        self._last: Mapping[TopicPartition, float] = {}
+        self._total, self._count = 0.0, 0
+
+    def seeing(self, loads: Mapping[TopicPartition, float], capacity: float) -> float | None:
+        """The mean change up to these loads, as a part of the capacity; None before the second."""
+        for partition in sorted(loads.keys() & self._last.keys()):
+            self._total += abs(loads[partition] - self._last[partition])
+            self._count += 1
+        self._last = loads
+        return self._total / self._count / capacity if self._count else None

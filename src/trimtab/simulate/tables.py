@@ -1,0 +1,145 @@
+"""Parquet in and out: the history that `measure` keeps, and streams of loads.
+
+A stream has the columns `step`, `topic`, `partition`, `load` and, where there are lags, `lag`; what
+a loads file says beside its steps stands in the metadata of the schema, as JSON under `trimtab`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trimtab.errors import BadFile, ConfigError, SchemaMismatch
+from trimtab.files import replacing
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import loads_from, loads_to, read_loads
+from trimtab.model.load import Loads
+from trimtab.model.reading import parse
+from trimtab.simulate.replay import LagRow, RateRow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARQUET = ".parquet"
+_HEADER = b"trimtab"
+_STREAM = ("step", "topic", "partition", "load")
+_RATES = (*RateRow._fields[:2], "topic", "partition", *RateRow._fields[3:])
+_LAGS = ("ts", "group", "topic", "partition", "lag_records")
+
+
+def read_stream(path: Path) -> tuple[Loads, list[str]]:
+    """A stream of loads from a loads file or from Parquet, with the warnings."""
+    if path.suffix == PARQUET:
+        return _stream_from(path)
+    found, warnings = read_loads(path)
+    if not isinstance(found, Loads):
+        raise ConfigError(
+            f"{path} is a measurement, one look at the load; a simulation needs a stream of them.",
+            hint="Give a loads file with its steps, or replay what `measure` has kept.",
+        )
+    return found, warnings
+
+
+def write_stream(path: Path, stream: Loads) -> None:
+    """Writes a stream as Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    header = loads_to(stream)
+    header["steps"] = len(stream.steps)
+    rows = [(k, p, step) for k, step in enumerate(stream.steps) for p in sorted(step.loads)]
+    columns: dict[str, Any] = {
+        "step": pa.array([k for k, _, _ in rows], pa.int32()),
+        "topic": pa.array([p.topic for _, p, _ in rows], pa.string()),
+        "partition": pa.array([p.partition for _, p, _ in rows], pa.int32()),
+        "load": pa.array(_alike([step.loads[p] for _, p, step in rows])),
+    }
+    if any(step.lags for step in stream.steps):
+        columns["lag"] = pa.array([step.lags.get(p) for _, p, step in rows], pa.int64())
+    table = pa.table(columns).replace_schema_metadata({_HEADER: json.dumps(header)})
+    with replacing(path) as out:
+        pq.write_table(table, out)
+
+
+def _alike(numbers: Sequence[float]) -> Sequence[float]:
+    """A column is of one kind: whole numbers stay exact if all of them are whole."""
+    whole = all(isinstance(number, int) for number in numbers)
+    return numbers if whole else [float(number) for number in numbers]
+
+
+def _stream_from(path: Path) -> tuple[Loads, list[str]]:
+    table = _table(path)
+    header = (table.schema.metadata or {}).get(_HEADER)
+    if header is None:
+        raise BadFile(
+            f"{path}: the schema says nothing of capacity and unit.",
+            hint="Write streams with `trimtab simulate stream -o FILE.parquet`.",
+        )
+    body = parse(header, origin=str(path))
+    steps: list[dict[str, Any]] = [{"loads": {}} for _ in range(body.need("steps").integer())]
+    lags = table.column("lag").to_pylist() if "lag" in table.column_names else repeat(None)
+    columns = _columns(table, _STREAM, str(path))
+    for row, ((k, topic, number, load), lag) in enumerate(zip(columns, lags, strict=False)):
+        if k is None or not 0 <= k < len(steps):
+            raise BadFile(f"{path}: row {row}: there is no step {k}")
+        loads = steps[k]["loads"].setdefault(topic, {})
+        if str(number) in loads:
+            raise BadFile(f"{path}: row {row}: {topic}-{number} stands twice in step {k}")
+        loads[str(number)] = load
+        if lag is not None:
+            steps[k].setdefault("lags", {}).setdefault(topic, {})[str(number)] = lag
+    # Through text, so that one reader judges all streams, and names the place alike.
+    whole = parse(json.dumps({**body.object(), "steps": steps}), origin=str(path))
+    return loads_from(whole), whole.warnings
+
+
+def read_history(path: Path) -> tuple[list[RateRow], list[LagRow]]:
+    """The tables `partition_rates` and, where it is, `lag` of a warehouse; or one file of rates."""
+    rates = path / "partition_rates"
+    rates = rates if rates.is_dir() else path
+    lag = path / "lag"
+    rows = [
+        RateRow(start, end, TopicPartition(topic, number), *rest)
+        for start, end, topic, number, *rest in _columns(_table(rates), _RATES, str(rates))
+    ]
+    found = _columns(_table(lag), _LAGS, str(lag)) if lag.is_dir() else iter(())
+    return rows, [
+        LagRow(ts, group, TopicPartition(topic, number), records)
+        for ts, group, topic, number, records in found
+    ]
+
+
+def _table(path: Path) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    if not path.exists():
+        raise BadFile(f"{path}: there is no such file or folder.")
+    try:
+        return ds.dataset(path, format="parquet").to_table()
+    except (pa.ArrowException, OSError) as error:
+        raise BadFile(f"{path}: cannot be read as Parquet: {error}") from error
+
+
+def _columns(table: pa.Table, names: Sequence[str], origin: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of these columns; times as microseconds since 1970."""
+    import pyarrow as pa
+
+    for name in names:
+        if name not in table.column_names:
+            raise SchemaMismatch(
+                f"{origin}: column {name} is missing.",
+                hint=f"It needs {', '.join(names)}; here are {', '.join(table.column_names)}.",
+            )
+
+    def values(name: str) -> list[Any]:
+        column = table.column(name)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
+        found: list[Any] = column.to_pylist()
+        return found
+
+    return zip(*(values(name) for name in names), strict=True)
