@@ -11,7 +11,6 @@ import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
-from tests.laws.scan_reference import SCANS
 from trimtab.evaluate.rscore import rscore
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -30,6 +29,7 @@ from trimtab.plan.planner import (
     PackingOptions,
 )
 from trimtab.plan.registry import PLANNERS
+from trimtab.testing.scan_reference import SCANS
 from trimtab.testing.strategies import PackingProblem, packing_problems
 
 unhurried = settings(deadline=None, max_examples=60)  # a busy machine is no fault of a planner

@@ -14,6 +14,7 @@ from trimtab.cli import (
     bench,
     cluster,
     demo,
+    experiment,
     load,
     measure,
     monitor,
@@ -27,7 +28,7 @@ from trimtab.errors import TrimtabError
 
 _ORDER = (
     *("demo", "cluster", "load", "snapshot", "monitor", "measure", "plan", "apply"),
-    *("simulate", "bench"),
+    *("simulate", "experiment", "bench"),
 )
 _EPILOG = """Results go to stdout, talk and progress to stderr; every verb takes --json. Exit codes:
 0 done, 1 findings, 2 usage or settings, 3 measuring, 4 planning, 5 applying, 70 a fault of
@@ -98,6 +99,9 @@ app.command("apply", short_help="Show a plan, and check that it still fits the c
 )
 app.add_typer(
     simulate.app, name="simulate", short_help="Planners over streams of loads, without a broker."
+)
+app.add_typer(
+    experiment.app, name="experiment", short_help="The papers' tables and figures beside ours."
 )
 app.command("bench", short_help="Ours against the bare thing, both in one run.")(bench.bench)
 

@@ -31,7 +31,7 @@ from trimtab.errors import ConfigError
 from trimtab.model.codec import by_partition, dumps
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import Layer
-from trimtab.plan.planner import FirstBin, Order, PackingPlanner
+from trimtab.plan.planner import FirstBin, Kind, Order, PackingPlanner
 from trimtab.plan.registry import PLANNERS
 
 if TYPE_CHECKING:
@@ -440,7 +440,7 @@ def _check(loads: Loads, planners: Sequence[PackingPlanner], *, origin: str) -> 
                 f"{origin}: steps[{k}]: the loads add up to more than a number can hold."
             )
     for planner in planners:
-        if "sla_s" in planner.reads and loads.unit is not Unit.RECORDS_S:
+        if planner.kind is Kind.LATENCY and loads.unit is not Unit.RECORDS_S:
             warn([f"{planner.name} compares loads in {loads.unit} with lags, which are records"])
 
 

@@ -53,7 +53,6 @@ class PackingOptions:
         sticky_keeps: What `kafka-sticky` keeps.
         lag_threshold: Lag per consumer that `keda-lag` aims at.
         slack: Part of the consumers that `trim` may use above what `bfd` needs.
-        volatility: How far a load goes in one step, as a part of the capacity, where known.
         max_moves: No more partitions than that change their consumer.
         max_moved_load: No more load than that changes its consumer.
         expired: Asked between steps whether time is up.
@@ -70,7 +69,6 @@ class PackingOptions:
     sticky_keeps: Keeps = Keeps.LOWEST
     lag_threshold: int = 10
     slack: float = 0.0
-    volatility: float | None = None
     max_moves: int | None = None
     max_moved_load: float | None = None
     expired: Callable[[], bool] = never

@@ -11,7 +11,6 @@ from trimtab.plan.packing.least_loaded_ffd import Demand, decide
 from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
 from trimtab.simulate.consumers import kafka_default
 from trimtab.simulate.fluid import Controller, Order, Sight
-from trimtab.simulate.packing import Volatility
 
 
 def fixed(partitions: Collection[TopicPartition], consumers: int) -> Order:
@@ -47,17 +46,12 @@ def packing(
     """A planner that is asked anew at every decision, with the lags that it sees.
 
     Within `cooldown_s` of a scaling it may move partitions, but not change the number of consumers:
-    a plan that would is left aside. A controller is made for one run: it remembers how volatile
-    loads were in it, for a planner that asks.
+    a plan that would is left aside.
     """
-    watching = "volatility" in planner.reads and options.volatility is None
-    changes = Volatility()
 
     def control(seen: Sight, /) -> Order | None:
         lags = {p: round(lag) for p, lag in seen.lags.items()}
         told = replace(options, iteration=seen.decision, lags=lags)
-        if watching:
-            told = replace(told, volatility=changes.seeing(seen.rates, limits.capacity))
         order = Order.using(planner(seen.rates, seen.assignment, limits, told))
         scales = len(order.consumers) != len(seen.consumers)
         return None if scales and seen.since_scaling_s < cooldown_s else order

@@ -17,7 +17,6 @@ from types import MappingProxyType
 
 from trimtab.evaluate.rscore import Iteration, judged, orphan_load, over_all
 from trimtab.model.assignment import Assignment
-from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Loads
 from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
 
@@ -54,21 +53,16 @@ def simulate(
     """Runs a planner over every step of a stream.
 
     `dead` names the consumers that are gone when a step begins. `on_step` hears how many steps
-    are done. Where nobody says how volatile loads are, a planner that asks is told what the
-    steps before have shown.
+    are done.
     """
     limits = GroupLimits(capacity=stream.capacity, capacities=stream.capacities, unit=stream.unit)
     sla_s = stream.sla_s if options.sla_s is None else options.sla_s
-    watching = "volatility" in planner.reads and options.volatility is None
-    changes = Volatility()
     before, steps = stream.assignment, []
     for k, step in enumerate(stream.steps):
         gone = dead.get(k, frozenset())
         present = before.only(step.loads)
         current = present.without(gone)
         told = replace(options, iteration=k, lags=step.lags, sla_s=sla_s)
-        if watching:
-            told = replace(told, volatility=changes.seeing(step.loads, limits.capacity))
         began = clock()
         after = planner(step.loads, current, limits, told)
         seconds = clock() - began
@@ -100,21 +94,3 @@ def summary(run: Run) -> dict[str, float]:
         "orphan_load": sum(step.orphan_load for step in run.steps),
         "seconds": sum(step.seconds for step in run.steps),
     }
-
-
-class Volatility:
-    """By how much the load of a partition changes in one step, as seen so far."""
-
-    __slots__ = ("_count", "_last", "_total")
-
-    def __init__(self) -> None:
-        self._last: Mapping[TopicPartition, float] = {}
-        self._total, self._count = 0.0, 0
-
-    def seeing(self, loads: Mapping[TopicPartition, float], capacity: float) -> float | None:
-        """The mean change up to these loads, as a part of the capacity; None before the second."""
-        for partition in sorted(loads.keys() & self._last.keys()):
-            self._total += abs(loads[partition] - self._last[partition])
-            self._count += 1
-        self._last = loads
-        return self._total / self._count / capacity if self._count else None

@@ -68,12 +68,11 @@ def test_any_planner_may_decide_and_hears_the_lags_and_which_decision_it_is():
         told.append(options)
         return current
 
-    listening = PackingPlanner(name="listening", rule=rule, reads=frozenset({"volatility"}))
+    listening = PackingPlanner(name="listening", rule=rule)
     control = packing(listening, limits=GroupLimits(capacity=95), options=PackingOptions(seed=3))
     control(sight([10] * 5, lags=[2.6]))
     control(sight([29] * 5, decision=1))
     assert [(o.seed, o.iteration, o.lags[P[0]]) for o in told] == [(3, 0, 3), (3, 1, 0)]
-    assert [o.volatility for o in told] == [None, 19 / 95]
 
 
 def test_a_planner_may_not_change_the_number_of_consumers_within_the_cooldown():

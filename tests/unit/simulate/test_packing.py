@@ -13,7 +13,7 @@ from trimtab.model.load import Loads, LoadStep
 from trimtab.model.plan import Layer
 from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
 from trimtab.plan.registry import PLANNERS
-from trimtab.simulate.packing import Volatility, simulate, summary
+from trimtab.simulate.packing import simulate, summary
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 MWF, BFD = (PLANNERS[Layer.CONSUMERS][name] for name in ("mwf", "bfd"))
@@ -92,32 +92,6 @@ def test_an_sla_that_is_asked_for_stands_above_that_of_the_file():
     planner, calls = listening()
     simulate(stream({A: 1}, sla_s=5), planner, PackingOptions(sla_s=2))
     assert calls[0][3].sla_s == 2
-
-
-def test_volatility_is_what_the_steps_so_far_have_shown():
-    planner, calls = listening(reads={"volatility"})
-
-    simulate(stream({A: 10, B: 10}, {A: 20, B: 10}, {A: 20, C: 5}), planner)
-
-    # One change of 10 among two partitions; then none of one more.
-    assert [o.volatility for *_, o in calls] == [None, 0.05, pytest.approx(10 / 3 / 100)]
-
-
-def test_volatility_that_is_given_or_not_asked_for_is_left_alone():
-    asks, heard = listening(reads={"volatility"})
-    does_not, unheard = listening()
-    simulate(stream({A: 10}, {A: 20}), asks, PackingOptions(volatility=0.2))
-    simulate(stream({A: 10}, {A: 20}), does_not)
-    assert [o.volatility for *_, o in heard] == [0.2, 0.2]
-    assert [o.volatility for *_, o in unheard] == [None, None]
-
-
-def test_volatility_does_not_depend_on_the_order_of_partitions():
-    one, other = Volatility(), Volatility()
-    walk = [(0.1, 0.7), (0.3, 0.2), (0.9, 0.4)]
-    assert [one.seeing({A: a, B: b}, 1) for a, b in walk] == [
-        other.seeing({B: b, A: a}, 1) for a, b in walk
-    ]
 
 
 def test_the_summary_has_means_and_sums_over_the_steps():

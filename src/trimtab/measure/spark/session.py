@@ -33,7 +33,7 @@ from trimtab.errors import ConfigError, MeasurementError, TrimtabError
 Session = SparkSession
 """For those who pass a session on and must not know Spark."""
 
-EXECUTOR_PACKAGES = ("pyarrow", "pandas", "numpy", "datasketches")
+EXECUTOR_PACKAGES = ("pyarrow", "pandas", "numpy", "scipy", "datasketches")
 """What executors on a real cluster must have installed, at our versions."""
 
 EXECUTOR_PATIENCE_S = 120.0

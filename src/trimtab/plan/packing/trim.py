@@ -27,10 +27,12 @@ Paper    None; it answers Landau et al. A sweep cuts every consumer's partitions
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, count
+from itertools import accumulate, combinations, count
 from typing import TYPE_CHECKING
 
 from trimtab.errors import NoFeasiblePlan
@@ -53,8 +55,9 @@ _A_MOVE = 1e-4
 """Price of a move by itself, as a part of the capacity: of equal loads, the fewer partitions."""
 _HEAT = 0.6
 """Noise on the prices of the first sweep, as a part of the capacity."""
-_WORK, _FEWEST_SWEEPS, _MOST_SWEEPS = 30_000, 24, 240
-_BLOCK = 256
+_WORK, _FEWEST_SWEEPS, _MOST_SWEEPS = 80_000, 60, 480
+_TIGHT = 0.97
+_BLOCK = 160
 """Consumers that exchange partitions within one assignment problem."""
 
 
@@ -71,15 +74,31 @@ def trim(
     packed = any_fit(loads, before, limits, rule=Rule.BEST, decreasing=True)
     if not before:
         return packed
-    task = _Task(loads, before, limits, packed, options)
+    task = _Task(loads, before, limits, _renamed(packed, before, loads, limits), options)
     if options.max_moves is None and options.max_moved_load is None:
         return task.best(task.consumers_wanted)
     return _within_budget(task)
 
 
+def _renamed(
+    packed: Assignment,
+    before: Assignment,
+    loads: Mapping[TopicPartition, float],
+    limits: GroupLimits,
+) -> Assignment:
+    """The packing with its consumers named to fit the past, where all are equal."""
+    if limits.capacities:
+        return packed
+    bins: dict[int, list[TopicPartition]] = {}
+    for partition in sorted(packed):
+        bins.setdefault(packed[partition], []).append(partition)
+    names = dict(zip(bins, named([*bins.values()], before, loads), strict=True))
+    return Assignment({p: names[c] for p, c in packed.items()})
+
+
 def _within_budget(task: _Task) -> Assignment:
     """The fewest consumers found with which the budget is kept; more of them need fewer moves."""
-    affordable = [repair for repair in task.repairs() if task.affordable(repair)]
+    affordable = [r for r in task.repairs if task.valid(r) and task.affordable(r)]
     if not affordable:
         raise _too_dear(task)
     found = min(affordable, key=lambda repair: len(repair.consumers))
@@ -96,7 +115,7 @@ def _within_budget(task: _Task) -> Assignment:
 
 
 def _too_dear(task: _Task) -> NoFeasiblePlan:
-    lightest, fewest = task.repairs()
+    lightest, fewest = task.repairs
     moves, load = len(moved(task.before, fewest)), moved_load(task.before, lightest, task.loads)
     return NoFeasiblePlan(
         f"To cure every overload takes {moves} moves or more, and {load:g} or more of moved load.",
@@ -106,7 +125,7 @@ def _too_dear(task: _Task) -> NoFeasiblePlan:
 
 @dataclass(frozen=True)
 class _Task:
-    """What is to be repaired; `packed` is what best fit decreasing would do."""
+    """What is to be repaired; `packed` is what best fit decreasing does, with the best names."""
 
     loads: Mapping[TopicPartition, float]
     before: Assignment
@@ -142,14 +161,32 @@ class _Task:
 
     def best(self, consumers: int) -> Assignment:
         """The cheapest valid plan found with so many consumers at most."""
-        starts = (self._past(consumers - len(self.pinned)), self._packing())
-        searched = (self._named(_Search(self, *start).run()) for start in starts)
-        return min(filter(self.valid, (*searched, self.packed)), key=self._price)
+        found = []
+        if consumers <= 2 * _BLOCK or not self._tight(consumers):
+            found.append(self._searched(*self._past(consumers - len(self.pinned))))
+        # The packing does without the slack, so it is of use only where there is none.
+        if consumers <= len(self.packed.consumers) or not any(map(self.valid, found)):
+            found.append(self._searched(*self._packing()))
+        return min(filter(self.valid, (*found, self.packed)), key=self._price)
+
+    def _searched(self, slots: list[int], owners: Mapping[TopicPartition, int]) -> Assignment:
+        return self._named(_Search(self, slots, owners).run())
+
+    def _tight(self, consumers: int) -> bool:
+        """Whether so little room is left that a large group with overloads is hardly cured."""
+        room = consumers * self.limits.capacity
+        return sum(self.loads.values()) > _TIGHT * room
 
     def valid(self, answer: Assignment) -> bool:
-        """Whether no consumer carries too much, added up exactly."""
-        carried = Assignment({p: answer[p] for p in self.free}).loads(self.loads)
-        return all(load <= self.limits.of(c) for c, load in carried.items())
+        """Whether nobody carries too much, added up exactly, but for what nobody could, alone."""
+        holders = Counter(answer.values())
+        alone = {
+            c
+            for p, c in answer.items()
+            if holders[c] == 1 and (self.loads[p] > self.limits.largest or p in self.pinned)
+        }
+        carried = answer.loads(self.loads)
+        return all(load <= self.limits.of(c) or c in alone for c, load in carried.items())
 
     def affordable(self, answer: Assignment) -> bool:
         """Whether the plan is within the budget."""
@@ -159,31 +196,59 @@ class _Task:
         )
 
     @cached_property
-    def _repaired(self) -> tuple[Assignment, Assignment]:
-        return tuple(self._repair(key) for key in (_by_load, _by_number))  # type: ignore[return-value]
-
     def repairs(self) -> tuple[Assignment, Assignment]:
         """What moves least: only what must leave an overloaded consumer, by load and by number."""
-        return self._repaired
+        return self._repair(_by_load), self._repair(_by_number)
 
     def _repair(self, cheaper: Callable[[float, int], tuple[float, float]]) -> Assignment:
         held: dict[int, list[TopicPartition]] = {}
-        for partition, home in self.homes.items():
-            held.setdefault(home, []).append(partition)
-        gone = {
-            p
-            for home, partitions in held.items()
-            for p in _least_removal(partitions, self.loads, self.limits.of(home), cheaper)
-        }
+        for partition in bigger_first(self.before, self.loads):
+            held.setdefault(self.before[partition], []).append(partition)
         bins = Bins(self.loads, self.before, self.limits, Rule.BEST)
-        for partition, home in {**self.pinned, **self.homes}.items():
-            if partition not in gone:
-                bins.add(partition, home)
-        for partition in bigger_first(
-            (p for p in self.free if p not in self.homes or p in gone), self.loads
-        ):
+        homeless = [p for p in self.loads if p not in self.before]
+        for home, partitions in sorted(held.items()):
+            gone = self._least_removal(partitions, self.limits.of(home), cheaper)
+            homeless += gone
+            for partition in partitions:
+                if partition not in gone:
+                    bins.add(partition, home)
+        for partition in bigger_first(homeless, self.loads):
             bins.place(partition)
         return bins.assignment()
+
+    def _least_removal(
+        self,
+        heavy: Sequence[TopicPartition],
+        capacity: float,
+        cheaper: Callable[[float, int], tuple[float, float]],
+    ) -> tuple[TopicPartition, ...]:
+        """The cheapest partitions without which the rest may stay; of many, nearly so."""
+
+        def load(partitions: Iterable[TopicPartition]) -> float:
+            return sum(self.loads[p] for p in partitions)
+
+        def may_stay(gone: Collection[TopicPartition]) -> bool:
+            left = frozenset(gone)
+            rest = [p for p in heavy if p not in left]
+            alone = len(rest) == 1 and self.loads[rest[0]] > self.limits.largest
+            return alone or load(rest) <= capacity
+
+        def runs() -> Iterator[tuple[TopicPartition, ...]]:
+            """From each partition on downwards, as few as will do."""
+            sums = [0, *accumulate(self.loads[p] for p in heavy)]
+            for at in range(len(heavy)):
+                end = bisect_left(sums, sums[at] + sums[-1] - capacity)
+                yield tuple(heavy[at:end])
+            yield tuple(heavy[1:])
+            yield tuple(heavy)
+
+        if may_stay(()):
+            return ()
+        sizes = range(1, len(heavy) + 1)
+        subsets = (c for size in sizes for c in combinations(heavy, size))
+        choices = subsets if len(heavy) <= _ENUMERATED else runs()
+        enough = (c for c in choices if may_stay(c))
+        return min(enough, key=lambda c: cheaper(load(c), len(c)))
 
     def _price(self, answer: Assignment) -> tuple[float, int]:
         away = moved(self.before, answer)
@@ -195,20 +260,12 @@ class _Task:
         kept = sorted(sorted(carried, key=lambda c: (-carried[c], c))[:wanted])
         fresh = self._others({*kept, *self.pinned.values()})
         slots = kept + [next(fresh) for _ in range(wanted - len(kept))]
-        return slots, {p: c for p, c in self.homes.items() if c in set(kept)}
+        staying = set(kept)
+        return slots, {p: c for p, c in self.homes.items() if c in staying}
 
     def _packing(self) -> tuple[list[int], dict[TopicPartition, int]]:
-        """The packing of best fit decreasing, its consumers named to fit the past."""
+        """Best fit decreasing as it is."""
         owners = {p: self.packed[p] for p in self.free}
-        if not self.limits.capacities:
-            bins: dict[int, list[TopicPartition]] = {}
-            for partition, consumer in owners.items():
-                bins.setdefault(consumer, []).append(partition)
-            names = named([*bins.values()], Assignment(self.homes), self.loads)
-            fresh = self._others({*self.pinned.values(), *self.before.consumers})
-            known = set(self.homes.values())
-            new = {c: (n if n in known else next(fresh)) for c, n in zip(bins, names, strict=True)}
-            owners = {p: new[c] for p, c in owners.items()}
         return sorted(set(owners.values())), owners
 
     def _others(self, taken: set[int]) -> Iterator[int]:
@@ -241,39 +298,8 @@ def _by_number(load: float, number: int) -> tuple[float, float]:
     return number, load
 
 
-_ENUMERATED = 12
-
-
-def _least_removal(
-    partitions: Sequence[TopicPartition],
-    loads: Mapping[TopicPartition, float],
-    capacity: float,
-    cheaper: Callable[[float, int], tuple[float, float]],
-) -> tuple[TopicPartition, ...]:
-    """The cheapest partitions without which the rest fits; of many partitions, nearly so."""
-    excess = sum(loads[p] for p in partitions) - capacity
-    if excess <= 0:
-        return ()
-    heavy = bigger_first(partitions, loads)
-
-    def greedy(skip: int) -> tuple[TopicPartition, ...]:
-        """From the heaviest down, beginning at one of them, until it is enough."""
-        taken, load = [], 0.0
-        for partition in heavy[skip:]:
-            if load >= excess:
-                break
-            taken.append(partition)
-            load += loads[partition]
-        return tuple(taken) if load >= excess else tuple(heavy)
-
-    if len(heavy) <= _ENUMERATED:
-        chosen = (c for size in range(1, len(heavy)) for c in combinations(heavy, size))
-    else:
-        chosen = (greedy(skip) for skip in range(len(heavy)))
-    enough = [c for c in chosen if sum(loads[p] for p in c) >= excess]
-    return min(
-        enough, key=lambda c: cheaper(sum(loads[p] for p in c), len(c)), default=tuple(heavy[1:])
-    )
+_ENUMERATED = 10
+"""So many partitions of one consumer are tried in every combination."""
 
 
 class _Search:
@@ -351,12 +377,34 @@ class _Search:
         if blocks == 1:
             self._deal(np.arange(len(self.slots)), np.arange(len(self.slot)), cut, heat)
             return
-        block = self.rng.permutation(len(self.slots)) % blocks
+        block = np.empty(len(self.slots), int)
+        block[self._neighbours()] = np.arange(len(self.slots)) * blocks // len(self.slots)
         order = np.argsort(block[self.slot], kind="stable")
         ends = np.searchsorted(block[self.slot][order], np.arange(blocks + 1))
         for number in range(blocks):
             inside = order[ends[number] : ends[number + 1]]
             self._deal(np.flatnonzero(block == number), inside, cut[inside], heat)
+
+    def _neighbours(self) -> list[int]:
+        """All consumers, such that a partition and its home stand close: from a random one on."""
+        import numpy as np
+
+        away = np.flatnonzero((self.home >= 0) & (self.home != self.slot))
+        links: dict[int, list[int]] = {}
+        for here, home in zip(self.slot[away].tolist(), self.home[away].tolist(), strict=True):
+            links.setdefault(here, []).append(home)
+            links.setdefault(home, []).append(here)
+        seen = [False] * len(self.slots)
+        order: list[int] = []
+        for root in self.rng.permutation(len(self.slots)).tolist():
+            waiting = deque([root])
+            while waiting:
+                slot = waiting.popleft()
+                if not seen[slot]:
+                    seen[slot] = True
+                    order.append(slot)
+                    waiting.extend(links.get(slot, ()))
+        return order
 
     def _deal(
         self,
@@ -390,7 +438,7 @@ class _Search:
 
 def _sweeps(consumers: int) -> int:
     """The effort: enough for small groups, bounded for large ones."""
-    return min(_MOST_SWEEPS, max(_FEWEST_SWEEPS, _WORK // max(1, consumers)))
+    return min(10 * consumers + 10, _MOST_SWEEPS, max(_FEWEST_SWEEPS, _WORK // max(1, consumers)))
 
 
 TRIM: tuple[PackingPlanner, ...] = (

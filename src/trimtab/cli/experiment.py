@@ -1,0 +1,314 @@
+"""`trimtab experiment`: the papers' tables and figures beside ours, run on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trimtab.cli.options import AsJson, Verbose
+from trimtab.cli.output import progress_bar, result, result_json, say, talk
+from trimtab.cli.spark import Conf, Master, spark_session
+from trimtab.errors import ConfigError
+from trimtab.evaluate.rscore import TWELVE
+from trimtab.model.plan import Layer
+from trimtab.observe.logging import configure
+from trimtab.plan.registry import planner_of
+from trimtab.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from trimtab.experiments.grid import Cell, Finished, Work
+    from trimtab.experiments.part import Part, Runner
+    from trimtab.measure.spark.session import Session
+
+app = typer.Typer(
+    name="experiment",
+    help="Reproduce the papers' tables and figures, and go beyond them.",
+    no_args_is_help=True,
+)
+
+LANDAU_PARTS = ("tables", "headline", "latency", "beyond")
+EZZEDDINE_PARTS = ("workload-1", "curve")
+_MOST_ROWS = 40  # of a table for people; outside ones are always shown
+
+Seeds = Annotated[
+    int, typer.Option("--seeds", metavar="N", min=1, help="Streams of each kind: seeds 0 to N - 1.")
+]
+Into = Annotated[
+    Path | None,
+    typer.Option(
+        "--into",
+        metavar="DIR",
+        help="Folder for results, pictures and page. Default: reports/experiments/NAME under "
+        "TRIMTAB_HOME.",
+    ),
+]
+Png = Annotated[bool, typer.Option("--png", help="Draw every picture as PNG too, not only SVG.")]
+
+
+@app.callback()
+def _experiment() -> None:
+    """Reproduce the papers' tables and figures, and go beyond them.
+
+    Every run is kept under TRIMTAB_HOME/experiments until the code behind it changes: an experiment
+    that was interrupted goes on where it stopped.
+    """
+
+
+@app.command()
+def landau(
+    what: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what",
+            metavar="PART",
+            help=f"Which part: {', '.join(LANDAU_PARTS)}. May be repeated. Default: all.",
+        ),
+    ] = None,
+    seeds: Seeds = 3,
+    iterations: Annotated[
+        int, typer.Option("--iterations", metavar="N", min=1, help="Steps after the first.")
+    ] = 500,
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", min=1, help="Of every stream.")
+    ] = 200,
+    deltas: Annotated[
+        str,
+        typer.Option(
+            "--deltas", metavar="D,…", help="How far a load goes in one step, % of the capacity."
+        ),
+    ] = "0,5,10,15,20,25",
+    starts: Annotated[
+        str,
+        typer.Option(
+            "--starts", metavar="S,…", help="How loads begin: uniform, or a part of the capacity."
+        ),
+    ] = "uniform,0,0.5,1",
+    planners: Annotated[
+        str | None,
+        typer.Option(
+            "--planners",
+            metavar="P,…",
+            help="Show only these of the twelve; CBS stays against all. Default: all.",
+        ),
+    ] = None,
+    slacks: Annotated[
+        str,
+        typer.Option(
+            "--slacks", metavar="X,…", help="Slack of trim in the part beyond, as a part."
+        ),
+    ] = "0.03",
+    into: Into = None,
+    png: Png = False,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare packing planners: consumers used, load moved, latency.
+
+    As Landau et al. do.
+
+    The published figures are for 200 partitions and 500 iterations; with others they only stand
+    beside ours, unjudged.
+    """
+    from trimtab.experiments import landau as experiment
+
+    design = experiment.Design(
+        seeds=seeds,
+        iterations=iterations,
+        partitions=partitions,
+        deltas=tuple(int(delta) for delta in _numbers(deltas, "--deltas", whole=True)),
+        starts=tuple(_starts(starts)),
+        planners=_planners(planners),
+        slacks=tuple(_numbers(slacks, "--slacks")),
+    )
+    chosen = _chosen(what, LANDAU_PARTS)
+    parts = {name: experiment.PARTS[name] for name in chosen}
+    _run(
+        experiment.NAME,
+        {name: lambda run, part=part: part(design, run) for name, part in parts.items()},
+        into=into,
+        png=png,
+        master=master,
+        conf=conf,
+        as_json=as_json,
+        verbose=verbose,
+    )
+
+
+@app.command()
+def ezzeddine(
+    what: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what",
+            metavar="PART",
+            help=f"Which part: {', '.join(EZZEDDINE_PARTS)}. May be repeated. Default: all.",
+        ),
+    ] = None,
+    seeds: Seeds = 3,
+    intervals: Annotated[
+        str,
+        typer.Option("--intervals", metavar="S,…", help="Seconds between two decisions."),
+    ] = "1,10,30",
+    cooldowns: Annotated[
+        str,
+        typer.Option(
+            "--cooldowns", metavar="S,…", help="Seconds after a scaling in which there is no other."
+        ),
+    ] = "0,30",
+    into: Into = None,
+    png: Png = False,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Scale consumers for a latency, beside Kafka's and KEDA's rules.
+
+    As Ezzeddine et al. do.
+    Workload 1 is the paper's; the curves are seeded ones with the skew of its second workload.
+    """
+    from trimtab.experiments import ezzeddine as experiment
+
+    # The published figures are for these, so that they always take part.
+    design = experiment.Design(
+        seeds=seeds,
+        intervals_s=tuple(sorted({1.0, 30.0, *_numbers(intervals, "--intervals")})),
+        cooldowns_s=tuple(sorted({0.0, 30.0, *_numbers(cooldowns, "--cooldowns")})),
+    )
+    chosen = _chosen(what, EZZEDDINE_PARTS)
+    parts = {name: experiment.PARTS[name] for name in chosen}
+    _run(
+        experiment.NAME,
+        {name: lambda run, part=part: part(design, run) for name, part in parts.items()},
+        into=into,
+        png=png,
+        master=master,
+        conf=conf,
+        as_json=as_json,
+        verbose=verbose,
+    )
+
+
+def _run(
+    experiment: str,
+    parts: Mapping[str, Any],
+    *,
+    into: Path | None,
+    png: bool,
+    master: str | None,
+    conf: list[str] | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Runs the parts, keeps each as soon as it is there, and prints what they came to."""
+    from trimtab.experiments.kept import keep
+
+    configure(verbose=verbose)
+    settings = load_settings()
+    folder = into or settings.reports / "experiments" / experiment
+    session = spark_session(settings, master=master, conf=conf, kafka=False, verbose=verbose)
+    found: dict[str, Part] = {}
+    page = folder
+    for name, part in parts.items():
+        found[name] = part(_runner(session, settings, f"{experiment} {name}"))
+        page = keep(
+            folder, experiment, {name: found[name]}, forms=("svg", "png") if png else ("svg",)
+        )
+    say(f"results, pictures and page: {page}")
+    if as_json:
+        rows = [row.to_json() for part in found.values() for row in part.rows]
+        result_json({"experiment": experiment, "rows": rows})
+    else:
+        _show(found)
+
+
+def _runner(session: Session, settings: Settings, title: str) -> Runner:
+    """What runs cells on Spark, with a bar."""
+    from trimtab.experiments.spark.sweep import sweep
+
+    into = str(settings.home / "experiments" / "cells")
+
+    def run(cells: Sequence[Cell], work: Work, per_task: int) -> Mapping[str, Finished]:
+        with progress_bar() as bar:
+            task = bar.add_task(title, total=len(cells))
+
+            def on_cells(done: int) -> None:
+                bar.update(task, completed=done)
+
+            if not talk.is_terminal:
+                say(f"{title}: {len(cells)} runs")
+            return sweep(session, cells, work, into=into, per_task=per_task, on_cells=on_cells)
+
+    return run
+
+
+def _show(found: Mapping[str, Part]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from trimtab.experiments.page import shown
+    from trimtab.experiments.verdict import Verdict, tally
+
+    for name, part in found.items():
+        counts = tally(part.rows)
+        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+        rows = part.rows
+        if len(rows) > _MOST_ROWS:
+            rows = tuple(row for row in rows if row.verdict is Verdict.OUTSIDE)
+            told += "; the page has all rows" + ("" if not rows else ", here are those outside")
+        if not rows:
+            result(f"{name}: {told}")
+            continue
+        table = Table(title=f"{name}: {told}", title_justify="left", box=box.SIMPLE_HEAD)
+        for column in ("what", "published", "ours", "tolerance", "verdict"):
+            left = column in ("what", "verdict")
+            table.add_column(column, justify="left" if left else "right", no_wrap=column != "what")
+        for row in rows:
+            figures = (shown(value) for value in (row.published, row.ours, row.tolerance))
+            style = "red" if row.verdict is Verdict.OUTSIDE else None
+            table.add_row(row.what, *figures, str(row.verdict), style=style)
+        result(table)
+
+
+def _chosen(asked: Sequence[str] | None, known: Collection[str]) -> list[str]:
+    for name in asked or ():
+        if name not in known:
+            raise ConfigError(f'There is no part "{name}".', hint=f"There are {', '.join(known)}.")
+    return [name for name in known if not asked or name in asked]
+
+
+def _numbers(text: str, option: str, *, whole: bool = False) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise ConfigError(f"{option} takes numbers with commas between, not {text!r}.") from error
+    if not found or min(found) < 0 or (whole and not all(n.is_integer() for n in found)):
+        kind = "whole numbers" if whole else "numbers"
+        raise ConfigError(f"{option} takes {kind} from 0 up, not {text!r}.")
+    return found
+
+
+def _starts(text: str) -> list[str]:
+    starts = [part.strip() for part in text.split(",")]
+    numbers = [part for part in starts if part != "uniform"]
+    if numbers and max(_numbers(",".join(numbers), "--starts")) > 1:
+        raise ConfigError(f"--starts takes uniform and parts of the capacity, not {text!r}.")
+    return list(dict.fromkeys(["uniform", *starts]))  # the published tables are for that one
+
+
+def _planners(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return TWELVE
+    names = tuple(planner_of(Layer.CONSUMERS, part.strip()).name for part in text.split(","))
+    strange = [name for name in names if name not in TWELVE]
+    if strange:
+        raise ConfigError(
+            f"{', '.join(strange)}: the paper has no figures of it.",
+            hint="Choose among the twelve, or run --what beyond, where everybody takes part.",
+        )
+    return names

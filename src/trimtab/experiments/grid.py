@@ -1,0 +1,134 @@
+"""Cells of a sweep: parameters in, figures out, and a key that says when a result still holds.
+
+Why      Hundreds of runs are worth keeping, and worthless once the code behind them has changed.
+Promise  A cell's key is a hash of its parameters and of the source of every module that its result
+         depends on; who adds a planner changes no other planner's key. A cell that fails has an
+         error instead of figures and leaves the others alone.
+Cost     Reading a few dozen source files once per set of modules.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trimtab.model.codec import dumps
+
+Parameters = Mapping[str, Any]
+"""Names to numbers, texts or None: what JSON can hold."""
+
+Work = Callable[[Parameters], dict[str, Any]]
+"""What a cell does: a pure function that other processes can import."""
+
+_PACKAGE = "trimtab"
+_LISTS = frozenset({"trimtab.plan.registry"})  # name many modules, of which a cell needs one
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of a sweep: what it is told, and the version of the code that it runs."""
+
+    parameters: Parameters
+    code: str
+
+    @property
+    def key(self) -> str:
+        """What a kept result is found by."""
+        text = json.dumps([self.code, dict(self.parameters)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What became of a cell: figures, or the error that it ended with."""
+
+    key: str
+    parameters: Parameters
+    figures: Mapping[str, Any] | None
+    error: str | None
+    seconds: float
+
+
+def finished(cell: Cell, work: Work) -> Finished:
+    """Runs a cell."""
+    return run(cell.key, cell.parameters, work)
+
+
+def run(key: str, parameters: Parameters, work: Work) -> Finished:
+    """Runs a cell that has its key already; whatever goes wrong is part of the answer."""
+    began = time.perf_counter()
+    figures, error = None, None
+    try:
+        figures = work(parameters)
+        dumps(figures)  # what cannot be kept is a fault of this cell, not of the sweep
+    except Exception as fault:
+        figures, error = None, f"{type(fault).__name__}: {fault}"
+    return Finished(
+        key=key,
+        parameters=parameters,
+        figures=figures,
+        error=error,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def here(
+    cells: Sequence[Cell], work: Work, *, on_cell: Callable[[int], None] | None = None
+) -> dict[str, Finished]:
+    """Runs cells one after the other in this process."""
+    found = {}
+    for count, cell in enumerate(cells, start=1):
+        found[cell.key] = finished(cell, work)
+        if on_cell is not None:
+            on_cell(count)
+    return found
+
+
+def code_version(modules: Iterable[str]) -> str:
+    """A hash of these modules and of all of ours that they import, near or far."""
+    return _hashed(frozenset(modules))
+
+
+@cache
+def _hashed(modules: frozenset[str]) -> str:
+    known: set[str] = set()
+    ahead = sorted(modules)
+    while ahead:
+        name = ahead.pop()
+        if name not in known:
+            known.add(name)
+            ahead += _imports(name)
+    digest = hashlib.sha256()
+    for name in sorted(known):
+        digest.update(name.encode() + b"\0" + _source(name).encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _source(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ValueError(f"{module} is no module")
+    return Path(spec.origin).read_text(encoding="utf-8")
+
+
+@cache
+def _imports(module: str) -> tuple[str, ...]:
+    """The modules of ours that one imports anywhere, inside functions too."""
+    return tuple(sorted(set(_named(ast.walk(ast.parse(_source(module))))) - _LISTS))
+
+
+def _named(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith(_PACKAGE + "."))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_PACKAGE + "."):
+            yield str(node.module)

@@ -1,0 +1,38 @@
+"""What an experiment leaves in a folder: results as JSON, pictures, and a page made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from trimtab.experiments.page import page
+from trimtab.experiments.part import Parts, parts_to, read_parts
+from trimtab.experiments.plots import Format, drawings, picture
+from trimtab.files import write_atomically
+from trimtab.model.codec import dumps
+
+
+def results_file(folder: Path, experiment: str) -> Path:
+    """Where the results of an experiment are kept."""
+    return folder / "results" / f"{experiment}.json"
+
+
+def keep(
+    folder: Path, experiment: str, parts: Parts, *, forms: Sequence[Format] = ("svg",)
+) -> Path:
+    """Adds parts to what is kept, and makes page and pictures anew; returns the page's place."""
+    together = {**read_parts(results_file(folder, experiment)), **parts}
+    text = dumps(parts_to(experiment, together)) + "\n"
+    write_atomically(results_file(folder, experiment), text)
+    return renew(folder, experiment, forms=forms)
+
+
+def renew(folder: Path, experiment: str, *, forms: Sequence[Format] = ("svg",)) -> Path:
+    """Makes page and pictures from the kept results."""
+    parts = read_parts(results_file(folder, experiment))
+    for name, draw in drawings(experiment, parts).items():
+        for form in forms:
+            write_atomically(folder / "plots" / f"{name}.{form}", picture(draw, form=form))
+    place = folder / f"{experiment}.md"
+    write_atomically(place, page(experiment, parts))
+    return place
