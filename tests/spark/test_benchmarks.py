@@ -9,11 +9,12 @@ from pyspark.sql import SparkSession
 
 from trimtab.benchmarks.benchmark import Stage, judged
 from trimtab.benchmarks.registry import BENCHMARKS
-from trimtab.benchmarks.spark import data
+from trimtab.benchmarks.spark import data, sweep
 from trimtab.benchmarks.spark.batch import our_keys
 from trimtab.measure.spark.hot_keys import Mode
 
 ROWS = 4000
+FEW = {"cells": 3}
 
 
 @pytest.fixture(scope="module")
@@ -22,16 +23,30 @@ def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stag
     return Stage(spark=lambda: spark, home=home, cache=home)
 
 
-@pytest.mark.parametrize("name", [name for name, b in BENCHMARKS.items() if not b.kafka])
-def test_a_benchmark_runs_and_says_what_was_agreed(stage: Stage, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name, b in BENCHMARKS.items() if b.spark and not b.kafka]
+)
+def test_a_benchmark_runs_and_says_what_was_agreed(
+    stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = BENCHMARKS[name]
+    rows = FEW.get(one.counted, ROWS)
+    monkeypatch.setattr(sweep, "ITERATIONS", 2)
 
-    sides = one.run(stage, ROWS, 1)
+    sides = one.run(stage, rows, 1)
 
-    found = judged(one, sides, rows=ROWS, runs=1, machine="m").to_json()
+    found = judged(one, sides, rows=rows, runs=1, machine="m").to_json()
     assert list(found) == ["name", "ours", "rival", "ratio", "unit", "settings"]
     assert (found["name"], found["unit"]) == (name, str(one.unit))
     assert min(found["ours"], found["rival"], found["ratio"]) > 0
+
+
+def test_cells_are_every_heuristic_at_every_delta_before_the_next_seed() -> None:
+    told = [cell.parameters for cell in sweep.cells(61)]
+
+    assert len({(p["planner"], p["delta"]) for p in told[:60]}) == 60
+    assert {p["seed"] for p in told[:60]} == {0}
+    assert told[60] == {**told[0], "seed": 1}
 
 
 def test_test_data_is_made_once(stage: Stage) -> None:

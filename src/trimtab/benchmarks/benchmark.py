@@ -30,12 +30,16 @@ class Unit(StrEnum):
     ROWS_S = "rows/s"
     SECONDS = "s"
     MICROS_ROW = "us/row"
+    NANOS_N_LOG_N = "ns/(n log n)"  # to base 2
     MEGABYTES = "MB"
+    RSCORE = "Rscore"
+    CELLS_S = "cells/s"
+    SAMPLES_S = "samples/s"
 
     @property
     def more_is_better(self) -> bool:
         """Whether the larger figure wins."""
-        return self is Unit.ROWS_S
+        return self in {Unit.ROWS_S, Unit.CELLS_S, Unit.SAMPLES_S}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +72,21 @@ Run = Callable[[Stage, int, int], Sides]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """One row of the table; `when_missed` is the reason printed where the bar is not met."""
+    """One row of the table.
+
+    Attributes:
+        name: What it is called.
+        what: What ours does.
+        rival: What it is compared with.
+        bar: The ratio that it should reach.
+        unit: What both sides are measured in.
+        rows: How many of `counted` the bar is for.
+        run: Runs it.
+        counted: What its size is a number of.
+        spark: Whether it runs on Spark.
+        kafka: Whether it needs brokers.
+        when_missed: The reason printed where the bar is not met.
+    """
 
     name: str
     what: str
@@ -77,6 +95,8 @@ class Benchmark:
     unit: Unit
     rows: int
     run: Run
+    counted: str = "rows"
+    spark: bool = True
     kafka: bool = False
     when_missed: str = ""
 

@@ -8,10 +8,11 @@ import platform
 from trimtab.testing.jars import KAFKA, SPARK
 
 
-def machine(java: str) -> str:
-    """Cores, memory, and the versions that matter."""
+def machine(java: str | None) -> str:
+    """Cores, memory, and the versions that matter: those of Spark only where Java ran it."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}; "
-        f"Python {platform.python_version()}, Java {java}, Spark {SPARK}, Kafka {KAFKA}"
+        f"Python {platform.python_version()}"
+        + (f", Java {java}, Spark {SPARK}, Kafka {KAFKA}" if java else "")
     )

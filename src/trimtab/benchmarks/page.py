@@ -4,17 +4,47 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trimtab.benchmarks import plots
-from trimtab.benchmarks.benchmark import Benchmark, Result
+from trimtab.benchmarks.benchmark import Benchmark, Result, Unit
 from trimtab.benchmarks.registry import BENCHMARKS
 from trimtab.errors import BadFile
 
 RESULTS = Path("benchmarks/results")
 PLOTS = Path("benchmarks/plots")
 PAGE = Path("docs/benchmarks.md")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """A picture of results that say how a time grows: those of one unit."""
+
+    unit: Unit
+    picture: str
+    title: str
+    over: str
+    scale: tuple[float, str]
+
+
+CURVES = (
+    Curves(
+        unit=Unit.MICROS_ROW,
+        picture="growth.svg",
+        title="Time per row as rows grow",
+        over="rows",
+        scale=(1e6, " M"),
+    ),
+    Curves(
+        unit=Unit.NANOS_N_LOG_N,
+        picture="plan-growth.svg",
+        title="Time of a plan over n log n as partitions grow",
+        over="partitions",
+        scale=(1e3, " k"),
+    ),
+)
 
 _INTRO = """\
 <!-- Made by `make bench` from benchmarks/results; changes here are lost. -->
@@ -51,8 +81,11 @@ def files(results: Sequence[Result]) -> dict[Path, str]:
     if results:
         bars = {name: b.bar for name, b in BENCHMARKS.items()}
         made[PLOTS / "ratios.svg"] = plots.ratios(results, bars)
-    if grown := _grown(results):
-        made[PLOTS / "growth.svg"] = plots.growth(grown)
+    for curves in CURVES:
+        if grown := _grown(results, curves.unit):
+            made[PLOTS / curves.picture] = plots.growth(
+                grown, over=curves.over, unit=curves.unit, scale=curves.scale
+            )
     return made
 
 
@@ -67,8 +100,11 @@ def page(results: Sequence[Result]) -> str:
     ]
     if results:
         parts.append("![Ratios and bars](../benchmarks/plots/ratios.svg)\n")
-    if _grown(results):
-        parts.append("![Time per row as rows grow](../benchmarks/plots/growth.svg)\n")
+    parts += [
+        f"![{curves.title}](../benchmarks/plots/{curves.picture})\n"
+        for curves in CURVES
+        if _grown(results, curves.unit)
+    ]
     if missed := [r for r in results if not met(r)]:
         parts.append("## Why bars are missed\n")
         parts += [f"- `{r.name}`: {why_missed(r)}" for r in missed]
@@ -106,8 +142,8 @@ def figure(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
-def _grown(results: Sequence[Result]) -> list[Result]:
-    return [result for result in results if "curve" in result.settings]
+def _grown(results: Sequence[Result], unit: Unit) -> list[Result]:
+    return [r for r in results if "curve" in r.settings and r.unit == unit]
 
 
 def _result_row(result: Result, benchmark: Benchmark) -> str:

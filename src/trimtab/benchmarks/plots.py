@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.typing import RcKeyType
 
+_ROUND = (0.1, 0.25, 0.5, 1, 2, 5, 10, 50, 100, 500, 1000)
 _MET, _MISSED, _BAR, _SECOND = "#0072b2", "#d55e00", "#222222", "#009e73"
 
 
@@ -30,31 +31,37 @@ def ratios(results: Sequence[Result], bars: Mapping[str, float]) -> str:
         axes.axvline(1.0, color=_BAR, linewidth=0.6, linestyle=":")
         axes.set_yticks(range(len(results)), [result.name for result in results])
         axes.invert_yaxis()
-        axes.margins(x=0.12)
+        # A ratio of 2 lies as far from 1 as one of a half, and one of 100 leaves the rest legible.
+        axes.set_xscale("log")
+        shown = [x for r in results for x in (r.ratio, bars[r.name], 1.0) if x > 0]
+        axes.set_xlim(min(shown) / 2, max(shown) * 3)
+        ticks = [x for x in _ROUND if min(shown) / 2 <= x <= max(shown) * 3]
+        axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+        axes.minorticks_off()
         axes.set_xlabel("ratio: above 1, ours is better; the stroke is the bar")
     return "".join(svg)
 
 
-def growth(results: Sequence[Result]) -> str:
-    """Time per row over the number of rows."""
+def growth(results: Sequence[Result], *, over: str, unit: str, scale: tuple[float, str]) -> str:
+    """Each result's curve in one unit over how much there is of something."""
     with _figure(2.8) as (axes, svg):
         for result, colour in zip(results, (_MET, _SECOND), strict=False):
-            curve = {int(rows): us for rows, us in result.settings["curve"].items()}
+            curve = {int(n): value for n, value in result.settings["curve"].items()}
             points = sorted(curve.items())
             axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=result.name)
         axes.set_xscale("log", base=2)
-        axes.set_xticks(*_ticks(results))
+        axes.set_xticks(*_ticks(results, *scale))
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
-        axes.set_xlabel("rows")
-        axes.set_ylabel("µs per row")
+        axes.set_xlabel(over)
+        axes.set_ylabel(unit)
         axes.legend(frameon=False)
     return "".join(svg)
 
 
-def _ticks(results: Sequence[Result]) -> tuple[list[int], list[str]]:
-    rows = sorted({int(n) for result in results for n in result.settings["curve"]})
-    return rows, [f"{n / 1e6:g} M" for n in rows]
+def _ticks(results: Sequence[Result], one: float, suffix: str) -> tuple[list[int], list[str]]:
+    sizes = sorted({int(n) for result in results for n in result.settings["curve"]})
+    return sizes, [f"{n / one:g}{suffix}" for n in sizes]
 
 
 @contextmanager

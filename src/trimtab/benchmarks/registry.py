@@ -1,6 +1,6 @@
 """Every benchmark by name: what is timed, against what, and the bar it should reach.
 
-The runs themselves are behind the doors; they are imported when a benchmark begins.
+The runs themselves are imported when a benchmark begins: some are behind doors, all are heavy.
 """
 
 from __future__ import annotations
@@ -72,6 +72,42 @@ def _growth_keys(stage: Stage, rows: int, runs: int) -> Sides:
     from trimtab.benchmarks.spark.growth import growth_keys
 
     return growth_keys(stage, rows, runs)
+
+
+def _plan_fits(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.planners import plan_fits
+
+    return plan_fits(stage, rows, runs)
+
+
+def _plan_growth(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.planners import plan_growth
+
+    return plan_growth(stage, rows, runs)
+
+
+def _trim(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.planners import trim
+
+    return trim(stage, rows, runs)
+
+
+def _ll_ffd(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.planners import ll_ffd
+
+    return ll_ffd(stage, rows, runs)
+
+
+def _latency_model(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.latency_model import latency_model
+
+    return latency_model(stage, rows, runs)
+
+
+def _sweep(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.spark.sweep import sweep
+
+    return sweep(stage, rows, runs)
 
 
 _ALL = (
@@ -177,6 +213,84 @@ _ALL = (
         unit=Unit.MICROS_ROW,
         rows=20 * MILLION,
         run=_growth_keys,
+    ),
+    Benchmark(
+        name="plan-fits",
+        what="a plan by bfd and one by mwf, 10 000 partitions with a past",
+        rival="the same plans by scanning all consumers for every choice",
+        bar=50.0,
+        unit=Unit.SECONDS,
+        rows=10_000,
+        run=_plan_fits,
+        counted="partitions",
+        spark=False,
+    ),
+    Benchmark(
+        name="plan-growth",
+        what="time of a plan over n log n at 100 000 partitions, worst of the twelve fits",
+        rival="the same at 1 000 partitions",
+        bar=0.5,  # no worse than n log n by a factor of 2
+        unit=Unit.NANOS_N_LOG_N,
+        rows=100_000,
+        run=_plan_growth,
+        counted="partitions",
+        spark=False,
+    ),
+    Benchmark(
+        name="trim-1000",
+        what="mean Rscore of trim, 1 000 partitions",
+        rival="that of bfd on the same streams",
+        bar=1.0,
+        unit=Unit.RSCORE,
+        rows=1000,
+        run=_trim,
+        counted="partitions",
+        spark=False,
+    ),
+    Benchmark(
+        name="trim-10000",
+        what="mean Rscore of trim, 10 000 partitions",
+        rival="that of bfd on the same streams",
+        bar=1.0,
+        unit=Unit.RSCORE,
+        rows=10_000,
+        run=_trim,
+        counted="partitions",
+        spark=False,
+    ),
+    Benchmark(
+        name="ll-ffd",
+        what="a plan by ll-ffd, 10 000 partitions with a past and light lags",
+        rival="one second",
+        bar=1.0,
+        unit=Unit.SECONDS,
+        rows=10_000,
+        run=_ll_ffd,
+        counted="partitions",
+        spark=False,
+        when_missed="Packing takes less than half of it; the rest is the naming of the consumers, "
+        "a matching of thousands of bins with as many consumers.",
+    ),
+    Benchmark(
+        name="latency-model",
+        what="latencies and their percentiles by Landau's model, in closed form",
+        rival="the same percentiles of samples made one by one, in NumPy",
+        bar=1.0,
+        unit=Unit.SAMPLES_S,
+        rows=5 * MILLION,
+        run=_latency_model,
+        counted="samples",
+        spark=False,
+    ),
+    Benchmark(
+        name="sweep",
+        what="a sweep over planners, deltas and seeds on Spark, every result kept",
+        rival="the same cells in as many plain Python processes",
+        bar=0.85,
+        unit=Unit.CELLS_S,
+        rows=60,
+        run=_sweep,
+        counted="cells",
     ),
 )
 

@@ -48,7 +48,8 @@ def bench(
             "--rows",
             metavar="N",
             min=1,
-            help="Rows of test data, or partitions for live-rate. Default: what the bar is for.",
+            help="Rows of test data, or partitions, samples or cells, as the benchmark counts. "
+            "Default: what the bar is for.",
         ),
     ] = None,
     runs: Annotated[
@@ -70,10 +71,11 @@ def bench(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Measure Trimtab against the bare aggregation, read or count that it rests on.
+    """Measure Trimtab against the bare aggregation, read, count or scan that it rests on.
 
-    Both sides run in one Spark session on the same data: a warm-up each, then turn about. A ratio
-    above 1 means that ours is better. Test data is made once and kept under TRIMTAB_HOME.
+    Both sides run on the same data, in one Spark session where they run on Spark: a warm-up each,
+    then turn about. A ratio above 1 means that ours is better. Test data is made once and kept
+    under TRIMTAB_HOME.
     """
     if sum((name is not None, every, listed)) != 1:
         raise ConfigError("Give the name of a benchmark, --all, or --list.")
@@ -123,15 +125,20 @@ def _session(
 
 def _run(one: Benchmark, stage: Stage, *, rows: int, runs: int) -> Result:
     from trimtab.benchmarks.machine import machine
-    from trimtab.benchmarks.spark.java import java_version
 
     began = time.monotonic()
-    say(f"{one.name}: {one.what}, {rows} rows, {runs} runs")
+    say(f"{one.name}: {one.what}, {rows} {one.counted}, {runs} runs")
     sides = one.run(stage, rows, runs)
-    on = machine(java_version(stage.spark()))
-    found = judged(one, sides, rows=rows, runs=runs, machine=on)
+    java = _java(stage) if one.spark else None
+    found = judged(one, sides, rows=rows, runs=runs, machine=machine(java))
     say(f"{one.name}: ratio {found.ratio:g} in {time.monotonic() - began:.0f} s")
     return found
+
+
+def _java(stage: Stage) -> str:
+    from trimtab.benchmarks.spark.java import java_version
+
+    return java_version(stage.spark())
 
 
 def _keep(found: Result, root: Path) -> None:

@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[3]
 
 
 def _result(name: str, ratio: float) -> Result:
-    curve = {"curve": {"1000": 2.0, "4000": 1.5}} if name.startswith("growth") else {}
+    curve = {"curve": {"1000": 2.0, "4000": 1.5}} if "growth" in name else {}
     return Result(
         name=name,
         ours=ratio * 1e6,
         rival=1e6,
         ratio=ratio,
-        unit="rows/s",
+        unit=str(BENCHMARKS[name].unit),
         settings={"rows": 1, "machine": "2 cores", **curve},
     )
 
@@ -47,14 +47,15 @@ def test_a_bar_that_is_just_reached_is_met() -> None:
 
 
 def test_a_page_shows_only_pictures_that_are_written_with_it() -> None:
-    for names in (["rates"], ["rates", "growth"]):
+    for names in (["rates"], ["rates", "growth"], ["plan-growth"], ["growth", "plan-growth"]):
         made = page.files([_result(name, 1.0) for name in names])
-        for picture in ("ratios.svg", "growth.svg"):
-            assert (picture in made[page.PAGE]) == (page.PLOTS / picture in made)
+        for picture in ("ratios.svg", *(curves.picture for curves in page.CURVES)):
+            assert (f"plots/{picture}" in made[page.PAGE]) == (page.PLOTS / picture in made)
 
 
 def test_equal_results_make_equal_pictures() -> None:
-    results = [_result("rates", 0.8), _result("growth", 1.2), _result("growth-keys", 0.9)]
+    ratios = {"rates": 0.8, "growth": 1.2, "growth-keys": 0.9, "plan-fits": 80.0, "plan-growth": 1}
+    results = [_result(name, ratio) for name, ratio in ratios.items()]
 
     assert page.files(results) == page.files(results)
 

@@ -281,11 +281,8 @@ class _Task:
         together = {**owners, **self.pinned}
         fixed = {*self.before.consumers, *self.pinned.values(), *self.limits.capacities}
         new = sorted(set(owners.values()) - fixed)
-        lowest = (
-            c
-            for c in count()
-            if c not in (fixed & set(together.values())) | set(self.limits.capacities)
-        )
+        taken = (fixed & set(together.values())) | set(self.limits.capacities)
+        lowest = (c for c in count() if c not in taken)
         names = dict(zip(new, lowest, strict=False))
         return Assignment({p: names.get(c, c) for p, c in sorted(together.items())})
 
