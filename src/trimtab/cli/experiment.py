@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -125,11 +126,9 @@ def landau(
         planners=_planners(planners),
         slacks=tuple(_numbers(slacks, "--slacks")),
     )
-    chosen = _chosen(what, LANDAU_PARTS)
-    parts = {name: experiment.PARTS[name] for name in chosen}
     _run(
         experiment.NAME,
-        {name: lambda run, part=part: part(design, run) for name, part in parts.items()},
+        {name: partial(experiment.PARTS[name], design) for name in _chosen(what, LANDAU_PARTS)},
         into=into,
         png=png,
         master=master,
@@ -170,6 +169,7 @@ def ezzeddine(
     """Scale consumers for a latency, beside Kafka's and KEDA's rules.
 
     As Ezzeddine et al. do.
+
     Workload 1 is the paper's; the curves are seeded ones with the skew of its second workload.
     """
     from trimtab.experiments import ezzeddine as experiment
@@ -180,11 +180,9 @@ def ezzeddine(
         intervals_s=tuple(sorted({1.0, 30.0, *_numbers(intervals, "--intervals")})),
         cooldowns_s=tuple(sorted({0.0, 30.0, *_numbers(cooldowns, "--cooldowns")})),
     )
-    chosen = _chosen(what, EZZEDDINE_PARTS)
-    parts = {name: experiment.PARTS[name] for name in chosen}
     _run(
         experiment.NAME,
-        {name: lambda run, part=part: part(design, run) for name, part in parts.items()},
+        {name: partial(experiment.PARTS[name], design) for name in _chosen(what, EZZEDDINE_PARTS)},
         into=into,
         png=png,
         master=master,

@@ -3,10 +3,10 @@
 Why      A plain fit forgets who had what; keeping most at home costs consumers. Between the two
          lies a search: the same number of consumers as best fit decreasing, the least load moved.
 Promise  Valid like every fit, and never more consumers than `bfd` needs, `slack` aside. The load
-         moved is at most that of `bfd` with its consumers named to fit the past. Deterministic for
+         moved is at most that of `bfd`, equal consumers named to fit the past. Deterministic for
          a seed, whatever the order of the input. A budget of moves or of moved load is kept, with
          as few consumers as it allows; when time is up the best plan so far is given.
-Cost     So many sweeps, each a linear assignment problem over blocks of consumers: a fifth of a
+Cost     So many sweeps, each a linear assignment problem over blocks of consumers: about half a
          second for 200 partitions, a few seconds for 10 000.
 Paper    None; it answers Landau et al. A sweep cuts every consumer's partitions in two: one part
          stays, the other parts are dealt out again, one to each consumer, at the least total price
