@@ -102,6 +102,35 @@ def test_the_fast_packing_is_that_of_the_listing_for_larger_groups(rates, lags):
     assert found == scan(demand, start=lower_bound(demand))
 
 
+LAGS = {
+    "two or more to a bin": lambda rng: rng.randint(100, 250),
+    "a few are huge": lambda rng: min(500, int(10 * rng.paretovariate(1.2))),
+    "some fill most of a bin": lambda rng: rng.choice([400, *[rng.randint(0, 20)] * 9]),
+    "fractions": lambda rng: rng.random() * 200,
+    "as good as none, or a third": lambda rng: rng.choice([5e-324, 500 / 3]),
+}
+
+
+@pytest.mark.parametrize("lag", LAGS.values(), ids=LAGS)
+@pytest.mark.parametrize("most", [3, 10, 30])
+def test_where_lag_binds_no_number_of_bins_is_passed_over_that_would_do(lag, most):
+    rng = random.Random(7)
+    demand = demand_of_pairs([(most * rng.random(), lag(rng)) for _ in range(150)])
+    assert packed(demand) == scan(demand, start=lower_bound(demand))
+
+
+@unhurried
+@given(
+    pairs=st.lists(
+        st.tuples(st.floats(0, MU), st.one_of(st.floats(0, 600), st.sampled_from([0, 500 / 3]))),
+        max_size=40,
+    )
+)
+def test_fractions_are_packed_as_the_listing_does(pairs):
+    demand = demand_of_pairs(pairs)
+    assert packed(demand) == scan(demand)
+
+
 @unhurried
 @given(demand=demands())
 def test_no_bin_is_above_its_room_and_each_partition_is_in_one(demand):

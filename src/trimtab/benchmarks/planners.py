@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 import numpy as np
@@ -155,33 +155,35 @@ def trim(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def ll_ffd(stage: Stage, rows: int, runs: int) -> Sides:
+def ll_ffd(stage: Stage, rows: int, runs: int, *, most: float = 0.1) -> Sides:
     """A plan for latency against one second; `rows` is the number of partitions.
 
     Rates are uniform from 0 to what a consumer reads, lags from 0 to a part of what it can read in
-    time: a tenth, which leaves the rate to decide. Beside it, once: nine tenths, where lag binds
-    and many numbers of consumers are tried; and all of it, for a tenth of the partitions.
+    time: a tenth, which leaves the rate to decide.
     """
-    light = _latency_problem(rows, most=0.1)
-    light.plan(CONSUMERS["ll-ffd"])  # warm-up
-    ours = tuple(_seconds(light, "ll-ffd", times=1) for _ in range(runs))
-    told = {}
-    for most, partitions in ((0.1, rows), (0.9, rows), (1.0, max(1, rows // 10))):
-        stage.say(f"lags up to {most:.0%}, {partitions} partitions")
-        problem = _latency_problem(partitions, most=most)
-        began = time.perf_counter()
-        plan = problem.plan(CONSUMERS["ll-ffd"])
-        took = time.perf_counter() - began
-        told[f"up to {most:.0%}"] = {
-            "partitions": partitions,
-            "consumers": len(plan.consumers),
-            "plan_s": _short(took),
-        }
+    stage.say(f"lags up to {most:.0%}")
+    problem = _latency_problem(rows, most=most)
+    plan = problem.plan(CONSUMERS["ll-ffd"])  # warm-up
     return Sides(
-        ours=ours,
+        ours=tuple(_seconds(problem, "ll-ffd", times=1) for _ in range(runs)),
         rival=(1.0,),
-        settings={"mu": MU, "sla_s": SLA_S, "lags": told, "delta": DELTA, "seed": SEED},
+        settings={
+            "mu": MU,
+            "sla_s": SLA_S,
+            "lags_up_to": most,
+            "consumers": len(plan.consumers),
+            "delta": DELTA,
+            "seed": SEED,
+        },
     )
+
+
+def ll_ffd_lag(stage: Stage, rows: int, runs: int) -> Sides:
+    """The same where lag binds, with lags up to nine tenths; and once with lags up to all of it."""
+    sides = ll_ffd(stage, rows, runs, most=0.9)
+    (full,) = (worst := ll_ffd(stage, rows, 1, most=1.0)).ours
+    beside = {"consumers": worst.settings["consumers"], "plan_s": _short(full)}
+    return replace(sides, settings={**sides.settings, "up_to_1.0": beside})
 
 
 def second_plan(name: str, partitions: int) -> Problem:

@@ -98,6 +98,12 @@ def _ll_ffd(stage: Stage, rows: int, runs: int) -> Sides:
     return ll_ffd(stage, rows, runs)
 
 
+def _ll_ffd_lag(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.planners import ll_ffd_lag
+
+    return ll_ffd_lag(stage, rows, runs)
+
+
 def _latency_model(stage: Stage, rows: int, runs: int) -> Sides:
     from trimtab.benchmarks.latency_model import latency_model
 
@@ -270,6 +276,20 @@ _ALL = (
         spark=False,
         when_missed="Packing takes less than half of it; the rest is the naming of the consumers, "
         "a matching of thousands of bins with as many consumers.",
+    ),
+    Benchmark(
+        name="ll-ffd-lag",
+        what="a plan by ll-ffd, 10 000 partitions with a past and lags that bind",
+        rival="one second",
+        bar=1.0,
+        unit=Unit.SECONDS,
+        rows=10_000,
+        run=_ll_ffd_lag,
+        counted="partitions",
+        spark=False,
+        when_missed="Where lag binds, many numbers of consumers are tried, since one more may fail "
+        "where one less would do; from where lag first is in the way, each trial places the rest "
+        "of the partitions one by one.",
     ),
     Benchmark(
         name="latency-model",

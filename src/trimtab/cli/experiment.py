@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -124,7 +125,7 @@ def landau(
         deltas=tuple(int(delta) for delta in _numbers(deltas, "--deltas", whole=True)),
         starts=tuple(_starts(starts)),
         planners=_planners(planners),
-        slacks=tuple(_numbers(slacks, "--slacks")),
+        slacks=_numbers(slacks, "--slacks"),
     )
     _run(
         experiment.NAME,
@@ -177,7 +178,7 @@ def ezzeddine(
     # The published figures are for these, so that they always take part.
     design = experiment.Design(
         seeds=seeds,
-        intervals_s=tuple(sorted({1.0, 30.0, *_numbers(intervals, "--intervals")})),
+        intervals_s=tuple(sorted({1.0, 30.0, *_numbers(intervals, "--intervals", least=0.1)})),
         cooldowns_s=tuple(sorted({0.0, 30.0, *_numbers(cooldowns, "--cooldowns")})),
     )
     _run(
@@ -280,15 +281,19 @@ def _chosen(asked: Sequence[str] | None, known: Collection[str]) -> list[str]:
     return [name for name in known if not asked or name in asked]
 
 
-def _numbers(text: str, option: str, *, whole: bool = False) -> list[float]:
+def _numbers(
+    text: str, option: str, *, whole: bool = False, least: float = 0.0
+) -> tuple[float, ...]:
+    """The numbers in a list with commas, each once."""
     try:
         found = [float(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
         raise ConfigError(f"{option} takes numbers with commas between, not {text!r}.") from error
-    if not found or min(found) < 0 or (whole and not all(n.is_integer() for n in found)):
+    fit = all(least <= n < math.inf and (n.is_integer() or not whole) for n in found)
+    if not found or not fit:
         kind = "whole numbers" if whole else "numbers"
-        raise ConfigError(f"{option} takes {kind} from 0 up, not {text!r}.")
-    return found
+        raise ConfigError(f"{option} takes {kind} from {least:g} up, not {text!r}.")
+    return tuple(dict.fromkeys(found))
 
 
 def _starts(text: str) -> list[str]:
@@ -302,7 +307,8 @@ def _starts(text: str) -> list[str]:
 def _planners(text: str | None) -> tuple[str, ...]:
     if text is None:
         return TWELVE
-    names = tuple(planner_of(Layer.CONSUMERS, part.strip()).name for part in text.split(","))
+    asked = dict.fromkeys(part.strip() for part in text.split(","))
+    names = tuple(planner_of(Layer.CONSUMERS, name).name for name in asked)
     strange = [name for name in names if name not in TWELVE]
     if strange:
         raise ConfigError(

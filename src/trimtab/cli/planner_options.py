@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -119,6 +120,8 @@ def asked_options(planners: Sequence[PackingPlanner], **given: Any) -> PackingOp
     to chance.
     """
     asked = {name: value for name, value in given.items() if value is not None}
+    if asked.get("slack") == math.inf:
+        raise ConfigError("--slack takes a part of the consumers, not infinitely many.")
     read = frozenset[str]().union(*(planner.reads for planner in planners))
     for name in asked:
         if name not in read | _CONDITIONS:

@@ -7,7 +7,7 @@ workload, whose own curve exists only as a picture. Everybody goes through the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from statistics import fmean
@@ -147,7 +147,9 @@ def curve(design: Design, run: Runner) -> Part:
         rows.append(beside(f"sla share {name}", paper.SECOND_STICKY_SLA_SHARE, share))
     rows += _effect_rows(found)
     settings = {**_settings(design, runs.CURVE), "seeds": len(seeds), "shares": list(runs.SHARES)}
-    return Part(settings=settings, rows=tuple(rows), figures=_figures(found))
+    # Workload 1 has rows of the same names.
+    named = tuple(replace(row, what=f"{row.what}, {runs.CURVE}") for row in rows)
+    return Part(settings=settings, rows=named, figures=_figures(found))
 
 
 PARTS: Mapping[str, Callable[[Design, Runner], Part]] = {

@@ -306,7 +306,7 @@ def rows_table(rows: Sequence[Row]) -> str:
     counts = tally(rows)
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     lines = [
-        f"{told}.\n",
+        f"{told or 'Nothing to compare'}.\n",
         _cells("what", "published", "ours", "tolerance", "verdict"),
         _cells("---", "---:", "---:", "---:", "---"),
     ]

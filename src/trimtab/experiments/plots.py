@@ -63,7 +63,8 @@ def drawings(experiment: str, parts: Parts) -> dict[str, Draw]:
     found: dict[str, Draw] = {}
     for name, part in parts.items():
         for suffix, draw in _DRAWN.get(name, {}).items():
-            found[f"{experiment}-{name}-{suffix}"] = partial(draw, part)
+            if draw not in (_fronts, _beyond) or _moving(part):
+                found[f"{experiment}-{name}-{suffix}"] = partial(draw, part)
     return found
 
 
@@ -81,7 +82,11 @@ def _over_delta(figure: str, label: str, published: Mapping[str, Sequence[float]
                 known = zip(paper.DELTAS, published[planner], strict=True)
                 shown = [(d, value) for d, value in known if str(d) in by_delta]
                 axes.plot(
-                    *zip(*shown, strict=True), "x", color=_line(planner)["color"], markersize=5
+                    [d for d, _ in shown],
+                    [value for _, value in shown],
+                    "x",
+                    color=_line(planner)["color"],
+                    markersize=5,
                 )
         axes.set_xlabel("delta: most change of a load in one step, % of the capacity")
         axes.set_ylabel(label)
@@ -96,9 +101,13 @@ def _over_delta(figure: str, label: str, published: Mapping[str, Sequence[float]
     return draw
 
 
+def _moving(part: Part) -> list[str]:
+    """The deltas at which loads change: without, nobody moves anything to be compared by."""
+    return [str(delta) for delta in part.settings["deltas"] if delta > 0]
+
+
 def _fronts(part: Part, canvas: Figure) -> None:
-    moving = [delta for delta in part.figures["front"] if int(delta) > 0]
-    for axes, delta in _panels(canvas, moving):
+    for axes, delta in _panels(canvas, _moving(part)):
         found = part.figures["front"][delta]
         _scatter(axes, found["points"], found["front"])
         axes.set_title(f"delta {delta}", fontsize=9)

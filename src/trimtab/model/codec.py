@@ -92,7 +92,8 @@ def by_partition(values: Mapping[TopicPartition, Any]) -> Json:
     return out
 
 
-def _read_by_partition(node: Node | None, read: Callable[[Node], _T]) -> dict[TopicPartition, _T]:
+def read_by_partition(node: Node | None, read: Callable[[Node], _T]) -> dict[TopicPartition, _T]:
+    """Reads `{topic: {"0": value}}`; nothing where there is no node."""
     out: dict[TopicPartition, _T] = {}
     if node is None:
         return out
@@ -110,7 +111,8 @@ def key_field(key: bytes) -> Json:
         return {"key_b64": base64.b64encode(key).decode()}
 
 
-def _read_key(node: Node) -> bytes:
+def read_key(node: Node) -> bytes:
+    """Reads what `key_field` writes."""
     text = node.get("key")
     if text is not None:
         return text.text().encode()
@@ -152,8 +154,8 @@ def loads_from(node: Node) -> Loads:
         step.known("loads", "lags")
         steps.append(
             LoadStep(
-                loads=_read_by_partition(step.need("loads"), lambda n: n.number(least=0)),
-                lags=_read_by_partition(step.get("lags"), lambda n: n.integer(least=0)),
+                loads=read_by_partition(step.need("loads"), lambda n: n.number(least=0)),
+                lags=read_by_partition(step.get("lags"), lambda n: n.integer(least=0)),
             )
         )
     if not steps:
@@ -163,7 +165,7 @@ def loads_from(node: Node) -> Loads:
         unit=_read_unit(node.get("unit")),
         sla_s=sla.number(above=0) if sla is not None else None,
         assignment=Assignment(
-            _read_by_partition(node.get("assignment"), lambda n: n.integer(least=0))
+            read_by_partition(node.get("assignment"), lambda n: n.integer(least=0))
         ),
         capacities=_read_capacities(capacities) if capacities is not None else {},
         steps=tuple(steps),
@@ -417,7 +419,7 @@ def _read_key_load(entry: Node) -> KeyLoad:
     home = entry.get("partition_home")
     return KeyLoad(
         topic=entry.need("topic").text(),
-        key=_read_key(entry),
+        key=read_key(entry),
         lower=entry.need("lower").integer(least=0),
         upper=entry.need("upper").integer(least=0),
         share=entry.need("share").number(least=0),
@@ -504,7 +506,7 @@ def plan_from(node: Node) -> Plan:
         scope=_read_scope(node.need("scope")),
         moves=tuple(_read_move(m) for m in node.need("moves").list()),
         assignment=Assignment(
-            _read_by_partition(node.need("assignment"), lambda n: n.integer(least=0))
+            read_by_partition(node.need("assignment"), lambda n: n.integer(least=0))
         ),
         before=_read_state(node.need("before")),
         after=_read_state(node.need("after")),
@@ -688,7 +690,7 @@ def offsets_from(node: Node) -> dict[TopicPartition, tuple[int, int]]:
             value.fail("should be [first, next], in order")
         return numbers[0], numbers[1]
 
-    return _read_by_partition(node, pair)
+    return read_by_partition(node, pair)
 
 
 # ---------------------------------------------------------------- files

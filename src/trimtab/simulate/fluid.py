@@ -35,6 +35,7 @@ from trimtab.workload.rate_streams import RateSchedule
 
 _CHUNK = 4096  # steps between two looks at who waited how long
 _ROUNDING = 1 + 1e-9  # a consumer that is exactly busy leaves nothing behind but rounding
+_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,8 @@ def fluid(
         run.go(step)
         if on_step is not None and step % _CHUNK == 0:
             on_step(step, total)
+    if on_step is not None:
+        on_step(total, total)
     step = total
     while run.left > 0:
         run.go(step)
@@ -227,7 +230,7 @@ class _Fluid:
     def decide(self, controller: Controller, step: int, every: int) -> None:
         """Lets the controller look and obeys it."""
         t_s, elapsed = round(step * self.world.step_s, 9), every * self.world.step_s
-        rates = (self.received - self.seen_received) / elapsed
+        rates = _observed((self.received - self.seen_received) / elapsed)
         self.seen_received = self.received.copy()
         seen = Sight(
             t_s=t_s,
@@ -236,7 +239,7 @@ class _Fluid:
             lags=dict(zip(self.names, (self.received - self.read).tolist(), strict=True)),
             assignment=self.ordered.assignment,
             consumers=self.ordered.consumers,
-            since_scaling_s=t_s - self.scaled_at,
+            since_scaling_s=round(t_s - self.scaled_at, 9),
         )
         self.decisions += 1
         order = controller(seen)
@@ -406,6 +409,19 @@ def received(schedule: RateSchedule, times_s: NDArray[np.float64]) -> NDArray[np
         slope = (last - first)[at] / lengths[at]
         out[:, p] = before[at] + first[at] * spent + slope * spent**2 / 2
     return np.maximum.accumulate(out, axis=0)  # rounding must not take back what has come
+
+
+def _observed(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rates to nine digits, the rest cut off: rounding alone must not overfill a consumer.
+
+    >>> _observed(np.array([20.000000000001, 19.999999999999, 200 / 3, 0.0])).tolist()
+    [20.0, 20.0, 66.6666666, 0.0]
+    """
+    nudged = rates * (1 + 1e-11)
+    powers = _DIGITS - 1 - np.floor(np.log10(np.maximum(nudged, 1e-290)))
+    up, down = 10.0 ** np.maximum(powers, 0), 10.0 ** np.maximum(-powers, 0)  # one of them is 1
+    seen: NDArray[np.float64] = np.floor(nudged * up / down) / up * down
+    return seen
 
 
 def _shared(

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from trimtab.errors import ConfigError, ThinData
+from trimtab.errors import BadFile, ConfigError, ThinData
 from trimtab.evaluate.rscore import moved_fraction
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -30,6 +30,7 @@ from trimtab.simulate.fluid import Order, Outcome, World, fluid
 from trimtab.workload.rate_streams import RateSchedule
 
 _MICROS = 1_000_000
+_LONGEST = 100  # times the history, for one partition to be read by a consumer of its own
 _SOURCES = (Source.LOG_DIRS, Source.OFFSETS, Source.EVENTS)
 
 
@@ -91,6 +92,7 @@ def history_of(
             f"The history has no rate in {unit}.",
             hint="Measure first, look at another topic, or take the other --unit.",
         )
+    _check(kept, unit)
     windows = sorted({row.window_start for row in kept})
     length = kept[0].window_end - kept[0].window_start
     gaps = sum(later != earlier + length for earlier, later in pairwise(windows))
@@ -115,6 +117,19 @@ def history_of(
         backlog=_backlog(list(lags), group, windows[0] + length, _ratios(kept, names, unit)),
         notes=tuple(notes),
     )
+
+
+def _check(rows: Iterable[RateRow], unit: Unit) -> None:
+    """Refuses rows that no measurement could have given."""
+    for row in rows:
+        rate = row.rate(unit)
+        if rate is not None and not 0 <= rate < math.inf:
+            raise BadFile(
+                f"The history has a rate of {rate:g} {unit} for {row.name}; "
+                "a rate is finite and not negative."
+            )
+        if row.window_end <= row.window_start:
+            raise BadFile(f"The history has a window of {row.name} that ends before it begins.")
 
 
 def _one_kind(rows: Sequence[RateRow], window_s: float | None) -> tuple[list[RateRow], list[str]]:
@@ -218,7 +233,9 @@ def _backlog(
         fits = row.group == (group or row.group) and row.ts < before and row.name in weights
         if fits and row.lag_records is not None:
             first[row.name] = min(first.get(row.name, row), row)
-    return {name: (row.lag_records or 0) * weights[name] for name, row in sorted(first.items())}
+    return {
+        name: max(row.lag_records or 0, 0) * weights[name] for name, row in sorted(first.items())
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +275,7 @@ def replay(
 
     It begins with a plan for the first window. After that it decides as often as `world` says.
     """
+    _check_capacity(history, world)
     told = replace(options, sla_s=sla_s)
     first = dict(zip(history.names, history.rates[0], strict=True))
     lags = {name: round(lag) for name, lag in history.backlog.items()}
@@ -272,6 +290,20 @@ def replay(
         on_step=on_step,
     )
     return _judged(planner.name, outcome, history, limits, sla_s)
+
+
+def _check_capacity(history: History, world: World) -> None:
+    """Refuses consumers so slow that the run would not end in a lifetime: units mixed up."""
+    length_s = history.window_s * len(history.rates)
+    for name, rates in zip(history.names, zip(*history.rates, strict=True), strict=True):
+        amount = sum(rates) * history.window_s + history.backlog.get(name, 0.0)
+        fastest = max((world.service_rate, *world.service_rates.values()))
+        if amount > _LONGEST * length_s * fastest:
+            raise ConfigError(
+                f"{name} alone would take a consumer that reads {fastest:g} {history.unit} more "
+                f"than {_LONGEST} times as long as the history.",
+                hint=f"Are --capacity and --service-rate in {history.unit}?",
+            )
 
 
 def _judged(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,11 @@ _HEADER = b"trimtab"
 _STREAM = ("step", "topic", "partition", "load")
 _RATES = (*RateRow._fields[:2], "topic", "partition", *RateRow._fields[3:])
 _LAGS = ("ts", "group", "topic", "partition", "lag_records")
+_WHOLE = frozenset({"step", "partition", "lag", "samples", "lag_records"})
+_TEXT = frozenset({"topic", "group", "source"})
+_NUMBER = frozenset({"load", "bytes_s", "records_s"})
+_TIME = frozenset({"window_start", "window_end", "ts"})
+_UNKNOWN = frozenset({"load", "lag", "bytes_s", "records_s", "lag_records"})  # may be null
 
 
 def read_stream(path: Path) -> tuple[Loads, list[str]]:
@@ -80,17 +84,17 @@ def _stream_from(path: Path) -> tuple[Loads, list[str]]:
         )
     body = parse(header, origin=str(path))
     steps: list[dict[str, Any]] = [{"loads": {}} for _ in range(body.need("steps").integer())]
-    lags = table.column("lag").to_pylist() if "lag" in table.column_names else repeat(None)
-    columns = _columns(table, _STREAM, str(path))
-    for row, ((k, topic, number, load), lag) in enumerate(zip(columns, lags, strict=False)):
-        if k is None or not 0 <= k < len(steps):
+    lagging = "lag" in table.column_names
+    rows = _columns(table, (*_STREAM, "lag") if lagging else _STREAM, str(path))
+    for row, (k, topic, number, load, *lags) in enumerate(rows):
+        if not 0 <= k < len(steps):
             raise BadFile(f"{path}: row {row}: there is no step {k}")
         loads = steps[k]["loads"].setdefault(topic, {})
         if str(number) in loads:
             raise BadFile(f"{path}: row {row}: {topic}-{number} stands twice in step {k}")
         loads[str(number)] = load
-        if lag is not None:
-            steps[k].setdefault("lags", {}).setdefault(topic, {})[str(number)] = lag
+        if lags and lags[0] is not None:
+            steps[k].setdefault("lags", {}).setdefault(topic, {})[str(number)] = lags[0]
     # Through text, so that one reader judges all streams, and names the place alike.
     whole = parse(json.dumps({**body.object(), "steps": steps}), origin=str(path))
     return loads_from(whole), whole.warnings
@@ -130,10 +134,18 @@ def _columns(table: pa.Table, names: Sequence[str], origin: str) -> Iterator[tup
 
     for name in names:
         if name not in table.column_names:
+            here = ", ".join(table.column_names) or "none"
             raise SchemaMismatch(
                 f"{origin}: column {name} is missing.",
-                hint=f"It needs {', '.join(names)}; here are {', '.join(table.column_names)}.",
+                hint=f"It needs {', '.join(names)}; here are {here}.",
             )
+        column = table.column(name)
+        if column.null_count == len(column) and name in _UNKNOWN:
+            continue  # whatever its type
+        if wanted := _should_be(name, column.type):
+            raise SchemaMismatch(f"{origin}: column {name} is {column.type}, should be {wanted}.")
+        if column.null_count and name not in _UNKNOWN:
+            raise BadFile(f"{origin}: column {name} has {column.null_count} row(s) of null.")
 
     def values(name: str) -> list[Any]:
         column = table.column(name)
@@ -143,3 +155,20 @@ def _columns(table: pa.Table, names: Sequence[str], origin: str) -> Iterator[tup
         return found
 
     return zip(*(values(name) for name in names), strict=True)
+
+
+def _should_be(name: str, kind: pa.DataType) -> str | None:
+    """What a column should hold, if it does not."""
+    import pyarrow.types as of
+
+    whole = of.is_integer(kind)
+    if name in _WHOLE:
+        return None if whole else "whole numbers"
+    if name in _TEXT:
+        text = kind.value_type if of.is_dictionary(kind) else kind
+        return None if of.is_string(text) or of.is_large_string(text) else "text"
+    if name in _NUMBER:
+        return None if whole or of.is_floating(kind) else "numbers"
+    if name in _TIME:
+        return None if whole or of.is_timestamp(kind) else "times"
+    return None if of.is_boolean(kind) else "true or false"

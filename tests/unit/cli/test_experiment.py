@@ -25,9 +25,13 @@ def no_spark(monkeypatch):
         (["landau", "--deltas", "2.5"], "--deltas takes whole numbers"),
         (["landau", "--starts", "uniform,2"], "--starts takes uniform"),
         (["landau", "--slacks", "-0.1"], "--slacks takes numbers"),
+        (["landau", "--slacks", "0.1,nan"], "--slacks takes numbers"),
+        (["landau", "--starts", "nan"], "--starts takes numbers"),
         (["landau", "--planners", "kafka-sticky"], "the paper has no figures"),
         (["ezzeddine", "--what", "tables"], 'no part "tables"'),
         (["ezzeddine", "--intervals", ""], "--intervals takes numbers"),
+        (["ezzeddine", "--intervals", "0"], "--intervals takes numbers from 0.1 up"),
+        (["ezzeddine", "--cooldowns", "inf"], "--cooldowns takes numbers"),
     ],
 )
 def test_what_cannot_be_run_is_refused(arguments, complaint, capsys):
@@ -43,3 +47,8 @@ def test_an_unknown_planner_is_named(capsys):
 def test_the_parts_that_can_be_asked_for_are_those_there_are():
     assert tuple(landau.PARTS) == cli.LANDAU_PARTS
     assert tuple(ezzeddine.PARTS) == cli.EZZEDDINE_PARTS
+
+
+def test_what_is_asked_for_twice_is_run_once():
+    assert cli._numbers("5, 10,5", "--deltas", whole=True) == (5, 10)
+    assert cli._planners("mwf,bfd,mwf") == ("mwf", "bfd")

@@ -129,6 +129,7 @@ def test_all_twelve_side_by_side_have_their_cardinal_bin_score(packing):
         (("--lag-threshold", "5"), "mwf", "error: --lag-threshold means nothing to mwf."),
         (("--dead", "7:0"), "mwf", "error: --dead takes STEP:N such as 3:0"),
         (("--dead", "x"), "mwf", "error: --dead takes STEP:N such as 3:0"),
+        (("--slack", "inf"), "trim", "error: --slack takes a part of the consumers"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused(packing, options, planner, line):

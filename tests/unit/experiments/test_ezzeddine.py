@@ -27,6 +27,11 @@ def run(cells, work, per_task):
 
 
 @cache
+def part(name):
+    return ezzeddine.PARTS[name](FEW, run)
+
+
+@cache
 def figures(controller):
     return fluid_runs.scaled(
         {
@@ -60,14 +65,14 @@ def test_a_curve_is_made_by_its_seed_alone():
 
 
 def test_the_load_aware_group_is_within_everything_that_is_judged():
-    found = ezzeddine.workload_1(FEW, run)
+    found = part("workload-1")
     judged = {row.what: row.verdict for row in found.rows if row.tolerance is not None}
     assert set(judged.values()) == {Verdict.WITHIN}
     assert len(judged) > 10
 
 
 def test_other_intervals_and_cooldowns_have_their_rows():
-    found = ezzeddine.workload_1(FEW, run)
+    found = part("workload-1")
     assert [
         (e["interval_s"], e["cooldown_s"], e["reported_rate"]) for e in found.figures["effects"]
     ] == [
@@ -106,3 +111,8 @@ def test_keda_looks_every_quarter_of_a_minute_and_forgets_what_was_asked_after_f
 def test_dealing_otherwise_costs_what_the_same_schedule_costs():
     costs = {name: figures(name)["replica_minutes"] for name in (*fluid_runs.STICKY, "lag-based")}
     assert set(costs.values()) == {figures("ll-ffd")["replica_minutes"]}
+
+
+def test_no_two_rows_of_an_experiment_have_the_same_name():
+    whats = [row.what for name in ezzeddine.PARTS for row in part(name).rows]
+    assert len(set(whats)) == len(whats)

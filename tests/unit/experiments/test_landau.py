@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from trimtab.evaluate.rscore import TWELVE, cbs
 from trimtab.experiments import landau, packing_runs
 from trimtab.experiments.grid import here
+from trimtab.experiments.kept import keep
 from trimtab.experiments.landau import Design, Run, Score
 from trimtab.experiments.part import figures_of, part_from
 from trimtab.experiments.published import landau as paper
@@ -34,8 +36,26 @@ def test_every_planner_of_the_paper_has_a_row_for_each_table_and_delta():
 
 
 def test_other_conditions_than_the_published_ones_are_not_judged():
-    judged = [row for row in part("tables").rows if row.what.startswith(("cbs", "e_rscore"))]
-    assert {row.verdict for row in judged} == {Verdict.NOT_COMPARABLE}
+    for name in ("tables", "headline"):
+        assert {row.verdict for row in part(name).rows} == {Verdict.NOT_COMPARABLE}
+
+
+def test_where_nobody_moves_anything_no_saving_is_claimed():
+    alone = Design(seeds=1, iterations=2, partitions=1, deltas=(5,), slacks=(0.1,))
+    for name in ("headline", "beyond"):
+        rows = [row for row in landau.PARTS[name](alone, run).rows if " below " in row.what]
+        assert rows
+        assert {(row.ours, row.verdict) for row in rows} == {(None, Verdict.NOT_COMPARABLE)}
+
+
+@pytest.mark.parametrize("deltas", [(0,), (7,), (0, 7)])
+@pytest.mark.parametrize("name", ["tables", "beyond"])
+def test_any_deltas_make_a_page_and_pictures_of_it(name, deltas, tmp_path):
+    design = Design(seeds=1, iterations=2, partitions=4, deltas=deltas, slacks=(0.1,))
+    place = keep(tmp_path, "landau", {name: landau.PARTS[name](design, run)})
+    shown = re.findall(r"\(plots/(.+?)\)", place.read_text(encoding="utf-8"))
+    assert sorted(shown) == sorted(path.name for path in (tmp_path / "plots").glob("*"))
+    assert any("front" in picture for picture in shown) == (7 in deltas)
 
 
 def test_a_cbs_is_that_of_the_runs_behind_it():

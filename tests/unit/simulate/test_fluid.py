@@ -235,3 +235,41 @@ def test_every_partition_needs_a_name_of_its_own():
     schedule = RateSchedule.constant([1, 1], duration_s=1)
     with pytest.raises(ValueError, match="name"):
         fluid(schedule, unchanged, world=World(), names=[P[0], P[0]])
+
+
+@pytest.mark.parametrize("capacity", [1.0, 100.0, 333.3, 2e6, 3e12])
+@pytest.mark.parametrize("partitions", [2, 3, 5])
+def test_a_constant_load_is_seen_as_no_more_than_it_is(capacity, partitions):
+    rate = capacity / partitions
+    seen = []
+
+    def watch(sight: Sight, /) -> None:
+        seen.append(sum(sight.rates.values()))
+
+    schedule = RateSchedule.from_steps(10.0, [[rate] * partitions] * 6)
+    fluid(schedule, watch, world=World(service_rate=2 * capacity))
+    assert max(seen) <= capacity
+    assert min(seen) == pytest.approx(capacity, rel=1e-7)
+
+
+def test_the_time_since_a_scaling_is_exact_to_the_step():
+    since = {}
+
+    def control(seen: Sight, /) -> Order | None:
+        since[seen.t_s] = seen.since_scaling_s
+        return on(0, 1) if seen.t_s == 0.3 else None
+
+    world = World(decision_interval_s=0.1)
+    fluid(RateSchedule.constant([1, 1], duration_s=2.0), control, world=world)
+    assert [since[t_s] for t_s in (0.4, 0.7, 1.1)] == [0.1, 0.4, 0.8]
+
+
+def test_progress_ends_with_the_workload():
+    heard = []
+    fluid(
+        RateSchedule.constant([1], duration_s=2.0),
+        unchanged,
+        world=World(),
+        on_step=lambda done, of: heard.append((done, of)),
+    )
+    assert heard[-1] == (20, 20)

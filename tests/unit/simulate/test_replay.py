@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trimtab.errors import ConfigError, ThinData
+from trimtab.errors import BadFile, ConfigError, ThinData
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Source, Unit
 from trimtab.model.plan import Layer
@@ -35,6 +35,17 @@ def test_windows_become_steps_in_the_order_of_time():
     assert found.names == (A, B)
     assert found.rates == ((10, 5), (20, 6))
     assert (found.window_s, found.notes) == (30, ())
+
+
+@pytest.mark.parametrize("rate", [-1.0, float("nan"), float("inf")])
+def test_a_rate_that_nobody_can_have_measured_is_refused_by_name(rate):
+    with pytest.raises(BadFile, match=f"a rate of {rate:g} bytes/s for b-0"):
+        of(row(0), row(0, B, rate))
+
+
+def test_a_window_that_ends_before_it_begins_is_refused():
+    with pytest.raises(BadFile, match="a window of a-0 that ends before it begins"):
+        of(row(0, length=-30))
 
 
 def test_records_are_another_unit():
@@ -158,3 +169,14 @@ def test_progress_is_told():
     heard: list[tuple[int, int]] = []
     run("bfd", on_step=lambda done, total: heard.append((done, total)))
     assert heard[0] == (0, 1500)
+
+
+def test_consumers_that_would_never_end_are_refused():
+    history = of(row(0, A, 2e6), row(1, A, 2e6))
+    slow = World(service_rate=2.4, decision_interval_s=30)
+    with pytest.raises(ConfigError, match=r"a-0 alone would take a consumer that reads 2\.4 byte"):
+        replay(history, CONSUMERS["mwf"], limits=GroupLimits(capacity=2), world=slow, sla_s=5)
+
+
+def test_a_lag_below_zero_is_none():
+    assert of(row(0), lags=[LagRow(0, "g", A, -3)], unit=Unit.RECORDS_S).backlog == {A: 0}

@@ -57,6 +57,7 @@ def written(path, **columns):
         ({"load": [None]}, r"steps\[0\].loads.a.0: should be a number, is null"),
         ({"step": [2]}, r"row 0: there is no step 2"),
         ({"partition": [-1]}, r"\"-1\" is not a number"),
+        ({"topic": pa.array([None], pa.string())}, r"column topic has 1 row\(s\) of null"),
         (
             {"step": [0, 0], "topic": ["a"] * 2, "partition": [0] * 2, "load": [1.0] * 2},
             "row 1: a-0 stands twice in step 0",
@@ -72,6 +73,27 @@ def test_a_stream_that_is_wrong_is_refused_with_file_and_place(tmp_path, columns
 def test_a_column_that_is_missing_is_named(tmp_path):
     with pytest.raises(SchemaMismatch, match="column load is missing"):
         read_stream(written(tmp_path / "s.parquet", step=[0], topic=["a"], partition=[0]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        ({"step": ["0"]}, "column step is string, should be whole numbers"),
+        ({"partition": [0.0]}, "column partition is double, should be whole numbers"),
+        ({"topic": [b"a"]}, "column topic is binary, should be text"),
+        ({"load": pa.array([1], pa.decimal128(5, 2))}, "column load is decimal128.* numbers"),
+    ],
+)
+def test_a_column_of_another_type_is_named(tmp_path, columns, complaint):
+    good = {"step": [0], "topic": ["a"], "partition": [0], "load": [1.0]}
+    with pytest.raises(SchemaMismatch, match=complaint):
+        read_stream(written(tmp_path / "s.parquet", **{**good, **columns}))
+
+
+def test_text_that_is_kept_as_a_dictionary_is_text(tmp_path):
+    topics = pa.array(["a"]).dictionary_encode()
+    path = written(tmp_path / "s.parquet", step=[0], topic=topics, partition=[0], load=[1.0])
+    assert read_stream(path)[0].steps[0].loads == {A: 1.0}
 
 
 def test_a_parquet_file_that_is_no_stream_is_refused(tmp_path):

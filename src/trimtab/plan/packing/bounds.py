@@ -44,7 +44,13 @@ def least_moved_load(
         consumer, load = before[partition], loads[partition]
         total[consumer] = total.get(consumer, 0) + load
         largest[consumer] = max(largest.get(consumer, 0), load)
-    return sum(max(0, total[c] - max(limits.of(c), largest[c])) for c in sorted(total))
+    return sum(_excess(total[c], max(limits.of(c), largest[c])) for c in sorted(total))
+
+
+def _excess(total: float, room: float) -> float:
+    """What is above the room, and not by rounding alone."""
+    above = total - room
+    return above if above > (0 if isinstance(above, int) else _ROUNDING * room) else 0
 
 
 def _exact(capacity: float, loads: Iterable[float]) -> tuple[float, list[float]]:

@@ -8,11 +8,13 @@ Promise  Both sums stay within bounds on every consumer, each partition counted 
          and the answer names both in its notes. Bins are tried in the order of arrival rate, lag,
          number; n is the first number of bins from 1 up with which nothing is left over, hence at
          most the number of partitions. More bins may fail where fewer did not, so none is skipped
-         but those that no packing whatever could do with. Sums are taken in the order of placing;
-         rates and lags that are whole numbers make them exact.
-Cost     For each n tried: O(partitions · log n) while lag does not bind, O(partitions · n) in array
-         steps where it does. Few n are tried unless lag binds; then there may be thousands, each
-         given up as soon as the large lags that are still to come can find no bins.
+         but those that are proven to fail. Sums are taken in the order of placing; rates and lags
+         that are whole numbers make them exact.
+Cost     For each n tried: O(partitions · log n) while lag does not bind; from then on, for each
+         partition a walk along the bins that have no room for its lag, most of them passed in
+         groups. Few n are tried unless lag binds; then there may be hundreds. Where lags find no
+         room once every bin has one partition, they find none with fewer bins either: the first n
+         comes from a bisection. The others are given up as soon as a count shows the same.
 Paper    Ezzeddine et al., algorithm 1 and appendix. Differs: `<=` throughout, λ is capped too, and
          bins are named by matching, so that little moves.
 
@@ -30,9 +32,11 @@ Paper    Ezzeddine et al., algorithm 1 and appendix. Differs: `<=` throughout, �
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from trimtab.errors import PlanningError
@@ -52,7 +56,10 @@ if TYPE_CHECKING:
 
 # A bound computed from sums that round must not exceed what the same rounding lets a packing do.
 _ROUNDING = 1e-9
-_RUN = 16  # items placed one by one, once lag has kept one out of the least loaded bin
+_SIZES = 8  # sizes of lag by which it is counted whether all that are to come find room
+_BOARD = 64  # bins whose least lag is known
+
+_Bin = tuple[float, float, int]  # its rate, its lag, its number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +180,11 @@ def fewest(demand: Demand) -> int:
 def packed(demand: Demand, *, start: int | None = None) -> list[list[TopicPartition]]:
     """The bins of the first number, from `start` up, that leaves no partition over.
 
-    Without `start` the search begins where some packing might be possible, which finds what it
-    finds from 1. Without partitions there is one empty bin.
+    Without `start` the search begins where it is not yet known to fail, which finds what it finds
+    from 1. Without partitions there is one empty bin.
     """
     shares = _Shares(demand)
-    n = shares.fewest() if start is None else start
+    n = shares.start() if start is None else start
     while (bins := shares.over(n)) is None:
         n += 1
     return bins
@@ -203,6 +210,19 @@ class _Shares:
         """No packing does with fewer: not in either dimension, nor in the mean of both."""
         rates, lags = self._rates / self._mu, self._lags / self._most_lag
         return max(1, *(_fewest(shares) for shares in (rates, lags, (rates + lags) / 2)))
+
+    def start(self) -> int:
+        """Fewer bins leave an item over, once each of them has one of the first items.
+
+        If some size of lag finds no room then, it finds none with fewer bins either: there is one
+        bin less for it, and one item more to place. So this much is monotone, and bisected.
+        """
+        fewest, busy = self.fewest(), _busy(self._rates, self._lags)
+
+        def may_do(n: int) -> bool:
+            return not _shut_out(self._lags[n:busy], self._lags[:n], self._most_lag)
+
+        return fewest + bisect_left(range(fewest, busy), True, key=may_do)
 
     def over(self, n: int) -> list[list[TopicPartition]] | None:
         """The partitions over n bins, or None if one is left over."""
@@ -236,38 +256,70 @@ def _fewest(shares: _Floats) -> int:
     return max(together, int(np.ceil(counts / abreast).max()))
 
 
+def _busy(rates: _Floats, lags: _Floats) -> int:
+    """How many items ask for anything; the others stand last."""
+    import numpy as np
+
+    return int(np.count_nonzero((rates > 0) | (lags > 0)))
+
+
+def _shut_out(lags: _Floats, bins: _Floats, most_lag: float) -> bool:
+    """Whether some of these lags can find no room in bins that have so much already."""
+    import numpy as np
+
+    # Two above half cannot share: the largest needs the emptiest bin, and so on.
+    large = np.sort(lags[lags > most_lag / 2 * (1 + _ROUNDING)])[::-1]
+    if len(large) > len(bins) or (np.sort(bins)[: len(large)] + large > most_lag).any():
+        return True
+    # Those of a size or more need as much room as they are, and each bin takes a whole number.
+    rooms, parts = 1 + _ROUNDING - bins / most_lag, np.sort(lags) / most_lag
+    for at in range(0, len(parts), max(1, len(parts) // _SIZES)):
+        size, wide = parts[at], rooms[rooms >= parts[at]]
+        if parts[at:].sum() * (1 - _ROUNDING) > wide.sum():
+            return True
+        if size * len(parts) > 1 and len(parts) - at > np.floor(wide / size).sum():
+            return True
+    return False
+
+
 def _spread(rates: _Floats, lags: _Floats, mu: float, most_lag: float, n: int) -> _Numbers | None:
     """The bin of each item, or None if one has room nowhere.
 
     The bins stand in the order in which they are tried. As long as each next item finds room in
     the next bin, and no bin that was just filled would be tried before it, they are placed as one
-    step; an item that the first bin's lag keeps out is placed by itself, and some after it.
+    step; from the first item that the first bin's lag keeps out, one by one.
     """
     import numpy as np
 
     bin_of = np.zeros(len(rates), dtype=np.int64)
-    busy = int(np.count_nonzero((rates > 0) | (lags > 0)))  # the others stand last
+    busy, at = _busy(rates, lags), 0
     line = _Line(n, mu, most_lag)
-    at, width, look = 0, n, 0
-    while at < busy:
-        if at >= look:
-            if line.shuts_out(lags[at:busy]):
-                return None
-            look = at + max(_RUN, n // 8)
-        end = min(busy, at + width)
+    while at < busy and not line.lag_is_in_the_way:
+        end = min(busy, at + n)
         filled = line.fill(rates[at:end], lags[at:end])
         if filled is None:
             return None
         bin_of[at : at + len(filled)] = filled
         at += len(filled)
-        width = min(n, 2 * width)
-        if line.lag_is_in_the_way:
-            width, end = _RUN, min(busy, at + _RUN)
-            one_by_one = line.fill_singly(rates[at:end], lags[at:end])
-            if one_by_one is None:
-                return None
-            bin_of[at:end], at = one_by_one, end
-    bin_of[busy:] = line.first
+    bins = line.bins()
+    full: list[_Bin] = []  # for all that is still to come
+    while at < busy:
+        least = float(lags[at:busy].min())
+        held = np.array([lag for _, lag, _ in bins])
+        open_ = held + least <= most_lag
+        if not open_.all():
+            full += compress(bins, ~open_)
+            bins, held = list(compress(bins, open_)), held[open_]
+        if _shut_out(lags[at:busy], held, most_lag):
+            return None
+        end = min(busy, at + max(_BOARD, n // 4))
+        shelf = _Shelf(bins, held)
+        one_by_one = shelf.fill(rates[at:end].tolist(), lags[at:end].tolist(), mu, most_lag)
+        if one_by_one is None:
+            return None
+        bin_of[at:end], at = one_by_one, end
+        bins = shelf.bins()
+    bin_of[busy:] = min(bins[:1] + full)[2]
     return bin_of
 
 
@@ -283,19 +335,10 @@ class _Line:
         self._numbers = np.arange(n)
         self.lag_is_in_the_way = False  # of the item after those that `fill` has placed
 
-    @property
-    def first(self) -> int:
-        """The number of the least loaded bin."""
-        return int(self._numbers[0])
-
-    def shuts_out(self, lags: _Floats) -> bool:
-        """Whether of the lags above half the room, each of which needs a bin, some find none."""
-        import numpy as np
-
-        large = np.sort(lags[lags > self._most_lag / 2 * (1 + _ROUNDING)])[::-1]
-        if len(large) > len(self._lags):
-            return True
-        return bool((np.sort(self._lags)[: len(large)] + large > self._most_lag).any())
+    def bins(self) -> list[_Bin]:
+        """All of them, the least loaded first."""
+        columns = (self._rates.tolist(), self._lags.tolist(), self._numbers.tolist())
+        return list(zip(*columns, strict=True))
 
     def fill(self, rates: _Floats, lags: _Floats) -> _Numbers | None:
         """Gives the first bins one item each, as far as that is their turn; says which they were.
@@ -331,37 +374,55 @@ class _Line:
         self._rates, self._lags = self._rates[order], self._lags[order]
         self._numbers = self._numbers[order]
 
-    def fill_singly(self, rates: _Floats, lags: _Floats) -> list[int] | None:
+
+class _Shelf:
+    """Bins in their order, on boards whose least lag is known: most are passed by as a whole."""
+
+    def __init__(self, bins: list[_Bin], lags: _Floats) -> None:
+        import numpy as np
+
+        starts = range(0, len(bins), _BOARD)
+        self._boards = [bins[at : at + _BOARD] for at in starts]
+        self._starts = [bins[at] for at in starts]
+        self._least: list[float] = np.minimum.reduceat(lags, starts).tolist()
+
+    def bins(self) -> list[_Bin]:
+        """All of them, the least loaded first."""
+        return [bin_ for board in self._boards for bin_ in board]
+
+    def fill(
+        self, rates: Sequence[float], lags: Sequence[float], mu: float, most_lag: float
+    ) -> list[int] | None:
         """Gives each item to the first bin that has room for both; None if one finds none."""
         filled = []
-        for rate, lag in zip(rates.tolist(), lags.tolist(), strict=True):
-            room = self._lags + lag <= self._most_lag
-            i = int(room.argmax())
-            after_rate, after_lag = self._rates[i] + rate, self._lags[i] + lag
-            if not room[i] or after_rate > self._mu:
+        for rate, lag in zip(rates, lags, strict=True):
+            bin_ = self._taken(lag, most_lag)
+            # If its rate leaves no room, then none after it has any.
+            if bin_ is None or bin_[0] + rate > mu:
                 return None
-            filled.append(int(self._numbers[i]))
-            self._move(i, after_rate, after_lag)
+            self._put((bin_[0] + rate, bin_[1] + lag, bin_[2]))
+            filled.append(bin_[2])
         return filled
 
-    def _move(self, i: int, rate: float, lag: float) -> None:
-        """Gives one bin new sums, and the place in the line that they ask for."""
-        number = self._numbers[i]
-        # Something so small that the sums absorb it leaves the bin where it is.
-        j = max(i + 1, self._place(rate, lag, number))
-        for values, value in ((self._rates, rate), (self._lags, lag), (self._numbers, number)):
-            values[i : j - 1] = values[i + 1 : j]
-            values[j - 1] = value
+    def _taken(self, lag: float, most_lag: float) -> _Bin | None:
+        """Takes out the first bin with room for so much lag."""
+        for at, least in enumerate(self._least):
+            if least + lag > most_lag:
+                continue
+            board = self._boards[at]
+            for place, bin_ in enumerate(board):
+                if bin_[1] + lag <= most_lag:
+                    del board[place]
+                    return bin_
+            # The bin that had the least was taken since: only now does that matter.
+            self._least[at] = min((lags for _, lags, _ in board), default=math.inf)
+        return None
 
-    def _place(self, rate: float, lag: float, number: int) -> int:
-        """How many bins stand before such a one."""
-        low, high = self._rates.searchsorted(rate), self._rates.searchsorted(rate, "right")
-        if low < high:
-            lags = self._lags[low:high]
-            low, high = low + lags.searchsorted(lag), low + lags.searchsorted(lag, "right")
-        if low < high:
-            low += self._numbers[low:high].searchsorted(number)
-        return int(low)
+    def _put(self, bin_: _Bin) -> None:
+        """Puts a bin that has grown where it now belongs."""
+        at = bisect_right(self._starts, bin_) - 1
+        insort(self._boards[at], bin_)
+        self._least[at] = min(self._least[at], bin_[1])
 
 
 class Action(StrEnum):

@@ -29,6 +29,7 @@ Sources  The assignors of Apache Kafka's consumer, members in the order of their
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace
@@ -146,7 +147,9 @@ def _members(
     number = options.members or len(present) or fewest_consumers(loads.values(), limits)
     taken = frozenset(present)
     free = (index for index in count() if index not in taken)
-    return sorted([*present[:number], *islice(free, max(0, number - len(present)))])
+    # Beyond one new member for each partition nobody gets anything.
+    new = min(len(loads), max(0, number - len(present)))
+    return sorted([*present[:number], *islice(free, new)])
 
 
 def _lags(
@@ -154,8 +157,8 @@ def _lags(
 ) -> dict[TopicPartition, int]:
     lags = {partition: options.lags.get(partition, 0) for partition in loads}
     for partition, lag in lags.items():
-        if lag < 0:
-            raise ValueError(f"{partition} has lag {lag}: it must be 0 or more")
+        if not (math.isfinite(lag) and lag >= 0):
+            raise ValueError(f"{partition} has lag {lag}: it must be a number, 0 or more")
     return lags
 
 

@@ -55,10 +55,12 @@ _A_MOVE = 1e-4
 """Price of a move by itself, as a part of the capacity: of equal loads, the fewer partitions."""
 _HEAT = 0.6
 """Noise on the prices of the first sweep, as a part of the capacity."""
-_WORK, _FEWEST_SWEEPS, _MOST_SWEEPS = 80_000, 60, 480
+_WORK, _FEWEST_SWEEPS, _MOST_SWEEPS = 90_000, 60, 900
 _TIGHT = 0.97
 _BLOCK = 160
 """Consumers that exchange partitions within one assignment problem."""
+_STIRRED, _ALL_STIRRED = 0.3, 20
+"""The share of idle consumers that take part in a sweep; a few take part all."""
 
 
 def trim(
@@ -268,6 +270,11 @@ class _Task:
         owners = {p: self.packed[p] for p in self.free}
         return sorted(set(owners.values())), owners
 
+    def closed(self, slots: Collection[int]) -> list[int]:
+        """Consumers of the past that are not among these, and could be in place of one of them."""
+        taken = {*slots, *self.pinned.values()}
+        return [c for c in self.before.consumers if c not in taken]
+
     def _others(self, taken: set[int]) -> Iterator[int]:
         """Indexes that are not taken: those that the packing uses, then the lowest."""
         proven = [
@@ -305,10 +312,11 @@ class _Search:
     def __init__(self, task: _Task, slots: list[int], owners: Mapping[TopicPartition, int]) -> None:
         import numpy as np
 
-        self.names, self.slots = task.free, slots
-        place = {consumer: slot for slot, consumer in enumerate(slots)}
+        self.names, self.slots = task.free, slots + task.closed(slots)
+        self.open = np.arange(len(self.slots)) < len(slots)
+        place = {consumer: slot for slot, consumer in enumerate(self.slots)}
         self.size = np.array([task.loads[p] for p in task.free], float)
-        self.room = np.array([task.limits.of(c) for c in slots], float)
+        self.room = np.array([task.limits.of(c) for c in self.slots], float)
         self.home = np.array([place.get(task.homes.get(p, -1), -1) for p in task.free], int)
         self.unit = task.limits.capacity
         known = np.array([p in task.before for p in task.free], bool)
@@ -321,7 +329,7 @@ class _Search:
     def run(self) -> dict[TopicPartition, int]:
         """Sweeps until it is good or the effort is spent; gives partition → consumer."""
         best, cost = self.slot.copy(), self._cost()
-        sweeps = _sweeps(len(self.slots))
+        sweeps = _sweeps(int(self.open.sum()))
         for number in range(sweeps):
             if cost == 0 or self.expired():
                 break
@@ -332,12 +340,12 @@ class _Search:
         return {p: self.slots[s] for p, s in zip(self.names, best.tolist(), strict=True)}
 
     def _settle(self) -> None:
-        """Puts those without a place on the emptiest consumers, overloaded or not."""
+        """Puts those without a place on the emptiest open consumers, overloaded or not."""
         import numpy as np
 
         filled = np.bincount(self.slot[self.slot >= 0], self.size[self.slot >= 0], len(self.slots))
         for at in sorted(np.flatnonzero(self.slot < 0).tolist(), key=lambda i: (-self.size[i], i)):
-            emptiest = int(np.argmax(self.room - filled))
+            emptiest = int(np.argmax(np.where(self.open, self.room - filled, -np.inf)))
             self.slot[at] = emptiest
             filled[emptiest] += self.size[at]
 
@@ -370,17 +378,31 @@ class _Search:
     def _sweep(self, cut: NDArray[np.bool_], *, heat: float) -> None:
         import numpy as np
 
-        blocks = math.ceil(len(self.slots) / _BLOCK)
+        stirred = self._stirred()
+        blocks = math.ceil(stirred.sum() / _BLOCK)
+        block = np.full(len(self.slots), -1)
         if blocks == 1:
-            self._deal(np.arange(len(self.slots)), np.arange(len(self.slot)), cut, heat)
-            return
-        block = np.empty(len(self.slots), int)
-        block[self._neighbours()] = np.arange(len(self.slots)) * blocks // len(self.slots)
-        order = np.argsort(block[self.slot], kind="stable")
-        ends = np.searchsorted(block[self.slot][order], np.arange(blocks + 1))
+            block[stirred] = 0
+        else:
+            order = [slot for slot in self._neighbours() if stirred[slot]]
+            block[order] = np.arange(len(order)) * blocks // len(order)
+        items = np.argsort(block[self.slot], kind="stable")
+        ends = np.searchsorted(block[self.slot][items], np.arange(blocks + 1))
         for number in range(blocks):
-            inside = order[ends[number] : ends[number + 1]]
+            inside = items[ends[number] : ends[number + 1]]
             self._deal(np.flatnonzero(block == number), inside, cut[inside], heat)
+
+    def _stirred(self) -> NDArray[np.bool_]:
+        """Who takes part in a sweep: all whom a move or an overload concerns, some of the rest."""
+        import numpy as np
+
+        rest = max(_STIRRED, _ALL_STIRRED / len(self.slots))
+        takes_part = ~self.open | (self.rng.random(len(self.slots)) < rest)
+        takes_part |= np.bincount(self.slot, self.size, len(self.slots)) > self.room
+        away = self.slot != self.home
+        takes_part[self.slot[away]] = True
+        takes_part[self.home[away & (self.home >= 0)]] = True
+        return takes_part
 
     def _neighbours(self) -> list[int]:
         """All consumers, such that a partition and its home stand close: from a random one on."""
@@ -427,9 +449,15 @@ class _Search:
         np.subtract.at(prices, (home[back], owner[back]), self.price[items][back])
         if heat:
             prices += heat * self.rng.random(prices.shape)
+        # What is closed has an empty part; who gets one is closed, so nothing may stay there.
+        closed = ~self.open[slots]
+        occupied = np.bincount(owner[~cut], minlength=len(slots)) > 0
+        prices[:, closed] = np.where(occupied, np.inf, 0.0)[:, None]
         takes, parts = linear_sum_assignment(prices)
         goes_to = np.empty(len(slots), int)
         goes_to[parts] = slots[takes]
+        self.open[slots] = True
+        self.open[goes_to[closed]] = False
         self.slot[items[cut]] = goes_to[owner[cut]]
 
 

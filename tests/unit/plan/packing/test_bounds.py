@@ -61,3 +61,17 @@ def test_an_oversize_partition_may_stay_alone():
 def test_departed_partitions_need_not_move():
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     assert least_moved_load({a: 60}, Assignment({a: 0, b: 0}), C100) == 0
+
+
+def test_what_fits_but_for_rounding_need_not_move():
+    # In this order they add up to 0.6000000000000001; the biggest first, to 0.6.
+    loads = {TopicPartition("t", n): load for n, load in enumerate((0.1, 0.2, 0.3))}
+    assert (
+        least_moved_load(loads, Assignment(dict.fromkeys(loads, 0)), GroupLimits(capacity=0.6)) == 0
+    )
+
+
+def test_one_byte_too_much_must_move_at_any_size():
+    a, b = TopicPartition("t", 0), TopicPartition("t", 1)
+    huge = GroupLimits(capacity=10**17)
+    assert least_moved_load({a: 10**17 - 4, b: 5}, Assignment({a: 0, b: 0}), huge) == 1

@@ -164,6 +164,9 @@ def test_a_load_nobody_can_reckon_with_is_refused_by_name(rival, load):
 def test_a_lag_below_0_is_refused_by_name(rival):
     with pytest.raises(ValueError, match="t-1 has lag -3"):
         rival(ones(2), Assignment(), C100, lags(0, -3))
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="t-1 has lag"):
+            rival(ones(2), Assignment(), C100, lags(0, wrong))
 
 
 def test_a_group_of_no_members_is_refused():
@@ -174,3 +177,9 @@ def test_a_group_of_no_members_is_refused():
 def test_a_threshold_of_0_is_refused():
     with pytest.raises(ValueError, match="lag threshold of 0"):
         keda_lag(ones(2), Assignment(), C100, PackingOptions(lag_threshold=0))
+
+
+@every_rival
+def test_members_beyond_one_for_each_partition_change_nothing_however_many(rival):
+    now = owners(None, 9, 9)
+    assert rival(ones(3), now, C100, members(10**9)) == rival(ones(3), now, C100, members(20))
