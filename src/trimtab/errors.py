@@ -18,7 +18,8 @@
     └── ApplyError                          exit   5
         ├── PlanOutdated                               the world has moved on since
         ├── PlanDamaged                                the file is not the plan its id promises
-        └── ProtocolViolation
+        ├── ProtocolViolation
+        └── Fenced                                     another controller has taken over
 
 A message says what happened and to what; the hint says what to do.
 Wrong arguments to a pure function stay `ValueError`.
@@ -115,3 +116,7 @@ class PlanDamaged(ApplyError):
 
 class ProtocolViolation(ApplyError):
     """A partner said something that the protocol does not allow."""
+
+
+class Fenced(ApplyError):
+    """Another controller has taken over; whatever this one still says is not heard."""

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"confluent_kafka", "kafka", "matplotlib", "pandas", "py4j", "pyarrow", "pyspark"}
+HEAVY = {
+    *("confluent_kafka", "grpc", "kafka", "kubernetes"),
+    *("matplotlib", "pandas", "py4j", "pyarrow", "pyspark"),
+}
 
 
 def test_the_import_contracts_hold() -> None:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
 from trimtab.plan.packing.ilp import exact
 from trimtab.plan.packing.least_loaded_ffd import (
-    Action,
     Demand,
     decide,
     fewest,

@@ -11,8 +11,8 @@ from functools import cache
 
 import pytest
 
+from trimtab.model.control import Action
 from trimtab.model.plan import Layer
-from trimtab.plan.packing.least_loaded_ffd import Action
 from trimtab.plan.planner import Keeps, PackingOptions
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, scheduled

@@ -8,9 +8,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.measure.spark.jobs import as_time
-from trimtab.measure.spark.schemas import EVENTS, SAMPLES
+from trimtab.measure.spark.schemas import EVENTS, RECEIPTS, SAMPLES
 from trimtab.measure.windows import MICROS, Sample
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Receipt
 
 
 def events_frame(
@@ -47,3 +48,15 @@ def samples_frame(
         for s in samples
     ]
     return spark.createDataFrame(made, SAMPLES)
+
+
+def receipts_frame(spark: SparkSession, receipts: Iterable[Receipt]) -> DataFrame:
+    """Receipts as a table."""
+    made: list[tuple[Any, ...]] = [
+        tuple(
+            as_time(value) if name.endswith("_ts") else value
+            for name, value in ((name, getattr(r, name)) for name in RECEIPTS.names)
+        )
+        for r in receipts
+    ]
+    return spark.createDataFrame(made, RECEIPTS)

@@ -12,7 +12,11 @@ from trimtab.benchmarks import plots
 from trimtab.benchmarks.benchmark import Benchmark, Result, Unit
 from trimtab.benchmarks.registry import BENCHMARKS
 from trimtab.errors import BadFile
+from trimtab.experiments.kept import results_file
+from trimtab.experiments.page import beyond
+from trimtab.experiments.part import Part, read_parts
 
+PAPERS = Path("docs/papers")
 RESULTS = Path("benchmarks/results")
 PLOTS = Path("benchmarks/plots")
 PAGE = Path("docs/benchmarks.md")
@@ -58,6 +62,11 @@ better, whatever the unit. Seconds and rates belong to the machine named below; 
 can be compared.
 """
 
+_QUALITY_AGAIN = """\
+Pictures are on [the page of the paper](papers/landau.md); to run it again: \
+`trimtab experiment landau --what beyond`.
+"""
+
 
 def kept_results(root: Path) -> tuple[Result, ...]:
     """The results that lie in a project folder, in the order of the registry."""
@@ -75,9 +84,14 @@ def kept_results(root: Path) -> tuple[Result, ...]:
     return tuple(found)
 
 
-def files(results: Sequence[Result]) -> dict[Path, str]:
+def kept_quality(root: Path) -> Part | None:
+    """What `trim` was found to be worth beside all others, if that was run."""
+    return read_parts(results_file(root / PAPERS, "landau")).get("beyond")
+
+
+def files(results: Sequence[Result], quality: Part | None = None) -> dict[Path, str]:
     """The page and its pictures, by their place in the project folder."""
-    made = {PAGE: page(results)}
+    made = {PAGE: page(results, quality)}
     if results:
         bars = {name: b.bar for name, b in BENCHMARKS.items()}
         made[PLOTS / "ratios.svg"] = plots.ratios(results, bars)
@@ -89,7 +103,7 @@ def files(results: Sequence[Result]) -> dict[Path, str]:
     return made
 
 
-def page(results: Sequence[Result]) -> str:
+def page(results: Sequence[Result], quality: Part | None = None) -> str:
     """The text of docs/benchmarks.md."""
     parts = [
         _INTRO,
@@ -109,6 +123,8 @@ def page(results: Sequence[Result]) -> str:
         parts.append("## Why bars are missed\n")
         parts += [f"- `{r.name}`: {why_missed(r)}" for r in missed]
         parts.append("")
+    if quality is not None:
+        parts += [beyond(quality, papers="papers/"), _QUALITY_AGAIN]
     parts.append("## Settings\n")
     for result in results:
         parts.append(f"- `{result.name}`: {_settings(result.settings)}")

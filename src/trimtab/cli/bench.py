@@ -147,7 +147,7 @@ def _keep(found: Result, root: Path) -> None:
 
     text = dumps(found.to_json(), indent=1) + "\n"
     write_file(root / page.RESULTS / f"{found.name}.json", text)
-    for path, content in page.files(page.kept_results(root)).items():
+    for path, content in page.files(page.kept_results(root), page.kept_quality(root)).items():
         write_file(root / path, content)
 
 

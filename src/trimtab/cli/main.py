@@ -13,7 +13,9 @@ from trimtab.cli import (
     apply,
     bench,
     cluster,
+    consume,
     demo,
+    evaluate,
     experiment,
     load,
     measure,
@@ -22,13 +24,14 @@ from trimtab.cli import (
     simulate,
     snapshot,
 )
+from trimtab.cli import run as run_verb
 from trimtab.cli.output import talk
 from trimtab.cli.signals import terminable
 from trimtab.errors import TrimtabError
 
 _ORDER = (
     *("demo", "cluster", "load", "snapshot", "monitor", "measure", "plan", "apply"),
-    *("simulate", "experiment", "bench"),
+    *("run", "consume", "evaluate", "simulate", "experiment", "bench"),
 )
 _EPILOG = """Results go to stdout, talk and progress to stderr; every verb takes --json. Exit codes:
 0 done, 1 findings, 2 usage or settings, 3 measuring, 4 planning, 5 applying, 70 a fault of
@@ -96,6 +99,13 @@ app.add_typer(
 )
 app.command("apply", short_help="Show a plan, and check that it still fits the cluster.")(
     apply.apply
+)
+app.command("run", short_help="Keep a group level: measure, decide, scale and move.")(run_verb.run)
+app.command("consume", short_help="Read a group's partitions: handle, write, commit, obey.")(
+    consume.consume
+)
+app.add_typer(
+    evaluate.app, name="evaluate", short_help="Was order kept, was it in time, what did it cost."
 )
 app.add_typer(
     simulate.app, name="simulate", short_help="Planners over streams of loads, without a broker."

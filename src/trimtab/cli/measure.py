@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MICROS = 1_000_000
 
 
-def _moment(text: str) -> int:
+def moment(text: str) -> int:
     """Reads an ISO time (UTC unless it says otherwise), or microseconds since 1970."""
     if text.isdigit():
         return int(text)
@@ -79,12 +79,12 @@ def measure(
     from_: Annotated[
         int | None,
         typer.Option(
-            "--from", metavar="TIME", parser=_moment, help="Begin here: ISO time, or microseconds."
+            "--from", metavar="TIME", parser=moment, help="Begin here: ISO time, or microseconds."
         ),
     ] = None,
     to: Annotated[
         int | None,
-        typer.Option("--to", metavar="TIME", parser=_moment, help="End here. Default: now."),
+        typer.Option("--to", metavar="TIME", parser=moment, help="End here. Default: now."),
     ] = None,
     offsets: Annotated[
         str | None,
@@ -244,7 +244,7 @@ def measure(
     if for_ is not None:
         from_, to = _watch(ask, for_)
     span = _span(since, from_, to)
-    asked = ask.asked(span, None if offsets is None else _offsets(offsets))
+    asked = ask.asked(span, None if offsets is None else read_offsets(offsets))
     from trimtab.measure.spark.hot_keys import Mode
     from trimtab.measure.spark.session import spark_errors
     from trimtab.measure.spark.spans import from_kafka
@@ -365,7 +365,8 @@ def _span(since: float | None, from_ts: int | None, to_ts: int | None) -> tuple[
     return start, end
 
 
-def _offsets(text: str) -> dict[TopicPartition, tuple[int, int]]:
+def read_offsets(text: str) -> dict[TopicPartition, tuple[int, int]]:
+    """Reads what --offsets says, in place or in a file."""
     looks_inline = text.lstrip().startswith("{")
     node = parse(text, origin="--offsets") if looks_inline else parse_file(Path(text))
     return offsets_from(node)

@@ -24,8 +24,10 @@ from trimtab.cli.main import app
 from trimtab.cli.output import say, write_file
 from trimtab.errors import TrimtabError
 from trimtab.measure.kafka.topics import LEAST_RETENTION_MS, MOST_REPLICAS, OwnTopics
-from trimtab.model import codec
-from trimtab.model.cluster import BrokerId, Replicas
+from trimtab.model import codec, control_codec
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
+from trimtab.model.control import Action, Decision, GroupState, Receipt, Stopped
 from trimtab.model.load import KeyLoad, PartitionLoad, Source
 from trimtab.observe import metrics
 from trimtab.plan.planner import PackingPlanner
@@ -41,6 +43,10 @@ _TABLES = {
     "partition_rates": "How fast each partition grew, per window.",
     "hot_keys": "Heavy keys per window; the count lies between `lower` and `upper`.",
     "lag": "How far each group is behind, and its state.",
+    "receipts": "One row per processing of a record: by whom, and when.",
+    "decisions": "What was decided for a group, and why; `forecast` is JSON.",
+    "outcomes": "Latency, share within the SLA and replicas of a run, per window of event time.",
+    "violations": "What the order audit found; `at` is a sequence number, else an offset.",
     "rejects": "Rows that could not be read, with the reason.",
 }
 
@@ -160,7 +166,8 @@ def _errors() -> str:
         said = _first_line(kind)
         yield f"{'  ' * depth}- `{kind.__name__}`, exit {kind.exit_code}{retriable}: {said}"
         for child in kind.__subclasses__():
-            yield from below(child, depth + 1)
+            if not child.__name__.startswith("_"):  # those a module keeps to itself
+                yield from below(child, depth + 1)
 
     codes = {
         0: "done",
@@ -221,6 +228,7 @@ def _topics() -> str:
     )
     key = KeyLoad(topic="orders", key=b"a", lower=3990, upper=4000, share=0.04, partition_home=3)
     start, end = 1_700_000_000_000_000, 1_700_000_030_000_000
+    pay = (TopicPartition("orders", 1),)
     examples: Mapping[str, tuple[str, codec.Json]] = {
         own.telemetry: (
             "Key `topic/partition`; one record per sample and partition, all of a sample under one "
@@ -241,26 +249,87 @@ def _topics() -> str:
                 "orders", [key], window_start=start, window_end=end, n=100_000, epsilon=0.0001
             ),
         ),
+        own.control("pay"): (
+            "One for each group, here `pay`. Partition 0 is for the controller: `started`, "
+            "`stopped`, `state`, `hello`, `rate`. Partition i + 1 is for consumer i: `start`, "
+            "`stop`, `state_query`, written in transactions. `incarnation` in a command says "
+            "which process it is for; the next one under the same index ignores it.",
+            control_codec.control_to(
+                Stopped(
+                    consumer=0,
+                    incarnation="9b",
+                    epoch=7,
+                    seq=41,
+                    partitions=pay,
+                    committed={pay[0]: 8988},
+                ),
+                ts=end,
+            ),
+        ),
+        own.group("pay"): (
+            "One for each group; key `state`: what its controller leaves to the next. `clean` is "
+            "false while a hand-over is under way. Who owns the one partition of this topic, in "
+            "the consumer group `trimtab-controller-pay`, leads.",
+            control_codec.group_state_to(
+                GroupState(epoch=7, clean=True, assignment=Assignment({pay[0]: 0})), ts=end
+            ),
+        ),
+        own.decisions: (
+            "Key = group; every decision, doing nothing and refusing included.",
+            control_codec.decision_to(
+                Decision(
+                    ts=end,
+                    group="pay",
+                    action=Action.SCALE_UP,
+                    before=1,
+                    after=2,
+                    plan="7f3a9c01d2e4",
+                    reason="consumer 0 carries 120 records/s, above 100",
+                    forecast={"consumers": 2, "max_load": 60.0},
+                )
+            ),
+        ),
+        own.receipts: (
+            "Key = that of the record; one for each processing. `seq` is the record's `tt-seq`, "
+            "`event_ts` its `tt-ts`, else the time that Kafka keeps.",
+            control_codec.receipt_to(
+                Receipt(
+                    run="live",
+                    group="pay",
+                    topic="orders",
+                    partition=0,
+                    offset=17,
+                    key=b"a",
+                    seq=5,
+                    consumer=0,
+                    incarnation="9b",
+                    event_ts=end,
+                    started_ts=end + 2000,
+                    finished_ts=end + 3000,
+                )
+            ),
+        ),
     }
     parts = [
         "# Topics\n",
         "The prefix `trimtab.` is the setting `topic_prefix`. A topic that is missing is made with "
         f"{MOST_REPLICAS} replicas (fewer on a smaller cluster), all but one of which must be in "
-        "sync. One that exists is never changed; it is refused when it is compacted, when it "
+        "sync. One that exists is never changed, but that a control topic gets more partitions "
+        "when there are more consumers; it is refused when it is compacted (or not), when it "
         f"keeps records for less than {LEAST_RETENTION_MS // 60_000} minutes, when it asks for "
         "more in-sync replicas than it has, or when it has several partitions where one is "
         "needed.\n",
         _row("topic", "partitions", "kept for"),
         _row("---", "---", "---"),
     ]
-    for topic in own.all:
+    for topic in (*own.all, *own.of_group("pay")):
         days = topic.retention_ms // 86_400_000
         only = ", exactly" if topic.only_partition else ""
         parts.append(
             _row(f"`{topic.name}`", f"{topic.partitions}{only}", f"{days} day{'s'[: days > 1]}")
         )
     parts.append("")
-    for topic in own.all:
+    for topic in (*own.all, *own.of_group("pay")):
         said, record = examples[topic.name]
         parts += [f"## {topic.name}\n", f"{said}\n", f"```json\n{codec.dumps(record)}\n```\n"]
     return "\n".join(parts)

@@ -192,7 +192,8 @@ def _latency(part: Part) -> str:
     return "\n".join([*lines, "\nMeans over the streams. The pictures show the first.\n"])
 
 
-def _beyond(part: Part) -> str:
+def beyond(part: Part, *, papers: str = "") -> str:
+    """What `trim` is worth beside all others; `papers` leads to the folder of these pages."""
     lines = [
         "## Beyond the paper: `trim`\n",
         _conditions(part),
@@ -205,7 +206,7 @@ def _beyond(part: Part) -> str:
         "Everybody on the same streams, means over seeds. Kafka's assignors get as many members as "
         "BFD takes at each step; what they leave above the capacity is their overload. "
         "`lag-based` and `keda-lag` decide by lag, which these streams do not have: they run in "
-        "[the other experiment](ezzeddine.md).\n",
+        f"[the other experiment]({papers}ezzeddine.md).\n",
     ]
     for delta, planners in part.figures["planners"].items():
         lines += [
@@ -351,7 +352,7 @@ def _cells(*cells: str) -> str:
 _PAGES: Mapping[str, tuple[str, Mapping[str, Callable[[Part], str]], str]] = {
     "landau": (
         _LANDAU,
-        {"tables": _tables, "headline": _headline, "latency": _latency, "beyond": _beyond},
+        {"tables": _tables, "headline": _headline, "latency": _latency, "beyond": beyond},
         _LANDAU_DEVIATIONS,
     ),
     "ezzeddine": (

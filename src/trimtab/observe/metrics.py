@@ -31,6 +31,18 @@ measure_gaps_total = Counter(
     "trimtab_measure_gaps_total", "Offsets that were skipped between two batches", ["query"]
 )
 
+controller_consumers = Gauge(
+    "trimtab_controller_consumers", "Consumers that exist, as the controller knows", ["group"]
+)
+controller_decisions_total = Counter(
+    "trimtab_controller_decisions_total", "Decisions, doing nothing included", ["group", "action"]
+)
+controller_violations_total = Counter(
+    "trimtab_controller_violations_total",
+    "Partitions found with two readers; must stay 0",
+    ["group"],
+)
+
 ALL = tuple(
     (name, metric)
     for name, metric in sorted(globals().items())

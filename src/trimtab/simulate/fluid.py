@@ -30,7 +30,7 @@ from trimtab.evaluate.latency import Delays
 from trimtab.evaluate.rscore import moved_load
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
-from trimtab.plan.packing.least_loaded_ffd import Action
+from trimtab.model.control import Action
 from trimtab.workload.rate_streams import RateSchedule
 
 _CHUNK = 4096  # steps between two looks at who waited how long

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from trimtab.processes import ProcessState, end, process_state, spawn
 from trimtab.testing.ports import HOST, free_ports, is_free
-from trimtab.testing.processes import ProcessState, end, process_state, spawn
 
 _PATIENCE_S = 60.0
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from trimtab.testing.processes import ProcessId, process_state
+from trimtab.processes import ProcessId, process_state
 
 CONTROLLER = 100
 """Node id of the controller; brokers have 1 … N."""

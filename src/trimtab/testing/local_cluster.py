@@ -32,6 +32,7 @@ from typing import Self
 
 from trimtab.errors import BadFile, ClusterStartFailed, ConfigError
 from trimtab.files import write_atomically
+from trimtab.processes import ProcessId, ProcessState, end, process_state, send, spawn
 from trimtab.testing.broker_properties import (
     LOG4J_PROPERTIES,
     SaslUser,
@@ -52,7 +53,6 @@ from trimtab.testing.cluster_state import (
 from trimtab.testing.jars import broker_jars, jars_folder
 from trimtab.testing.java import find_java
 from trimtab.testing.ports import HOST, free_ports, is_free
-from trimtab.testing.processes import ProcessId, ProcessState, end, process_state, send, spawn
 
 __all__ = ["BrokerState", "BrokerStatus", "ClusterStatus", "LocalCluster", "SaslUser"]
 

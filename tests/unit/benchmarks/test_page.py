@@ -72,7 +72,7 @@ def test_the_page_in_docs_is_that_of_the_results_kept() -> None:
     results = page.kept_results(ROOT)
 
     assert {r.name for r in results} == set(BENCHMARKS)
-    for path, text in page.files(results).items():
+    for path, text in page.files(results, page.kept_quality(ROOT)).items():
         if path == page.PAGE:
             assert (ROOT / path).read_text(encoding="utf-8") == text
         assert (ROOT / path).exists()

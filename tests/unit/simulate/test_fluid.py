@@ -10,7 +10,7 @@ import pytest
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.plan.packing.least_loaded_ffd import Action
+from trimtab.model.control import Action
 from trimtab.simulate.fluid import (
     Order,
     Sight,

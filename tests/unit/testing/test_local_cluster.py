@@ -14,8 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from trimtab import processes
 from trimtab.errors import BadFile, ClusterStartFailed, ConfigError
-from trimtab.testing import processes
+from trimtab.processes import ProcessId, ProcessState, end, process_state, send, spawn
 from trimtab.testing.broker_properties import node_properties
 from trimtab.testing.class_archive import class_archive
 from trimtab.testing.cluster_state import (
@@ -30,7 +31,6 @@ from trimtab.testing.cluster_state import (
 from trimtab.testing.java import find_java
 from trimtab.testing.local_cluster import LocalCluster, SaslUser, last_words
 from trimtab.testing.ports import free_ports
-from trimtab.testing.processes import ProcessId, ProcessState, end, process_state, send, spawn
 
 STATE = State(
     cluster_id="Zx0123456789abcdefghij",

@@ -6,7 +6,7 @@ Promise  A topic that exists is never changed. One whose settings break what its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,17 +19,25 @@ MOST_REPLICAS = 3
 LEAST_RETENTION_MS = 10 * 60 * 1000
 """A restarted reader looks back at least over its window; ten minutes leave room for both."""
 
+CONTROL_PARTITIONS = 65
+"""One for the controller and 64 for consumers; doubled when they no longer suffice."""
+
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTopic:
-    """How one of our topics is made; `only_partition` when its readers count on a single one."""
+    """How one of our topics is made.
+
+    `only_partition` when its readers count on a single one; `compacted` when the newest record of
+    a key is what they want, however old.
+    """
 
     name: str
     partitions: int
     retention_ms: int
     only_partition: bool = False
+    compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +62,41 @@ class OwnTopics:
         return f"{self.prefix}hotkeys"
 
     @property
+    def receipts(self) -> str:
+        """Processed records, with who did it and when."""
+        return f"{self.prefix}receipts"
+
+    @property
+    def decisions(self) -> str:
+        """What controllers decided, and why."""
+        return f"{self.prefix}decisions"
+
+    def control(self, group: str) -> str:
+        """Commands and reports of a group: partition 0 to its controller, i + 1 to consumer i."""
+        return f"{self.prefix}control.{group}"
+
+    def group(self, group: str) -> str:
+        """What the controller of a group leaves behind; also the lease."""
+        return f"{self.prefix}group.{group}"
+
+    def of_group(self, group: str) -> tuple[OwnTopic, ...]:
+        """How the topics are made that a controlled group needs."""
+        return (
+            OwnTopic(name=self.control(group), partitions=CONTROL_PARTITIONS, retention_ms=_DAY_MS),
+            OwnTopic(
+                name=self.group(group),
+                partitions=1,
+                retention_ms=_DAY_MS,
+                only_partition=True,
+                compacted=True,
+            ),
+            OwnTopic(name=self.decisions, partitions=1, retention_ms=30 * _DAY_MS),
+            OwnTopic(name=self.receipts, partitions=4, retention_ms=7 * _DAY_MS),
+        )
+
+    @property
     def all(self) -> tuple[OwnTopic, ...]:
-        """How each of them is made."""
+        """How each of those is made that measuring needs."""
         return (
             OwnTopic(name=self.telemetry, partitions=4, retention_ms=7 * _DAY_MS),
             # One partition: the newest record of each topic is found by reading to one end.
@@ -65,12 +106,17 @@ class OwnTopics:
 
 
 def ensure_topics(admin: Admin, own: OwnTopics) -> tuple[str, ...]:
+    """Makes sure of the topics that measuring needs; returns the names created."""
+    return ensure(admin, own.all)
+
+
+def ensure(admin: Admin, topics: Iterable[OwnTopic]) -> tuple[str, ...]:
     """Creates what is missing, refuses what is broken; returns the names created."""
     from trimtab.measure.kafka.admin import TopicSpec
 
     created = []
     replication = 0
-    for topic in own.all:
+    for topic in topics:
         settings = admin.topic_settings(topic.name)
         if settings is None:
             replication = replication or max(1, min(MOST_REPLICAS, len(admin.cluster().live)))
@@ -79,7 +125,7 @@ def ensure_topics(admin: Admin, own: OwnTopics) -> tuple[str, ...]:
                 partitions=topic.partitions,
                 replication=replication,
                 settings={
-                    "cleanup.policy": "delete",
+                    "cleanup.policy": "compact" if topic.compacted else "delete",
                     "retention.ms": str(topic.retention_ms),
                     # One replica may be away, and an acknowledged record is still on two.
                     "min.insync.replicas": str(max(1, replication - 1)),
@@ -108,10 +154,12 @@ def _broken_promises(admin: Admin, topic: OwnTopic, settings: Mapping[str, str])
     if topic.only_partition and len(partitions) > 1:
         yield f"it has {len(partitions)} partitions, and its readers count on one"
     policy = settings.get("cleanup.policy", "delete")
-    if "compact" in policy:
+    if topic.compacted and policy != "compact":
+        yield f"cleanup.policy={policy} drops what was written long ago and still holds"
+    if not topic.compacted and "compact" in policy:
         yield f"cleanup.policy={policy} drops records that are still to be read"
     retention_ms = int(settings.get("retention.ms") or -1)
-    if 0 <= retention_ms < LEAST_RETENTION_MS:
+    if not topic.compacted and 0 <= retention_ms < LEAST_RETENTION_MS:
         yield f"retention.ms={retention_ms} is below {LEAST_RETENTION_MS}"
     replicas = min((len(p.replicas) for p in partitions), default=1)
     in_sync = int(settings.get("min.insync.replicas") or 1)

@@ -16,10 +16,20 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from trimtab.errors import BadFile
-from trimtab.measure.spark.schemas import EVENTS, SAMPLES, TABLES, TELEMETRY, fitting
+from trimtab.measure.spark.schemas import (
+    DECISION,
+    DECISIONS,
+    EVENTS,
+    RECEIPT,
+    RECEIPTS,
+    SAMPLES,
+    TABLES,
+    TELEMETRY,
+    fitting,
+)
 from trimtab.measure.spark.session import storage_path
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION
@@ -143,13 +153,76 @@ def events(raw: DataFrame) -> DataFrame:
 
 def telemetry(raw: DataFrame) -> DataFrame:
     """Telemetry records → samples with a `reason`, which is null where nothing is wrong."""
+    return _judged(
+        raw,
+        TELEMETRY,
+        needed=("ts", "topic", "partition", "leader", "sample_id"),
+        counts=("ts", "partition", "log_bytes", "begin_offset", "end_offset"),
+        times=("ts",),
+    )
+
+
+_RECEIPT_TEXTS = ("run", "group", "topic", "incarnation")
+_RECEIPT_COUNTS = ("partition", "offset", "consumer")
+_RECEIPT_TIMES = ("event_ts", "started_ts", "finished_ts")
+
+
+def receipt_records(raw: DataFrame) -> DataFrame:
+    """Receipt records → receipts with a `reason`, which is null where nothing is wrong."""
+    judged = _judged(
+        raw,
+        RECEIPT,
+        needed=(*_RECEIPT_TEXTS, *_RECEIPT_COUNTS, *_RECEIPT_TIMES),
+        counts=(*_RECEIPT_COUNTS, *_RECEIPT_TIMES),
+        times=_RECEIPT_TIMES,
+    )
+    return judged.withColumn("key", _key())
+
+
+def decisions(raw: DataFrame) -> DataFrame:
+    """Decision records → decisions; what is none of ours is left out."""
+    needed = ("ts", "group", "action", "from", "to")
+    judged = _judged(raw, DECISION, needed=needed, counts=("ts",), times=("ts",), why="rejected")
+    return judged.where("rejected is null").select(*DECISIONS.names)
+
+
+def control(raw: DataFrame) -> DataFrame:
+    """Control records → one row per partition named, or one without: who said what, and when."""
     text = F.col("value").cast("string")
-    parsed = _json(text, TELEMETRY)
+    told = raw.select(F.from_json(text, _CONTROL).alias("t")).select("t.*")
+    ours = told.where((F.col("v") == VERSION) & F.col("ts").between(0, _LAST_TS))
+    return ours.select(
+        *(F.timestamp_micros("ts").alias("ts"), "type", "consumer", "incarnation"),
+        F.explode_outer("partitions").alias("p"),
+    ).select("ts", "type", "consumer", "incarnation", "p.*")
+
+
+_CONTROL = (
+    "v long, type string, ts long, consumer int, incarnation string, "
+    "partitions array<struct<topic string, partition int, committed long>>"
+)
+_LAST_TS = 253_402_300_799_999_999
+"""The last microsecond of the calendar, in the year 9999."""
+
+
+def _judged(
+    raw: DataFrame,
+    schema: StructType,
+    *,
+    needed: tuple[str, ...],
+    counts: tuple[str, ...],
+    times: tuple[str, ...],
+    why: str = "reason",
+) -> DataFrame:
+    """Records of one of our topics, parsed; `why` is null where nothing is wrong with one."""
+    text = F.col("value").cast("string")
+    parsed = _json(text, schema)
     frame = raw.select(text.alias("raw"), F.col("timestamp").alias("arrived"), parsed.alias("t"))
     flat = frame.select("raw", "arrived", "t.*")
-    whole = flat.withColumn("reason", _why_rejected())
+    whole = flat.withColumn(why, _why_rejected(needed, counts, times))
     # Of a rejected row only the text is kept: its time may be one that no calendar has.
-    return whole.withColumn("ts", F.timestamp_micros(F.when(F.col("reason").isNull(), F.col("ts"))))
+    good = F.col(why).isNull()
+    return whole.withColumns({t: F.timestamp_micros(F.when(good, F.col(t))) for t in times})
 
 
 def between(ts: str, from_ts: int, to_ts: int) -> Column:
@@ -162,8 +235,9 @@ _AHEAD_S = 60
 """A sample stamped further ahead of its arrival is no sample of ours."""
 
 
-def _why_rejected() -> Column:
-    needed = ("ts", "topic", "partition", "leader", "sample_id")
+def _why_rejected(
+    needed: tuple[str, ...], counts: tuple[str, ...], times: tuple[str, ...]
+) -> Column:
     latest = F.unix_micros("arrived") + _AHEAD_S * 1_000_000
     rules: list[tuple[Column, Column]] = [
         (F.col("raw").isNull() | (F.trim("raw") == ""), F.lit("no value")),
@@ -171,11 +245,8 @@ def _why_rejected() -> Column:
         (F.col("v").isNull(), F.lit("no version")),
         (F.col("v") != VERSION, F.concat(F.lit("unknown version "), F.col("v"))),
         *((F.col(name).isNull(), F.lit(f"no {name}")) for name in needed),
-        *(
-            (F.col(name) < 0, F.lit(f"{name} is negative"))
-            for name in ("ts", "partition", "log_bytes", "begin_offset", "end_offset")
-        ),
-        (F.col("ts") > latest, F.lit("ts lies in the future")),
+        *((F.col(name) < 0, F.lit(f"{name} is negative")) for name in counts),
+        *((F.col(name) > latest, F.lit(f"{name} lies in the future")) for name in times),
     ]
     first, *rest = rules
     return reduce(lambda chain, rule: chain.when(*rule), rest, F.when(*first))
@@ -186,8 +257,13 @@ def samples(parsed: DataFrame) -> DataFrame:
     return parsed.where("reason is null").select(*SAMPLES.names)
 
 
+def receipts(parsed: DataFrame) -> DataFrame:
+    """The good rows of `receipt_records`."""
+    return parsed.where("reason is null").select(*RECEIPTS.names)
+
+
 def rejects(parsed: DataFrame, *, source: str) -> DataFrame:
-    """The bad rows of `telemetry`, as they were."""
+    """The bad rows of `telemetry` or `receipt_records`, as they were."""
     return parsed.where("reason is not null").select(
         F.col("arrived").alias("ts"), F.lit(source).alias("source"), "reason", "raw"
     )
@@ -198,6 +274,7 @@ def split_files(frame: DataFrame, *, source: str, table: str) -> tuple[DataFrame
     needed = {
         "events": ("topic", "partition", "offset", "ts", "key_bytes", "value_bytes"),
         "samples": ("topic", "partition", "leader", "ts"),
+        "receipts": (*_RECEIPT_TEXTS, *_RECEIPT_COUNTS, *_RECEIPT_TIMES),
     }[table]
     lacking = reduce(lambda any_, name: any_ | F.col(name).isNull(), needed, F.lit(False))
     unread = F.col(RAW_JSON).isNotNull() if RAW_JSON in frame.columns else F.lit(False)
@@ -213,24 +290,28 @@ def split_files(frame: DataFrame, *, source: str, table: str) -> tuple[DataFrame
     return frame.where(~(lacking | unread)).select(*TABLES[table].names), bad
 
 
+def _key() -> Column:
+    """A key as our JSON has it: text where it is valid UTF-8, else base64."""
+    return F.coalesce(F.encode("key", "UTF-8"), F.unbase64("key_b64"))
+
+
 def _from_json(lines: DataFrame, table: str) -> DataFrame:
     """JSON lines as people and our topics write them: times in microseconds, keys as text."""
-    shape = {"ts": LongType(), "key": StringType()}
-    fields = [StructField(f.name, shape.get(f.name, f.dataType)) for f in TABLES[table].fields]
-    if table == "events":
+    schema = TABLES[table]
+    times = [f.name for f in schema.fields if f.dataType == TimestampType()]
+    shape = {**dict.fromkeys(times, LongType()), "key": StringType()}
+    fields = [StructField(f.name, shape.get(f.name, f.dataType)) for f in schema.fields]
+    if "key" in schema.names:
         fields.append(StructField("key_b64", StringType()))
     parsed = lines.select(_json("value", StructType(fields)).alias("row")).select("row.*")
-    times = F.when(F.col("ts") >= 0, F.timestamp_micros("ts"))
-    if table == "samples":
-        return parsed.withColumn("ts", times)
-    key = F.coalesce(F.encode("key", "UTF-8"), F.unbase64("key_b64"))
-    return parsed.withColumns(
-        {
-            "ts": times,
-            "key": key,
-            "key_bytes": F.coalesce("key_bytes", F.octet_length(key), F.lit(0)),
-        }
-    ).drop("key_b64")
+    dated = parsed.withColumns({t: F.when(F.col(t) >= 0, F.timestamp_micros(t)) for t in times})
+    if "key" not in schema.names:
+        return dated
+    if table == "events":
+        dated = dated.withColumn(
+            "key_bytes", F.coalesce("key_bytes", F.octet_length(_key()), F.lit(0))
+        )
+    return dated.withColumn("key", _key()).drop("key_b64")
 
 
 def generated_events(

@@ -81,6 +81,54 @@ LAG = _table(
     state=_TEXT,
     complete=BooleanType(),
 )
+RECEIPTS = _table(
+    run=_TEXT,
+    group=_TEXT,
+    topic=_TEXT,
+    partition=_INT,
+    offset=_LONG,
+    key=BinaryType(),
+    seq=_LONG,
+    set_id=_LONG,
+    consumer=_INT,
+    incarnation=_TEXT,
+    event_ts=_TIME,
+    started_ts=_TIME,
+    finished_ts=_TIME,
+    chain=_TEXT,
+)
+OUTCOMES = _table(
+    run=_TEXT,
+    window_start=_TIME,
+    window_end=_TIME,
+    group=_TEXT,
+    events=_LONG,
+    p50_ms=DoubleType(),
+    p90_ms=DoubleType(),
+    p99_ms=DoubleType(),
+    p999_ms=DoubleType(),
+    max_ms=DoubleType(),
+    within_sla=DoubleType(),
+    sla_s=DoubleType(),
+    replicas=DoubleType(),
+    replica_minutes=DoubleType(),
+    busiest_share=DoubleType(),
+)
+VIOLATIONS = _table(
+    run=_TEXT, kind=_TEXT, topic=_TEXT, partition=_INT, key=BinaryType(), at=_LONG, detail=_TEXT
+)
+DECISIONS = StructType(
+    [
+        StructField("ts", _TIME),
+        StructField("group", _TEXT),
+        StructField("action", _TEXT),
+        StructField("from", _INT),
+        StructField("to", _INT),
+        StructField("plan", _TEXT),
+        StructField("reason", _TEXT),
+        StructField("forecast", _TEXT),  # JSON: its keys are the planner's
+    ]
+)
 REJECTS = _table(ts=_TIME, source=_TEXT, reason=_TEXT, raw=_TEXT)
 
 TABLES = {
@@ -89,16 +137,29 @@ TABLES = {
     "partition_rates": PARTITION_RATES,
     "hot_keys": HOT_KEYS,
     "lag": LAG,
+    "receipts": RECEIPTS,
+    "decisions": DECISIONS,
+    "outcomes": OUTCOMES,
+    "violations": VIOLATIONS,
     "rejects": REJECTS,
 }
 
-# The JSON of a telemetry record; `v` and `ts` as they stand there.
-TELEMETRY = StructType(
-    [
-        StructField("v", _LONG),
-        *(StructField(f.name, _LONG if f.name == "ts" else f.dataType) for f in SAMPLES.fields),
-    ]
-)
+
+def _as_json(table: StructType, **other: DataType) -> StructType:
+    """The JSON of a record: `v`, and times and keys as they stand there."""
+
+    def written(kind: DataType) -> DataType:
+        return _LONG if kind == _TIME else _TEXT if kind == BinaryType() else kind
+
+    fields = [StructField(f.name, other.pop(f.name, written(f.dataType))) for f in table.fields]
+    return StructType(
+        [StructField("v", _LONG), *fields, *(StructField(n, k) for n, k in other.items())]
+    )
+
+
+TELEMETRY = _as_json(SAMPLES)
+RECEIPT = _as_json(RECEIPTS, key_b64=_TEXT)
+DECISION = _as_json(DECISIONS)
 
 
 def fitting(frame: DataFrame, table: str, *, source: str) -> DataFrame:

@@ -16,7 +16,11 @@ from pyspark.sql.types import StructType
 from trimtab.measure.spark.schemas import TABLES, fitting
 from trimtab.measure.spark.session import storage_path
 
-_TIME_OF = {"partition_rates": "window_start", "hot_keys": "window_start"}
+_TIME_OF = {
+    **dict.fromkeys(("partition_rates", "hot_keys", "outcomes"), "window_start"),
+    "receipts": "finished_ts",
+    "violations": None,  # dated by the day on which they were found
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,9 @@ class Warehouse:
 
     def write(self, frame: DataFrame, table: str, *, run: str) -> None:
         """Writes what one run found, in place of what it wrote before."""
-        moment = F.coalesce(F.col(_TIME_OF.get(table, "ts")), F.current_timestamp())
+        time = _TIME_OF.get(table, "ts")
+        now = F.current_timestamp()
+        moment = now if time is None else F.coalesce(F.col(time), now)
         dated = fitting(frame, table, source=f"result {table}").withColumns(
             {"date": F.date_format(moment, "yyyy-MM-dd"), "run": F.lit(run)}
         )
@@ -42,6 +48,14 @@ class Warehouse:
             .partitionBy("date", "run")
             .parquet(self.path(table))
         )
+
+    def forget(self, session: SparkSession, table: str, *, run: str) -> None:
+        """Removes what one run wrote, on whichever day."""
+        jvm: Any = session.sparkContext._jvm
+        catalog = jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils
+        folder = Folder(self.path(table))
+        for day in folder.names(session):
+            folder.delete(session, f"{day}/run={catalog.escapePathName(run)}")
 
     def read(self, session: SparkSession, table: str) -> DataFrame:
         """The whole table, with `date` and `run`; empty when nothing was written yet."""

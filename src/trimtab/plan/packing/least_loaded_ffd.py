@@ -35,13 +35,13 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import compress
 from typing import TYPE_CHECKING
 
 from trimtab.errors import PlanningError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
 from trimtab.plan.packing.bins import check_loads
 from trimtab.plan.packing.matching import named
@@ -423,15 +423,6 @@ class _Shelf:
         at = bisect_right(self._starts, bin_) - 1
         insort(self._boards[at], bin_)
         self._least[at] = min(self._least[at], bin_[1])
-
-
-class Action(StrEnum):
-    """What the autoscaler does to the group."""
-
-    NONE = "none"
-    SCALE_UP = "scale_up"
-    SCALE_DOWN = "scale_down"
-    REASSIGN = "reassign"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ import pytest
 from trimtab.errors import PlanningError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
 from trimtab.plan.packing.least_loaded_ffd import (
     LATENCY,
-    Action,
     Demand,
     decide,
     ll_ffd,

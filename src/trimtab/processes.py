@@ -3,22 +3,25 @@
 A pid alone is no name: after a crash or a reboot it may belong to a stranger, and a signal sent
 to it would hit the wrong one. Pid and start time together are unique on a machine. Linux counts
 the start time from its boot, so there the boot is part of it.
+
+Run as a program, this file announces itself and becomes another one: see `spawn_announced`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-
-from trimtab.errors import ConfigError
+from typing import BinaryIO, NoReturn
 
 _KILLED_WITHIN_S = 30.0
 
@@ -44,31 +47,40 @@ class ProcessId:
 
 def spawn(argv: Sequence[str], *, folder: Path, log: Path) -> ProcessId:
     """Starts a process in a session of its own, so that Ctrl-C in the terminal passes it by."""
-    with log.open("ab") as out:
-        child = subprocess.Popen(
-            argv,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    _children[child.pid] = child
-    seen = _look(child.pid)
-    return ProcessId(child.pid, seen[1] if seen else "")
+    return _spawn(argv, folder=folder, log=log, stdin=subprocess.DEVNULL)
+
+
+def spawn_announced(
+    argv: Sequence[str], *, folder: Path, log: Path, announcement: Path, lock: BinaryIO
+) -> ProcessId:
+    """Starts a process that writes down who it is before it becomes the program asked for.
+
+    It holds `lock` (by sharing the open file) until that is written, so that whoever gets the lock
+    later finds every process that was ever started under it, even if the starter was killed.
+    """
+    itself = (sys.executable, "-I", "-S", __file__, str(announcement), *argv)
+    return _spawn(itself, folder=folder, log=log, stdin=lock)
 
 
 def process_state(process: ProcessId) -> ProcessState:
     """Returns the state of a process; a stranger under the same pid means that ours is dead."""
-    child = _children.get(process.pid)
-    if child is not None and child.poll() is not None:
-        del _children[process.pid]
+    if _has_ended(process.pid):
         return ProcessState.DEAD
     match _look(process.pid):
         case (code, started) if started == process.started and code not in "ZX":
             return ProcessState.PAUSED if code in "Tt" else ProcessState.RUNNING
         case _:
+            _has_ended(process.pid)  # it may have ended between the two looks
             return ProcessState.DEAD
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child of ours has ended, which is asked for so that no zombie stays."""
+    child = _children.get(pid)
+    if child is None or child.poll() is None:
+        return False
+    _children.pop(pid, None)  # another thread may have been faster
+    return True
 
 
 def send(process: ProcessId, number: signal.Signals) -> None:
@@ -88,10 +100,12 @@ def end(processes: Iterable[ProcessId], *, patience_s: float) -> None:
         for process in ours:
             send(process, signal.SIGTERM)
             send(process, signal.SIGCONT)  # a paused one hears nothing else
-        _wait_until_dead(ours, patience_s)
+        wait_until_dead(ours, patience_s)
     for process in ours:
         send(process, signal.SIGKILL)
-    if alive := _wait_until_dead(ours, _KILLED_WITHIN_S):
+    if alive := wait_until_dead(ours, _KILLED_WITHIN_S):
+        from trimtab.errors import ConfigError  # the program below runs without our packages
+
         raise ConfigError(
             f"Still there {_KILLED_WITHIN_S:g} s after they were killed: processes "
             f"{', '.join(str(process.pid) for process in alive)}.",
@@ -100,7 +114,7 @@ def end(processes: Iterable[ProcessId], *, patience_s: float) -> None:
         )
 
 
-def _wait_until_dead(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
+def wait_until_dead(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
     """Returns those that are still alive when the time is up."""
     deadline = time.monotonic() + timeout_s
     while alive := [p for p in processes if process_state(p) is not ProcessState.DEAD]:
@@ -108,6 +122,21 @@ def _wait_until_dead(processes: Sequence[ProcessId], timeout_s: float) -> list[P
             break
         time.sleep(0.02)
     return alive
+
+
+def _spawn(argv: Sequence[str], *, folder: Path, log: Path, stdin: BinaryIO | int) -> ProcessId:
+    with log.open("ab") as out:
+        child = subprocess.Popen(
+            argv,
+            cwd=folder,
+            stdin=stdin,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    seen = _look(child.pid)
+    return ProcessId(child.pid, seen[1] if seen else "")
 
 
 def _look(pid: int) -> tuple[str, str] | None:
@@ -130,3 +159,22 @@ def _look(pid: int) -> tuple[str, str] | None:
 @cache
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _announce_and_become(announcement: Path, argv: Sequence[str]) -> NoReturn:
+    """Writes pid and start time, lets go of the lock that is its standard input, runs `argv`."""
+    seen = _look(os.getpid())
+    half = announcement.with_name(f".{announcement.name}.{os.getpid()}.part")
+    half.write_text(
+        json.dumps({"v": 1, "pid": os.getpid(), "started": seen[1] if seen else ""}),
+        encoding="utf-8",
+    )
+    half.replace(announcement)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.execvp(argv[0], list(argv))
+
+
+if __name__ == "__main__":
+    _announce_and_become(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,267 @@
+"""What a consumer sends beside its work: dead letters, receipts, reports.
+
+Promise  What was put is delivered, or put again, until it is acknowledged by all in-sync replicas;
+         `confirm` returns only then. A producer that broke for good is replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from trimtab.apply.records import Headers, Record
+from trimtab.client_properties import ClientProperties
+from trimtab.errors import BrokerUnavailable
+from trimtab.measure.kafka.admin import Admin, TopicSpec
+from trimtab.measure.kafka.topics import MOST_REPLICAS
+from trimtab.model.codec import dumps
+from trimtab.model.control import Receipt
+from trimtab.model.control_codec import receipt_to
+from trimtab.workload.kafka.errors import kafka_errors, translated
+
+log = structlog.get_logger()
+
+_CONFIRM_S = 10.0
+_DEAD_KEPT_MS = 30 * 24 * 60 * 60 * 1000
+_TELLING = 500
+_HEADERS_ROOM = 64 * 1024
+_HOPELESS = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_RECORD,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+
+
+class _Letter(NamedTuple):
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int = -1
+    timestamp_ms: int = 0
+
+
+class Outbox:
+    """An idempotent producer that insists; may be used by several threads."""
+
+    def __init__(
+        self,
+        bootstrap_server: str,
+        properties: ClientProperties,
+        *,
+        client_id: str,
+        linger_ms: int = 0,
+    ) -> None:
+        self._config: dict[str, Any] = {
+            "client.id": client_id,
+            **properties.for_confluent(),
+            "bootstrap.servers": bootstrap_server,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": linger_ms,
+            "compression.type": "lz4",
+            "partitioner": "murmur2_random",
+            "message.timeout.ms": 120_000,
+            "message.max.bytes": 1_000_000_000,  # what the topic takes is the brokers' business
+            "error_cb": self._on_error,
+            "logger": logging.getLogger("librdkafka"),
+        }
+        self._guard = threading.Lock()
+        self._failed: deque[tuple[_Letter, KafkaError]] = deque()
+        self._broken = False
+        with kafka_errors(f"starting the producer {client_id}"):
+            self._producer = Producer(self._config)
+
+    def put(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int = -1,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Takes a record to be sent; never raises, and waits only when the buffer is full."""
+        self._send(_Letter(topic, key, value, headers, partition, max(timestamp_ms, 0)))
+
+    def confirm(self, within_s: float = _CONFIRM_S) -> None:
+        """Returns when all that was put is acknowledged.
+
+        Raises `BrokerUnavailable` when it is not so yet: ask again.
+        """
+        if self._broken:  # an idempotent producer that lost its place never finds it again
+            with self._guard:
+                self._producer.purge()
+                self._producer.flush(1.0)  # reports each purged record as failed
+                self._producer, self._broken = Producer(self._config), False
+        for _ in range(len(self._failed)):
+            letter, _why = self._failed.popleft()
+            self._send(letter)
+        left = self._producer.flush(within_s)
+        for letter, error in tuple(self._failed):
+            if error.code() in _HOPELESS:
+                raise translated(KafkaException(error), f"writing to topic {letter.topic}")
+        if left or self._failed:
+            why = f": {self._failed[0][1].str()}" if self._failed else ""
+            raise BrokerUnavailable(
+                f"{left + len(self._failed)} records are not acknowledged{why}.",
+                hint="Check that the brokers run and have enough in-sync replicas.",
+            )
+
+    def _send(self, letter: _Letter) -> None:
+        def on_delivery(error: KafkaError | None, _message: Any) -> None:
+            if error is not None:
+                self._failed.append((letter, error))
+                log.warning("record_was_not_delivered", topic=letter.topic, why=error.str())
+
+        deadline = time.monotonic() + _CONFIRM_S
+        with self._guard:
+            while True:
+                try:
+                    self._producer.produce(
+                        letter.topic,
+                        letter.value,
+                        letter.key,
+                        letter.partition,
+                        on_delivery=on_delivery,
+                        timestamp=letter.timestamp_ms,
+                        headers=list(letter.headers),
+                    )
+                    break
+                except BufferError:
+                    if time.monotonic() > deadline:
+                        self._failed.append((letter, KafkaError(KafkaError._QUEUE_FULL)))
+                        break
+                    self._producer.poll(0.1)
+                except KafkaException as error:
+                    self._failed.append((letter, error.args[0]))
+                    break
+            self._producer.poll(0)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._broken = True
+            log.warning("producer_broke", why=error.str())
+
+
+class DeadLetterTopics:
+    """Buries records in `<topic>.dead`, as they were, with what went wrong in their headers."""
+
+    def __init__(
+        self, outbox: Outbox, open_admin: Callable[[], AbstractContextManager[Admin]]
+    ) -> None:
+        self._outbox = outbox
+        self._open_admin = open_admin
+        self._there: set[str] = set()
+
+    def bury(self, record: Record, error: Exception) -> None:
+        """Takes a record whose handler failed for good."""
+        dead = f"{record.topic}.dead"
+        log.error(
+            "record_was_given_up",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            why=repr(error),
+            to=dead,
+        )
+        self._ensure(dead, like=record.topic)
+        told = f"{type(error).__name__}: {error}"[:_TELLING]
+        place = {
+            "tt-error": told,
+            "tt-topic": record.topic,
+            "tt-partition": str(record.partition),
+            "tt-offset": str(record.offset),
+        }
+        self._outbox.put(
+            dead,
+            record.value,
+            key=record.key,
+            headers=(*record.headers, *((name, text.encode()) for name, text in place.items())),
+            timestamp_ms=record.timestamp_ms,
+        )
+
+    def confirm(self) -> None:
+        """Returns when all that was buried is safe."""
+        self._outbox.confirm()
+
+    def _ensure(self, dead: str, *, like: str) -> None:
+        if dead in self._there:
+            return
+        with self._open_admin() as admin:
+            if not admin.topics([dead]):
+                largest = (admin.topic_settings(like) or {}).get("max.message.bytes", "1048588")
+                replication = max(1, min(MOST_REPLICAS, len(admin.cluster().live)))
+                spec = TopicSpec(
+                    name=dead,
+                    partitions=max(1, len(admin.topics([like]))),
+                    replication=replication,
+                    settings={
+                        "retention.ms": str(_DEAD_KEPT_MS),
+                        "max.message.bytes": str(int(largest) + _HEADERS_ROOM),
+                        "min.insync.replicas": str(max(1, replication - 1)),
+                    },
+                )
+                admin.create_topic(spec)
+        self._there.add(dead)
+
+
+class ReceiptTopic:
+    """Notes every processed record in the topic of receipts."""
+
+    def __init__(
+        self, outbox: Outbox, topic: str, *, run: str, group: str, consumer: int, incarnation: str
+    ) -> None:
+        self._outbox = outbox
+        self._topic = topic
+        self._run = run
+        self._group = group
+        self._consumer = consumer
+        self._incarnation = incarnation
+
+    def note(self, record: Record, started_ts: int, finished_ts: int) -> None:
+        """Takes the note of one record."""
+        event_ts = _number(record.header("tt-ts"))
+        receipt = Receipt(
+            run=self._run,
+            group=self._group,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=record.key,
+            seq=_number(record.header("tt-seq")),
+            consumer=self._consumer,
+            incarnation=self._incarnation,
+            event_ts=record.timestamp_ms * 1000 if event_ts is None else event_ts,
+            started_ts=started_ts,
+            finished_ts=finished_ts,
+        )
+        self._outbox.put(self._topic, dumps(receipt_to(receipt)).encode(), key=record.key)
+
+    def confirm(self) -> None:
+        """Returns when all notes are safe."""
+        self._outbox.confirm()
+
+
+def _number(header: bytes | None) -> int | None:
+    """A number of a header: eight bytes, the highest first, signed."""
+    if header is None or len(header) != 8:
+        return None
+    return int.from_bytes(header, "big", signed=True)

@@ -1,0 +1,398 @@
+"""What to do about a group, from what was measured of it: how many consumers, who reads what, why.
+
+Why      A controller that acts on thin or old figures does harm with great speed. So every verdict
+         says what it rests on, and where the figures do not carry it the verdict is to refuse.
+Promise  Pure. Loads count only while they are fresh and complete; partitions that nobody reads are
+         given a consumer even on older figures, for any reader is better than none. Within the
+         cooldown of a scaling the number of consumers stays, unless somebody has died.
+Paper    Landau et al. for planners by bytes/s: decide when a partition has no consumer, when one is
+         overloaded with more than one partition, or after a quiet time. Ezzeddine et al. for
+         planners by latency: decide every interval, by arrival rate and lag. Beyond both: a packing
+         planner that is given an SLA packs `urgent` loads, so that it also clears backlogs in time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from trimtab.apply.controller import Verdict, View
+from trimtab.errors import PlanningError
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import plan_id
+from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
+from trimtab.model.load import GroupLimits, Unit
+from trimtab.model.plan import Layer, Plan
+from trimtab.plan.consumers import plan_consumers
+from trimtab.plan.packing.least_loaded_ffd import Demand, decide
+from trimtab.plan.planner import DEFAULTS, Kind, PackingOptions, PackingPlanner
+from trimtab.plan.registry import planner_of
+
+_MICROS = 1_000_000
+_NAMED = 3
+_IN_FLIGHT_S = 1.0
+_CLEAR_WITHIN = 0.5
+_SPARE = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """What a group is to be held to.
+
+    Attributes:
+        group: The consumer group.
+        planner: By name.
+        unit: What loads and capacities count.
+        capacity: What one consumer can carry; None takes what consumers report.
+        sla_s: How long a record may wait, for planners by latency.
+        interval_s: Between two decisions.
+        max_quiet_s: After so long without a reason, look whether fewer would do.
+        cooldown_s: How long after a scaling there is no other.
+        stale_after_s: Older figures are not acted on.
+        headroom: Part of the capacity that is left free.
+        most: No more consumers than that.
+        options: Further options of the planner.
+    """
+
+    group: str
+    planner: str
+    unit: Unit
+    capacity: float | None = None
+    sla_s: float | None = None
+    interval_s: float = 1.0
+    max_quiet_s: float = 10.0
+    cooldown_s: float = 0.0
+    stale_after_s: float = 10.0
+    headroom: float = 0.0
+    most: int | None = None
+    options: PackingOptions = DEFAULTS
+
+    @property
+    def plans(self) -> PackingPlanner:
+        """The planner itself."""
+        return planner_of(Layer.CONSUMERS, self.planner)
+
+    @property
+    def by_lag(self) -> bool:
+        """Whether lags must be known."""
+        return self.urgent or self.plans.kind is Kind.LATENCY
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a packing planner is to hold an SLA, so that backlogs count as load."""
+        packs = self.plans.kind is Kind.PACKS
+        return packs and self.sla_s is not None and self.unit is Unit.RECORDS_S
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The newest rates of each topic, and those before them, which λ is the difference of."""
+
+    newest: Mapping[str, TopicRates] = field(default_factory=dict)
+    before: Mapping[str, TopicRates] = field(default_factory=dict)
+
+    def heard(self, rates: TopicRates) -> Measured:
+        """What is known when one more record has come; an older one changes nothing."""
+        last = self.newest.get(rates.topic)
+        if last is not None and rates.ts < last.ts:
+            return self
+        newest = {**self.newest, rates.topic: rates}
+        if last is None or rates.ts == last.ts:
+            return Measured(newest, self.before)
+        return Measured(newest, {**self.before, rates.topic: last})
+
+    def of(self, partition: TopicPartition) -> PartitionRate | None:
+        """The newest word on a partition."""
+        rates = self.newest.get(partition.topic)
+        return None if rates is None else rates.partitions.get(partition.partition)
+
+    def age_s(self, topics: Collection[str], *, ts: int) -> float:
+        """How old the oldest of the newest figures is; infinite where there are none."""
+        known = [self.newest[t].ts for t in topics if t in self.newest]
+        return (ts - min(known)) / _MICROS if len(known) == len(topics) and known else math.inf
+
+    def arrivals_s(self, partition: TopicPartition) -> float | None:
+        """λ in records/s, from the end offsets of two successive samples, else as published."""
+        now, then = self.newest.get(partition.topic), self.before.get(partition.topic)
+        rate = self.of(partition)
+        if now is None or then is None or rate is None:
+            return None if rate is None else rate.records_s
+        earlier = then.partitions.get(partition.partition)
+        if earlier is None or earlier.end_offset is None or rate.end_offset is None:
+            return rate.records_s
+        grown = rate.end_offset - earlier.end_offset
+        return rate.records_s if grown < 0 else grown * _MICROS / (now.ts - then.ts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Loads and lags that can be planned with, and what is wrong with them."""
+
+    loads: Mapping[TopicPartition, float]
+    lags: Mapping[TopicPartition, int]
+    doubt: str | None = None
+
+
+def facts_of(measured: Measured, view: View, aim: Aim, *, ts: int) -> Facts:
+    """What was measured of the partitions there are, in the unit of the aim."""
+    loads: dict[TopicPartition, float] = {}
+    lags: dict[TopicPartition, int] = {}
+    thin: list[TopicPartition] = []
+    for partition in sorted(view.partitions):
+        rate = measured.of(partition)
+        load = None if rate is None else _load(measured, partition, rate, aim)
+        if rate is None or load is None or not rate.complete:
+            thin.append(partition)
+        if load is not None:
+            loads[partition] = load
+        lag = None if rate is None else rate.lag.get(aim.group)
+        if lag is not None:
+            lags[partition] = lag
+    if aim.urgent and aim.sla_s is not None:
+        loads = {p: urgent(load, lags.get(p, 0), sla_s=aim.sla_s) for p, load in loads.items()}
+    blind = view.partitions - lags.keys() if aim.by_lag else ()
+    doubt = _old(measured, view, aim, ts) or _thin(thin, blind)
+    return Facts(loads=loads, lags=lags, doubt=doubt)
+
+
+def _old(measured: Measured, view: View, aim: Aim, ts: int) -> str | None:
+    """Why the figures are not of now, if they are not."""
+    age_s = measured.age_s({p.topic for p in view.partitions}, ts=ts)
+    if not math.isfinite(age_s):
+        return "no rates have been published yet"
+    if age_s < -aim.stale_after_s:
+        return f"the newest rates are stamped {-age_s:.1f} s in the future"
+    if age_s > aim.stale_after_s:
+        return f"the newest rates are {age_s:.1f} s old, the limit is {aim.stale_after_s:g}"
+    return None
+
+
+def _thin(thin: Collection[TopicPartition], blind: Collection[TopicPartition]) -> str | None:
+    """What is not known well enough, if anything."""
+    if thin:
+        return f"too little is known of {_some(thin)}"
+    return f"the lag of {_some(blind)} is unknown" if blind else None
+
+
+def _load(
+    measured: Measured, partition: TopicPartition, rate: PartitionRate, aim: Aim
+) -> float | None:
+    if aim.unit is Unit.BYTES_S:
+        return rate.bytes_s
+    if aim.plans.kind is Kind.LATENCY:
+        return measured.arrivals_s(partition)
+    return rate.records_s
+
+
+def urgent(records_s: float, lag: int, *, sla_s: float) -> float:
+    """What a partition asks of a consumer: what arrives, and its backlog within half the SLA.
+
+    A second of arrivals is under way in any healthy group, and is no backlog.
+
+    >>> urgent(60.0, 60, sla_s=5.0), urgent(60.0, 160, sla_s=5.0)
+    (60.0, 100.0)
+    """
+    backlog = max(0.0, lag - records_s * _IN_FLIGHT_S)
+    return records_s + backlog / (sla_s * _CLEAR_WITHIN)
+
+
+def verdict(view: View, measured: Measured, aim: Aim, *, ts: int) -> Verdict | None:
+    """Decides, or finds no reason to; `ts` is the time in microseconds that records are judged by.
+
+    None means that no decision was due.
+    """
+    if not view.partitions:
+        return None
+    facts = facts_of(measured, view, aim, ts=ts)
+    why = _occasion(view, facts, aim)
+    if why is None:
+        return None
+    said = _Said(view, aim, ts)
+    limits = _limits(view, aim)
+    if limits is None:
+        return _before_anything_is_known(said, view)
+    if facts.doubt and not view.orphans:
+        return said.refuse(facts.doubt)
+    known = {p: facts.loads.get(p, 0.0) for p in view.partitions}  # orphans go somewhere, now
+    doubts = f"; {facts.doubt}" if facts.doubt else ""
+    try:
+        if aim.plans.kind is Kind.LATENCY:
+            answer = _by_latency(said, view, replace(facts, loads=known), limits, aim)
+        else:
+            answer = _by_packing(said, view, replace(facts, loads=known), limits, aim, why)
+    except PlanningError as error:
+        return said.refuse(error.message)
+    return _with_more(answer, doubts)
+
+
+def _occasion(view: View, facts: Facts, aim: Aim) -> str | None:
+    """Why to decide now; None where there is no reason."""
+    if view.since_decision_s < aim.interval_s:
+        return None
+    if view.orphans:
+        return f"nobody reads {_some(view.orphans)}"
+    if aim.plans.kind is Kind.LATENCY:
+        return "it was time"
+    limits = _limits(view, aim)
+    if limits is not None:
+        carried = view.assignment.loads(facts.loads)
+        holders = list(view.assignment.values())
+        over = [c for c in sorted(carried) if carried[c] > limits.of(c) and holders.count(c) > 1]
+        if over and not facts.doubt:
+            worst = max(over, key=lambda c: carried[c] / limits.of(c))
+            return (
+                f"consumer {worst} carries {carried[worst]:.4g} {aim.unit}, "
+                f"above {limits.of(worst):.4g}"
+            )
+    quiet_s = min(view.quiet_s, view.since_decision_s)
+    return f"{aim.max_quiet_s:g} s were quiet" if quiet_s >= aim.max_quiet_s else None
+
+
+def _limits(view: View, aim: Aim) -> GroupLimits | None:
+    """What consumers can carry: as the user says, else the median of what they report."""
+    capacity = aim.capacity
+    if capacity is None:
+        reported = view.max_bytes_s if aim.unit is Unit.BYTES_S else view.max_records_s
+        if not reported:
+            return None
+        capacity = median(reported.values())
+    return GroupLimits(capacity=capacity * (1 - aim.headroom), unit=aim.unit)
+
+
+def _before_anything_is_known(said: _Said, view: View) -> Verdict:
+    """Nobody has reported what it can handle: one consumer must work before that is known."""
+    if not view.consumers or view.orphans:
+        first = min(view.consumers, default=0)
+        everything = {p: view.assignment.get(p, first) for p in view.partitions}
+        return said.go(
+            Assignment(everything), "what a consumer can carry is not known until one has worked"
+        )
+    return said.refuse("no consumer has reported yet what it can carry; or give --capacity")
+
+
+def _by_latency(said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim) -> Verdict:
+    demand = Demand(
+        arrivals=facts.loads, lags=facts.lags, mu=limits.capacity, sla_s=aim.sla_s or math.inf
+    )
+    found = decide(
+        demand,
+        view.assignment,
+        view.consumers,
+        since_scaling_s=math.inf if view.orphans else view.since_scaling_s,
+        cooldown_s=aim.cooldown_s,
+    )
+    if aim.most is not None and found.after > max(aim.most, found.before):
+        return said.refuse(f"{found.reason}, and --max-consumers is {aim.most}")
+    carried = found.assignment.loads(facts.loads)
+    forecast = {
+        "consumers": found.after,
+        "max_load": max(carried.values(), default=0.0),
+        **found.numbers,
+    }
+    if found.assignment == view.assignment and found.after == found.before:
+        return said.stay(found.reason, forecast)
+    return said.go(found.assignment, found.reason, forecast)
+
+
+def _by_packing(
+    said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim, why: str
+) -> Verdict:
+    options = replace(aim.options, lags=facts.lags, sla_s=aim.sla_s)
+    if aim.plans.kind is Kind.DEALS and options.members is None and "members" in aim.plans.reads:
+        options = replace(options, members=max(1, len(view.consumers)))
+    # Filled to the brim, a consumer would be above its limit again a moment later.
+    room = replace(limits, capacity=limits.capacity * (1 - _SPARE)) if aim.urgent else limits
+    plan = plan_consumers(
+        facts.loads,
+        view.assignment,
+        room,
+        planner=aim.planner,
+        made_ts=said.ts,
+        group=aim.group,
+        options=options,
+    )
+    before, after = len(view.consumers), plan.after.consumers
+    forecast = _forecast(plan)
+    resting = view.since_scaling_s < aim.cooldown_s and not view.orphans
+    if after != before and resting:
+        left_s = aim.cooldown_s - view.since_scaling_s
+        return said.stay(f"{why}; the cooldown goes on for {left_s:.1f} s", forecast)
+    if aim.most is not None and after > max(aim.most, before):
+        return said.refuse(
+            f"{why}; {after} consumers would be needed, and --max-consumers is {aim.most}"
+        )
+    relieves = plan.after.max_load < plan.before.max_load and plan.before.max_load > limits.capacity
+    if not view.orphans and after >= before and not relieves:
+        return said.stay(f"{why}; no plan does with fewer or relieves anybody", forecast)
+    return said.go(plan.assignment, why, forecast, plan=plan)
+
+
+def _forecast(plan: Plan) -> dict[str, float]:
+    return {
+        "consumers": plan.after.consumers,
+        "max_load": plan.after.max_load,
+        "bound": plan.bound,
+        "gap": plan.gap,
+        "moves": plan.cost.moves,
+        "moved_load": plan.cost.moved_load,
+        "rscore": plan.cost.rscore,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Puts what was decided into words that are kept."""
+
+    view: View
+    aim: Aim
+    ts: int
+
+    def _decision(self, action: Action, after: int, reason: str) -> Decision:
+        return Decision(
+            ts=self.ts,
+            group=self.aim.group,
+            action=action,
+            before=len(self.view.consumers),
+            after=after,
+            reason=reason,
+        )
+
+    def refuse(self, reason: str) -> Verdict:
+        return Verdict(self._decision(Action.REFUSE, len(self.view.consumers), reason))
+
+    def stay(self, reason: str, forecast: Mapping[str, float] | None = None) -> Verdict:
+        decision = self._decision(Action.NONE, len(self.view.consumers), reason)
+        return Verdict(replace(decision, forecast=forecast or {}))
+
+    def go(
+        self,
+        target: Assignment,
+        reason: str,
+        forecast: Mapping[str, float] | None = None,
+        *,
+        plan: Plan | None = None,
+    ) -> Verdict:
+        before, after = len(self.view.consumers), len(target.consumers)
+        action = Action.REASSIGN
+        if after != before:
+            action = Action.SCALE_UP if after > before else Action.SCALE_DOWN
+        decision = replace(
+            self._decision(action, after, reason),
+            forecast=forecast or {},
+            plan=None if plan is None else plan_id(plan),
+        )
+        return Verdict(decision, target)
+
+
+def _with_more(answer: Verdict, words: str) -> Verdict:
+    reason = f"{answer.decision.reason}{words}"
+    return replace(answer, decision=replace(answer.decision, reason=reason))
+
+
+def _some(partitions: Iterable[TopicPartition]) -> str:
+    names = [str(p) for p in sorted(partitions)]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,0 +1,193 @@
+"""`trimtab consume`: a consumer that is directed by the controller, or a member of a group."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimtab.cli.connection import connection
+from trimtab.cli.durations import seconds
+from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
+from trimtab.cli.output import result, result_json, say
+from trimtab.cli.signals import until_interrupted
+from trimtab.observe.logging import configure
+from trimtab.settings import load_settings
+
+if TYPE_CHECKING:
+    from trimtab.apply.records import Handler
+
+
+class Mode(StrEnum):
+    """Who says what is read."""
+
+    DIRECTED = "directed"
+    GROUP = "group"
+
+
+class From(StrEnum):
+    """Where a partition without a committed offset is read from."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+def consume(
+    group: Annotated[str, typer.Option("--group", metavar="G", help="The consumer group.")],
+    topic: Annotated[
+        list[str], typer.Option("--topic", metavar="T", help="A topic to read; may be repeated.")
+    ],
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            help="directed: the controller gives and takes single partitions. group: subscribe; "
+            "the group's leader asks the controller."
+        ),
+    ] = Mode.DIRECTED,
+    index: Annotated[
+        int | None,
+        typer.Option(
+            "--index",
+            metavar="I",
+            min=0,
+            help="This consumer's place in the group, 0 for the first. Needed in directed mode.",
+        ),
+    ] = None,
+    handler: Annotated[
+        str | None,
+        typer.Option(
+            "--handler",
+            metavar="MODULE:FUNCTION",
+            help="A Python function that is called with each record, in order per partition.",
+        ),
+    ] = None,
+    service_ms: Annotated[
+        float | None,
+        typer.Option(
+            "--service-ms",
+            metavar="MS",
+            min=0.0,
+            help="For experiments, in place of --handler: take so many milliseconds per record.",
+        ),
+    ] = None,
+    lake: Annotated[
+        Path | None,
+        typer.Option(
+            "--lake", metavar="DIR", help="Write the records as Parquet under this folder."
+        ),
+    ] = None,
+    batch_bytes: Annotated[
+        int, typer.Option("--batch-bytes", metavar="BYTES", min=1, help="A batch is full then.")
+    ] = 5_000_000,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="DURATION",
+            parser=seconds,
+            help="Wait so long for a batch to fill, and handle so long before commands are "
+            "looked at again. Short, such as 100ms: moves block less.",
+        ),
+    ] = 1.0,
+    from_: Annotated[
+        From, typer.Option("--from", help="Where to begin in partitions never committed.")
+    ] = From.EARLIEST,
+    attempts: Annotated[
+        int,
+        typer.Option(
+            "--attempts",
+            metavar="N",
+            min=1,
+            help="Try a handler that raises so often, then write the record to <topic>.dead.",
+        ),
+    ] = 5,
+    backoff: Annotated[
+        float,
+        typer.Option(
+            "--backoff",
+            metavar="DURATION",
+            parser=seconds,
+            help="Pause before the second attempt; it doubles up to 10s.",
+        ),
+    ] = 0.1,
+    receipts: Annotated[
+        bool, typer.Option(help="Note every processed record in the topic of receipts.")
+    ] = True,
+    run: Annotated[
+        str, typer.Option("--run", metavar="NAME", help="Name of the run in the receipts.")
+    ] = "live",
+    controller_url: Annotated[
+        str,
+        typer.Option(
+            "--controller-url", metavar="URL", help="Where the controller answers, in group mode."
+        ),
+    ] = "http://127.0.0.1:8765",
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Read a group's partitions, handle or write each record, then commit, until Ctrl-C."""
+    if mode is Mode.DIRECTED and index is None:
+        raise typer.BadParameter("a directed consumer needs one", param_hint="--index")
+    if handler is None and service_ms is None and lake is None:
+        raise typer.BadParameter(
+            "say what to do with the records: --handler, --lake or --service-ms"
+        )
+    if handler is not None and service_ms is not None:
+        raise typer.BadParameter("stands in place of --handler", param_hint="--service-ms")
+    if mode is Mode.GROUP and from_ is From.LATEST:
+        raise typer.BadParameter("a subscribed group begins at the earliest", param_hint="--from")
+    configure(verbose=verbose)
+    settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
+    handle = _handler(handler, service_ms)
+    to = connection(settings)
+
+    from trimtab.apply.cycle import Limits
+    from trimtab.apply.handling import Retry
+    from trimtab.apply.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
+    from trimtab.apply.kafka.directed_reader import Beginning
+    from trimtab.apply.kafka.lake import Lake
+    from trimtab.measure.kafka.topics import OwnTopics
+
+    duties = Duties(
+        group=group,
+        topics=tuple(dict.fromkeys(topic)),
+        bootstrap_server=to.bootstrap_server,
+        properties=to.properties,
+        index=index,
+        handler=handle,
+        sink=None if lake is None else Lake(lake),
+        limits=Limits(batch_bytes=batch_bytes, wait_s=wait),
+        retry=Retry(attempts=attempts, first_s=backoff, most_s=max(backoff, 10.0)),
+        beginning=Beginning(from_.value),
+        receipts=receipts,
+        run=run,
+        own=OwnTopics(settings.topic_prefix),
+    )
+    with until_interrupted() as stop:
+        consumer = (
+            DirectedConsumer(duties, stop=stop)
+            if mode is Mode.DIRECTED
+            else GroupConsumer(duties, controller_url=controller_url, stop=stop)
+        )
+        say(f"Consuming for group {group} ({mode}); Ctrl-C ends it after the record in hand.")
+        totals = consumer.run()
+    if as_json:
+        result_json(asdict(totals))
+    else:
+        result(
+            f"{totals.records} records, {totals.bytes} bytes in {totals.batches} batches; "
+            f"{totals.dead_letters} dead letters"
+        )
+
+
+def _handler(named: str | None, service_ms: float | None) -> Handler | None:
+    from trimtab.apply.handling import FixedService, load_handler
+
+    if named is not None:
+        return load_handler(named)
+    return None if service_ms is None else FixedService(service_ms / 1000)

@@ -1,0 +1,518 @@
+"""The jobs of judging: read receipts or records, chain the steps, keep the tables, sum up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from trimtab.errors import BadFile, ConfigError, ThinData
+from trimtab.evaluate.order import Kind, Rules, Violation
+from trimtab.evaluate.spark import outcomes as steps
+from trimtab.evaluate.spark.order_audit import distinct_receipts, log_audit, order_audit
+from trimtab.evaluate.verdict import (
+    Audited,
+    Blocking,
+    ConsumerWork,
+    Latency,
+    Outcome,
+    OutcomeWindow,
+)
+from trimtab.measure.kafka.admin import Admin
+from trimtab.measure.kafka.spans import offsets_between
+from trimtab.measure.spark import ingest
+from trimtab.measure.spark.session import spark_errors, storage_path
+from trimtab.measure.spark.spans import Target
+from trimtab.measure.spark.tables import Warehouse
+from trimtab.model.cluster import TopicPartition
+
+SHOWN = 20
+"""So many violations of each kind are told; the table keeps them all."""
+
+_PLACES = "topic string, partition int, offset long"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Whose receipts are wanted, and of which time; None is all."""
+
+    group: str
+    run: str | None = None
+    topics: frozenset[str] = frozenset()
+    from_ts: int
+    to_ts: int
+
+    @property
+    def label(self) -> str:
+        """The name under which results are kept."""
+        return self.run or f"all-{self.group}"
+
+    def wanted(self) -> Column:
+        """Whether a receipt is among them."""
+        rules = [F.col("group") == self.group]
+        rules.append(ingest.between("finished_ts", self.from_ts, self.to_ts))
+        if self.run is not None:
+            rules.append(F.col("run") == self.run)
+        if self.topics:
+            rules.append(F.col("topic").isin(*self.topics))
+        whole, *rest = rules
+        for rule in rest:
+            whole = whole & rule
+        return whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What is judged: receipts, and beside them what the controller said and decided."""
+
+    receipts: DataFrame
+    rejects: DataFrame | None = None
+    control: DataFrame | None = None
+    decisions: DataFrame | None = None
+
+
+# ---------------------------------------------------------------- sources
+
+
+def from_kafka(session: SparkSession, admin: Admin, target: Target, asked: Asked) -> Given:
+    """Reads the topics of receipts, decisions and control, where they are."""
+    raw = _read(session, admin, target, [target.own.receipts], asked)
+    if raw is None:
+        raise ThinData(
+            f"There is no topic {target.own.receipts}.",
+            hint="Receipts are written by `trimtab consume`.",
+        )
+    parsed = raw.transform(ingest.receipt_records)
+    decided = _read(session, admin, target, [target.own.decisions], asked)
+    control = _read(session, admin, target, [target.own.control(asked.group)], asked)
+    return Given(
+        receipts=parsed.transform(ingest.receipts).where(asked.wanted()),
+        rejects=parsed.transform(ingest.rejects, source=target.own.receipts),
+        decisions=None
+        if decided is None
+        else decided.transform(ingest.decisions).where(F.col("group") == asked.group),
+        control=None if control is None else control.transform(ingest.control),
+    )
+
+
+def from_files(session: SparkSession, path: Path, asked: Asked) -> Given:
+    """Reads receipts in Parquet or JSON."""
+    frame = ingest.read_files(session, path, "receipts")
+    good, bad = ingest.split_files(frame, source=str(path), table="receipts")
+    return Given(receipts=good.where(asked.wanted()), rejects=bad)
+
+
+def records_of(
+    session: SparkSession,
+    admin: Admin,
+    target: Target,
+    topics: Iterable[str],
+    *,
+    seq: Column,
+    span: tuple[int, int],
+) -> DataFrame:
+    """Records of users' own topics, with the sequence number that they carry."""
+    named = sorted(topics)
+    asked = Asked(group="", from_ts=span[0], to_ts=span[1])
+    raw = _read(session, admin, target, named, asked, headers=True)
+    if raw is None:
+        raise ConfigError(f"There is no topic {', '.join(named)}.")
+    inside = raw.where(ingest.between("timestamp", *span))
+    return inside.select("topic", "partition", "offset", "key", seq.alias("seq"))
+
+
+def seq_in_header(name: str) -> Column:
+    """The number in a header: eight bytes, the highest first, or digits."""
+    found = F.filter("headers", lambda h: h.getField("key") == name)
+    value = F.element_at(found, -1).getField("value")  # the last of that name, as Kafka has it
+    text = value.cast("string")
+    number = F.conv(F.hex(value), 16, -10).cast("long")
+    return (
+        F.when(F.size(found) == 0, F.lit(None))
+        .when(text.rlike("^-?[0-9]{1,18}$"), text.try_cast("long"))
+        .when(F.octet_length(value) == 8, number)
+    )
+
+
+def seq_in_json(path: str) -> Column:
+    """The number in a field of a JSON value, as `order.seq`."""
+    return F.get_json_object(F.col("value").cast("string"), f"$.{path}").try_cast("long")
+
+
+def expected_places(
+    session: SparkSession,
+    *,
+    acknowledged: Path | None = None,
+    topic: str | None = None,
+    offsets: Mapping[TopicPartition, tuple[int, int]] | None = None,
+) -> DataFrame | None:
+    """What must have been processed: a recording of `trimtab load`, ranges of offsets, or both."""
+    frames = []
+    if acknowledged is not None:
+        frames.append(_acknowledged(session, acknowledged, topic))
+    if offsets:
+        rows = [(p.topic, p.partition, first, last) for p, (first, last) in offsets.items()]
+        ranges = session.createDataFrame(
+            [row for row in rows if row[2] < row[3]],
+            "topic string, partition int, first long, last long",
+        )
+        frames.append(
+            ranges.select(
+                "topic", "partition", F.explode(F.expr("sequence(first, last - 1)")).alias("offset")
+            )
+        )
+    if not frames:
+        return None
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1]).distinct()
+
+
+def _acknowledged(session: SparkSession, path: Path, topic: str | None) -> DataFrame:
+    if not path.exists():
+        raise BadFile(f"{path}: there is no such file")
+    with spark_errors(f"reading {path}"):
+        frame = session.read.parquet(storage_path(path))
+    if missing := {"partition", "offset"} - set(frame.columns):
+        raise BadFile(
+            f"{path}: column {min(missing)} is missing",
+            hint="Give what `trimtab load … --record FILE` wrote.",
+        )
+    if "topic" not in frame.columns:
+        if topic is None:
+            raise ConfigError(f"{path} does not say of which topic: give one --topic.")
+        frame = frame.withColumn("topic", F.lit(topic))
+    # −1 is an offset that the broker did not tell.
+    return frame.where("offset >= 0").select(
+        "topic", F.col("partition").cast("int"), F.col("offset").cast("long")
+    )
+
+
+def _read(
+    session: SparkSession,
+    admin: Admin,
+    target: Target,
+    topics: list[str],
+    asked: Asked,
+    *,
+    headers: bool = False,
+) -> DataFrame | None:
+    placed = [p.name for p in admin.topics(topics) if not p.offline]
+    if {p.topic for p in placed} != set(topics):
+        return None
+    found = offsets_between(
+        target.bootstrap_server,
+        target.properties,
+        placed,
+        from_ts=asked.from_ts,
+        to_ts=asked.to_ts,
+    )
+    # A control topic has a partition for every consumer there may ever be; few have records.
+    filled = {p for p in placed if found.starts[p] < found.ends[p]} or {min(placed)}
+    span = ingest.KafkaSpan(
+        bootstrap_server=target.bootstrap_server,
+        starts={p: found.starts[p] for p in filled},
+        ends={p: found.ends[p] for p in filled},
+        options={
+            **target.spark_options,
+            # The controller writes in transactions; what it took back was never said.
+            "kafka.isolation.level": "read_committed",
+            **({"includeHeaders": "true"} if headers else {}),
+        },
+    )
+    pieces = max(len(filled), 2 * session.sparkContext.defaultParallelism)
+    return ingest.read_span(session, span, min_partitions=pieces)
+
+
+# ---------------------------------------------------------------- order
+
+
+def audit_receipts(
+    session: SparkSession,
+    given: Given,
+    asked: Asked,
+    *,
+    rules: Rules,
+    expected: DataFrame | None = None,
+    warehouse: Warehouse | None = None,
+) -> Audited:
+    """Audits the receipts of a group, and keeps the violations."""
+    receipts = given.receipts.persist()
+    try:
+        with spark_errors("auditing receipts"):
+            commits = None if given.control is None else _commits(given.control)
+            found = order_audit(
+                receipts, run=asked.label, rules=rules, expected=expected, commits=commits
+            )
+            audited = _audited(session, found, asked.label, receipts, expected, warehouse)
+            return replace(
+                audited,
+                group=asked.group,
+                rejects=0 if given.rejects is None else given.rejects.count(),
+            )
+    finally:
+        receipts.unpersist()
+
+
+def _commits(control: DataFrame) -> DataFrame:
+    return control.where("type = 'stopped' and committed is not null")
+
+
+def audit_log(
+    session: SparkSession,
+    records: DataFrame,
+    *,
+    label: str,
+    rules: Rules,
+    expected: DataFrame | None = None,
+    warehouse: Warehouse | None = None,
+) -> Audited:
+    """Audits the sequences that users' own records carry, and keeps the violations."""
+    kept = records.persist()
+    try:
+        with spark_errors("auditing records"):
+            found = log_audit(kept, run=label, rules=rules, expected=expected)
+            return _audited(session, found, label, kept, expected, warehouse)
+    finally:
+        kept.unpersist()
+
+
+def _audited(
+    session: SparkSession,
+    found: DataFrame,
+    run: str,
+    source: DataFrame,
+    expected: DataFrame | None,
+    warehouse: Warehouse | None,
+) -> Audited:
+    looked = source.agg(
+        F.count("*").alias("receipts"),
+        F.count_distinct("topic", "partition", "offset").alias("records"),
+        F.count_if(F.col("seq").isNull()).alias("unnumbered"),
+    ).collect()[0]
+    if not looked.receipts:
+        raise ThinData(
+            "There is nothing to audit.", hint="Look at --group, --run, --topic and the span."
+        )
+    violations = found.persist()
+    try:
+        if warehouse is not None:
+            warehouse.forget(session, "violations", run=run)
+            warehouse.write(violations, "violations", run=run)
+        rows = _first(violations)
+        return Audited(
+            run=run,
+            group=None,
+            receipts=looked.receipts,
+            records=looked.records,
+            expected=None if expected is None else expected.count(),
+            rejects=0,
+            unnumbered=looked.unnumbered,
+            counts={Kind(r.kind): r.of_kind for r in rows},
+            first=tuple(map(_violation, rows)),
+        )
+    finally:
+        violations.unpersist()
+
+
+def _first(violations: DataFrame) -> list[Row]:
+    """The first violations of each kind, with the number of all of it."""
+    same = Window.partitionBy("kind")
+    nth = F.row_number().over(same.orderBy("topic", "partition", "at", "key"))
+    numbered = violations.withColumns({"of_kind": F.count("*").over(same), "nth": nth})
+    return numbered.where(F.col("nth") <= SHOWN).orderBy("kind", "nth").collect()
+
+
+def _violation(row: Row) -> Violation:
+    return Violation(
+        kind=Kind(row.kind),
+        topic=row.topic,
+        partition=row.partition,
+        key=None if row.key is None else bytes(row.key),
+        at=row["at"],
+        detail=row.detail,
+    )
+
+
+# ---------------------------------------------------------------- outcome
+
+
+class ReplicasFrom(StrEnum):
+    """What the replica timeline rests on; `auto` is the control topic where it has reports."""
+
+    AUTO = "auto"
+    CONTROL = "control"
+    DECISIONS = "decisions"
+    RECEIPTS = "receipts"
+    TIMELINE = "timeline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """The parameters of an outcome; `timeline` has the columns ts and replicas."""
+
+    sla_s: float
+    window_s: float = 60.0
+    replicas_from: ReplicasFrom = ReplicasFrom.AUTO
+    timeline: DataFrame | None = None
+
+
+def judge(
+    session: SparkSession,
+    given: Given,
+    asked: Asked,
+    how: Judging,
+    warehouse: Warehouse | None = None,
+) -> Outcome:
+    """Says what a run came to, and keeps the table of its windows."""
+    receipts = given.receipts.transform(distinct_receipts).persist()
+    try:
+        with spark_errors("judging receipts"):
+            return _judged(session, given, asked, how, receipts, warehouse)
+    finally:
+        receipts.unpersist()
+
+
+def _judged(
+    session: SparkSession,
+    given: Given,
+    asked: Asked,
+    how: Judging,
+    receipts: DataFrame,
+    warehouse: Warehouse | None,
+) -> Outcome:
+    span = receipts.agg(
+        F.count("*").alias("receipts"),
+        F.min(F.unix_micros(F.least("event_ts", "started_ts"))).alias("from_ts"),
+        F.max(F.unix_micros("finished_ts")).alias("to_ts"),
+    ).collect()[0]
+    if not span.receipts:
+        raise ThinData(
+            f"There are no receipts of group {asked.group} in this span.",
+            hint="Look at --group, --run and the span.",
+        )
+    replicas, source = _replicas(given, how, receipts, (span.from_ts, span.to_ts))
+    table = steps.outcomes(
+        receipts,
+        replicas,
+        run=asked.label,
+        group=asked.group,
+        sla_s=how.sla_s,
+        window_s=how.window_s,
+    ).persist()
+    try:
+        if warehouse is not None:
+            warehouse.forget(session, "outcomes", run=asked.label)
+            warehouse.write(table, "outcomes", run=asked.label)
+        whole = receipts.transform(steps.first_receipts).transform(steps.latencies, sla_s=how.sla_s)
+        latency = _latency(whole.collect()[0].asDict())
+        work = _consumers(receipts)
+        # By incarnation: in group mode the members have no index of their own.
+        busy = [one.busy_s for one in work]
+        busiest, total = max(busy), sum(busy)
+        minutes = replicas.transform(steps.replica_minutes).collect()[0].replica_minutes
+        handed = None if given.control is None else given.control.transform(steps.handovers)
+        return Outcome(
+            run=asked.label,
+            group=asked.group,
+            from_ts=span.from_ts,
+            to_ts=span.to_ts,
+            sla_s=how.sla_s,
+            latency=latency,
+            repeats=span.receipts - latency.events,
+            rejects=0 if given.rejects is None else given.rejects.count(),
+            replicas_from=source,
+            replica_minutes=minutes or 0.0,
+            busiest_share=busiest / total if total else None,
+            busiest_to_mean=busiest * len(busy) / total if total else None,
+            moves=_blocking(receipts.transform(steps.moves)),
+            handovers=None if handed is None else _blocking(handed),
+            consumers=work,
+            windows=_windows(table),
+        )
+    finally:
+        table.unpersist()
+
+
+def _replicas(
+    given: Given, how: Judging, receipts: DataFrame, span: tuple[int, int]
+) -> tuple[DataFrame, str]:
+    """The replica timeline, and what it rests on."""
+    source, (from_ts, to_ts) = how.replicas_from, span
+    if source is ReplicasFrom.AUTO:
+        reported = given.control is not None and not given.control.where(_REPORTED).isEmpty()
+        source = ReplicasFrom.CONTROL if reported else ReplicasFrom.RECEIPTS
+    match source:
+        case ReplicasFrom.CONTROL if given.control is not None:
+            spans = steps.replicas_from_control(given.control, from_ts=from_ts, to_ts=to_ts)
+        case ReplicasFrom.DECISIONS if given.decisions is not None:
+            timeline = given.decisions.transform(steps.timeline_of_decisions)
+            spans = steps.replicas_from_timeline(timeline, from_ts=from_ts, to_ts=to_ts)
+        case ReplicasFrom.TIMELINE if how.timeline is not None:
+            spans = steps.replicas_from_timeline(how.timeline, from_ts=from_ts, to_ts=to_ts)
+        case ReplicasFrom.RECEIPTS:
+            spans = receipts.transform(steps.replicas_from_receipts)
+        case _:
+            raise ThinData(f"There are no {source} records to count replicas from.")
+    return spans, str(source)
+
+
+_REPORTED = "incarnation is not null"
+
+
+def _latency(row: Mapping[str, float]) -> Latency:
+    return Latency(
+        events=int(row["events"]),
+        p50_ms=row["p50_ms"],
+        p90_ms=row["p90_ms"],
+        p99_ms=row["p99_ms"],
+        p999_ms=row["p999_ms"],
+        max_ms=row["max_ms"],
+        within_sla=row["within_sla"],
+    )
+
+
+def _consumers(receipts: DataFrame) -> tuple[ConsumerWork, ...]:
+    rows = receipts.transform(steps.consumers).orderBy("consumer", "from_ts").collect()
+    return tuple(
+        ConsumerWork(
+            consumer=r.consumer,
+            incarnation=r.incarnation,
+            processed=r.processed,
+            busy_s=r.busy_s,
+            life_s=r.life_s,
+            utilisation=r.utilisation,
+        )
+        for r in rows
+    )
+
+
+def _blocking(moved: DataFrame) -> Blocking:
+    row = moved.agg(
+        F.count("*").alias("moves"),
+        F.percentile("blocked_s", [0.5, 0.9]).alias("levels"),
+        F.max("blocked_s").alias("longest"),
+        F.sum("blocked_s").alias("total"),
+    ).collect()[0]
+    if not row.moves:
+        return Blocking(moves=0)
+    half, most = row.levels
+    return Blocking(moves=row.moves, p50_s=half, p90_s=most, max_s=row.longest, total_s=row.total)
+
+
+def _windows(table: DataFrame) -> tuple[OutcomeWindow, ...]:
+    micros = {name: F.unix_micros(name) for name in ("window_start", "window_end")}
+    rows = table.withColumns(micros).orderBy("window_start").collect()
+    return tuple(
+        OutcomeWindow(
+            window_start=r.window_start,
+            window_end=r.window_end,
+            latency=_latency(r.asDict()),
+            replicas=r.replicas,
+            replica_minutes=r.replica_minutes,
+            busiest_share=r.busiest_share,
+        )
+        for r in rows
+    )

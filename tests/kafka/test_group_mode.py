@@ -1,0 +1,565 @@
+"""Group mode on real brokers: the leader asks, the answer holds, and nothing stops without one."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from itertools import pairwise
+from threading import Event, Lock, Thread
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from kafka.structs import MemberState
+
+from tests.kafka.streams import wait_until
+from trimtab.apply.assignments import (
+    NO_PLAN,
+    AssignmentAnswer,
+    AssignmentRequest,
+    GroupPlan,
+    answered,
+)
+from trimtab.apply.kafka import group_reader
+from trimtab.apply.kafka.assignor import request_rejoin
+from trimtab.apply.kafka.group_reader import GroupReader, open_group_reader
+from trimtab.apply.sockets.assignment_service import AssignmentService, ControllerLine
+from trimtab.client_properties import ClientProperties
+from trimtab.errors import ConfigError
+from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.testing.local_cluster import LocalCluster
+
+PARTITIONS = 6
+SOON_S = 30.0
+
+
+@pytest.fixture
+def admin(cluster: LocalCluster) -> Iterator[KafkaAdmin]:
+    with connect(cluster.bootstrap_servers, ClientProperties.none()) as port:
+        yield port
+
+
+@pytest.fixture
+def topic(admin: KafkaAdmin) -> str:
+    name = f"group-mode-{uuid.uuid4().hex[:8]}"
+    admin.create_topic(TopicSpec(name=name, partitions=PARTITIONS, replication=3))
+    return name
+
+
+class Controller:
+    """A plan behind the real service; `decide` may be made to lie."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.plan: GroupPlan | None = None
+        self.distort: Callable[[AssignmentAnswer, AssignmentRequest], AssignmentAnswer] = (
+            lambda answer, _: answer
+        )
+        with closing(socket.create_server(("127.0.0.1", 0))) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def decide_on(self, version: int, *bins: tuple[int, ...]) -> None:
+        owners = {TopicPartition(self.topic, n): c for c, bin_ in enumerate(bins) for n in bin_}
+        self.plan = GroupPlan(version=version, assignment=Assignment(owners))
+
+    def answer(self, request: AssignmentRequest) -> AssignmentAnswer | None:
+        return None if self.plan is None else self.distort(answered(self.plan, request), request)
+
+    def there(self) -> AssignmentService:
+        return AssignmentService(
+            self.topic,  # groups of these tests are called as their topics
+            self.answer,
+            lambda: None if self.plan is None else self.plan.version,
+            port=self.port,
+        )
+
+
+class Trace:
+    """What all members of a group handled, in the order in which they did."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._offsets: dict[int, list[int]] = defaultdict(list)
+
+    def note(self, partition: int, offset: int) -> None:
+        with self._lock:
+            self._offsets[partition].append(offset)
+
+    def handled(self) -> dict[int, int]:
+        """Records of each partition that were handled at least once."""
+        with self._lock:
+            return {p: len(set(offsets)) for p, offsets in self._offsets.items()}
+
+    def check_order(self) -> None:
+        """First sights ascend without a gap; a repeat goes back, and on from there in order."""
+        for partition, offsets in self._offsets.items():
+            assert list(dict.fromkeys(offsets)) == list(range(len(set(offsets)))), partition
+            assert all(b <= a + 1 for a, b in pairwise(offsets)), partition
+
+
+class Running:
+    """A member that reads, handles and commits in a thread of its own."""
+
+    def __init__(self, reader: GroupReader, trace: Trace) -> None:
+        self.reader = reader
+        self.blocked_s: list[float] = []
+        self._trace = trace
+        self._stop = Event()
+        self._failed: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def owned(self) -> tuple[int, ...]:
+        return tuple(sorted(p.partition for p in self.reader.owned))
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                done: dict[TopicPartition, int] = {}
+                for record in self.reader.read(0.1):
+                    self._trace.note(record.partition, record.offset)
+                    done[record.source] = record.offset + 1
+                self.reader.commit(done)
+                if self.reader.blocked_s not in (0.0, *self.blocked_s):
+                    self.blocked_s.append(self.reader.blocked_s)
+            self.reader.close()
+        except BaseException as error:
+            self._failed = error
+
+
+class Members:
+    """The members of one group, all of this process."""
+
+    def __init__(self, cluster: LocalCluster, topic: str, url: str) -> None:
+        self._cluster, self._topic, self._url = cluster, topic, url
+        self.trace = Trace()
+        self.all: list[Running] = []
+
+    def join(self, count: int = 1) -> None:
+        for _ in range(count):
+            reader = opened(self._cluster, self._topic, self._url, index=len(self.all))
+            self.all.append(Running(reader, self.trace))
+
+    def stop(self) -> None:
+        for member in self.all:
+            member.stop()
+
+    @property
+    def owned(self) -> list[tuple[int, ...]]:
+        return [member.owned for member in self.all]
+
+    @property
+    def fallbacks(self) -> int:
+        return sum(member.reader.fallbacks for member in self.all)
+
+    @property
+    def versions(self) -> set[int]:
+        return {member.reader.version for member in self.all}
+
+    def reach(self, *owned: tuple[int, ...], version: int) -> None:
+        wait_until(
+            lambda: self.owned == list(owned) and self.versions == {version},
+            within_s=SOON_S,
+            what=f"the assignment {owned}",
+        )
+
+    def share_everything(self, of: int = PARTITIONS) -> bool:
+        return sorted(n for owned in self.owned for n in owned) == list(range(of))
+
+
+@contextmanager
+def members(cluster: LocalCluster, topic: str, url: str, count: int) -> Iterator[Members]:
+    group = Members(cluster, topic, url)
+    with ExitStack() as running:
+        running.callback(group.stop)
+        group.join(count)
+        yield group
+    blocked = sorted(s for member in group.all for s in member.blocked_s)
+    print("blocked:", " ".join(f"{s:.2f}" for s in blocked))  # noqa: T201 - for who looks
+
+
+def opened(
+    cluster: LocalCluster,
+    topic: str,
+    url: str,
+    *,
+    index: int = 0,
+    revoked: list[frozenset[TopicPartition]] | None = None,
+) -> GroupReader:
+    return open_group_reader(
+        topic,
+        [topic],
+        cluster.bootstrap_servers,
+        ClientProperties.none(),
+        controller_url=url,
+        client_id=f"c-{index}",
+        on_revoked=(revoked if revoked is not None else []).append,
+        session_s=6.0,
+    )
+
+
+def member_with(
+    cluster: LocalCluster,
+    topic: str,
+    url: str,
+    *,
+    revoked: list[frozenset[TopicPartition]] | None = None,
+    group: str | None = None,
+    index: int = 0,
+    config: Mapping[str, object],
+) -> GroupReader:
+    """A member whose client is set up in a way of its own."""
+    return GroupReader(
+        group or topic,
+        [topic],
+        ControllerLine(url),
+        (revoked if revoked is not None else []).append,
+        client_id=f"c-{index}",
+        config={"bootstrap_servers": cluster.bootstrap_servers, **config},
+    )
+
+
+IMPATIENT = {"max_poll_interval_ms": 1000}  # must read every second, or leaves
+WATCHFUL = {"metadata_max_age_ms": 500}  # sees soon that a topic has grown
+
+
+def produce(cluster: LocalCluster, topic: str, per_partition: int, *, of: int = PARTITIONS) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for _ in range(per_partition):
+        for partition in range(of):
+            producer.produce(topic, b"v", partition=partition)
+    assert producer.flush(60) == 0
+
+
+def everything(per_partition: int, *, of: int = PARTITIONS) -> dict[int, int]:
+    return dict.fromkeys(range(of), per_partition)
+
+
+# ---------------------------------------------------------------- with the controller
+
+
+def test_the_plan_is_followed_exactly_and_a_newer_one_makes_the_group_rejoin(
+    cluster: LocalCluster, topic: str
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, (0, 1, 2), (3,), (4, 5))
+
+    with controller.there(), members(cluster, topic, controller.url, 3) as group:
+        group.reach((0, 1, 2), (3,), (4, 5), version=1)
+        produce(cluster, topic, 20)
+        controller.decide_on(2, (0,), (1, 2, 3, 5), (4,))
+        group.reach((0,), (1, 2, 3, 5), (4,), version=2)
+        produce(cluster, topic, 20)
+        wait_until(lambda: group.trace.handled() == everything(40), within_s=SOON_S)
+
+        assert group.fallbacks == 0
+        group.trace.check_order()
+
+
+def test_a_killed_member_s_partitions_are_read_by_who_is_left(
+    cluster: LocalCluster, topic: str
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, (0, 1, 2), (3, 4, 5))
+    program = (
+        "import sys\n"
+        "from trimtab.apply.kafka.group_reader import open_group_reader\n"
+        "from trimtab.client_properties import ClientProperties\n"
+        "topic, brokers, url = sys.argv[1:]\n"
+        "reader = open_group_reader(topic, [topic], brokers, ClientProperties.none(),\n"
+        "    controller_url=url, client_id='c-9', on_revoked=lambda gone: None, session_s=6.0)\n"
+        "while True: reader.read(0.1)\n"  # it commits nothing: all of its work is lost with it
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program]
+
+    with controller.there(), members(cluster, topic, controller.url, 1) as group:
+        victim = subprocess.Popen([*command, topic, cluster.bootstrap_servers, controller.url])
+        try:
+            wait_until(lambda: group.owned == [(0, 1, 2)], within_s=SOON_S, what="the other member")
+            produce(cluster, topic, 20)
+        finally:
+            victim.kill()
+            victim.wait()
+        group.reach((0, 1, 2, 3, 4, 5), version=1)
+        wait_until(lambda: group.trace.handled() == everything(20), within_s=SOON_S)
+
+        group.trace.check_order()
+
+
+def test_partitions_that_a_topic_gains_are_read_before_the_plan_knows_them(
+    cluster: LocalCluster, topic: str, admin: KafkaAdmin
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, tuple(range(PARTITIONS)))
+    trace = Trace()
+
+    with controller.there():
+        member = Running(member_with(cluster, topic, controller.url, config=WATCHFUL), trace)
+        wait_until(lambda: len(member.owned) == PARTITIONS, within_s=SOON_S)
+        admin.add_partitions(topic, PARTITIONS + 2)
+        produce(cluster, topic, 5, of=PARTITIONS + 2)
+        wait_until(lambda: trace.handled() == everything(5, of=PARTITIONS + 2), within_s=SOON_S)
+        member.stop()
+
+    assert member.reader.fallbacks == 0
+
+
+def test_a_leader_that_did_not_look_while_it_assigned_new_partitions_gets_its_share(
+    cluster: LocalCluster, topic: str, admin: KafkaAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    #  leader    joins anew ······ (assigns in the background) ······ reads: has its share
+    #  other                 joins ··· has its share
+    controller = Controller(topic)
+    controller.decide_on(1, (0, 1, 2), (3, 4, 5))
+
+    with (
+        controller.there(),
+        closing(member_with(cluster, topic, controller.url, config=WATCHFUL)) as leader,
+    ):
+        wait_until(lambda: [leader.read(0.1), leader.leads][1], within_s=SOON_S)
+        other = Running(opened(cluster, topic, controller.url, index=1), Trace())
+        wait_until(lambda: [leader.read(0.1), len(leader.owned) == 3][1], within_s=SOON_S)
+        monkeypatch.setattr(group_reader, "_REBALANCE_S", 0.0)
+        admin.add_partitions(topic, PARTITIONS + 2)
+        wait_until(lambda: [leader.read(0), len(leader.owned) != 3][1], within_s=SOON_S)
+        wait_until(lambda: len(other.owned) == 4, within_s=SOON_S, what="the other's share")
+
+        wait_until(lambda: [leader.read(0.1), len(leader.owned) == 4][1], within_s=SOON_S)
+        other.stop()
+
+
+def test_the_private_word_for_rejoining_still_makes_a_leader_rejoin(
+    cluster: LocalCluster, topic: str
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, tuple(range(PARTITIONS)))
+
+    with controller.there(), closing(opened(cluster, topic, controller.url)) as reader:
+        wait_until(lambda: [reader.read(0.1), reader.leads][1], within_s=SOON_S)
+        before = reader._consumer.group_metadata().generation_id
+        request_rejoin(reader._consumer)
+        wait_until(
+            lambda: [reader.read(0.1), reader._consumer.group_metadata().generation_id][1] > before,
+            within_s=SOON_S,
+            what="the next generation",
+        )
+
+
+# ---------------------------------------------------------------- without it
+
+
+def test_while_the_controller_is_away_everybody_keeps_what_it_has_and_then_the_plan_holds_again(
+    cluster: LocalCluster, topic: str
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, (0, 1, 2, 3), (4, 5))
+
+    with members(cluster, topic, controller.url, 0) as group:
+        with controller.there():
+            group.join(2)
+            group.reach((0, 1, 2, 3), (4, 5), version=1)
+        group.join()
+        group.reach((0, 1, 2, 3), (4, 5), (), version=NO_PLAN)
+        produce(cluster, topic, 20)
+        wait_until(lambda: group.trace.handled() == everything(20), within_s=SOON_S)
+        assert group.fallbacks >= 1
+
+        controller.decide_on(2, (0, 1), (4, 5), (2, 3))
+        with controller.there():
+            group.reach((0, 1), (4, 5), (2, 3), version=2)
+
+        group.trace.check_order()
+
+
+def _one_twice(answer: AssignmentAnswer, _: AssignmentRequest) -> AssignmentAnswer:
+    first = next(share[0] for share in answer.assignment.values() if share)
+    return AssignmentAnswer(
+        answer.version, {m: (*share, first) for m, share in answer.assignment.items()}
+    )
+
+
+def _one_missing(answer: AssignmentAnswer, _: AssignmentRequest) -> AssignmentAnswer:
+    shares: Mapping[str, Any] = {m: share[1:] for m, share in answer.assignment.items()}
+    return AssignmentAnswer(answer.version, shares)
+
+
+def _a_stranger(answer: AssignmentAnswer, _: AssignmentRequest) -> AssignmentAnswer:
+    shares = {f"{m}-else": share for m, share in answer.assignment.items()}
+    return AssignmentAnswer(answer.version, shares)
+
+
+@pytest.mark.parametrize("distort", [_one_twice, _one_missing, _a_stranger])
+def test_a_wrong_answer_is_not_followed_and_everything_is_read_all_the_same(
+    cluster: LocalCluster, topic: str, distort
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(3, (0, 1, 2, 3, 4, 5))
+    controller.distort = distort
+    produce(cluster, topic, 10)
+
+    with controller.there(), members(cluster, topic, controller.url, 2) as group:
+        wait_until(group.share_everything, within_s=SOON_S, what="an owner for every partition")
+        wait_until(lambda: group.trace.handled() == everything(10), within_s=SOON_S)
+
+        assert group.fallbacks >= 1
+        group.trace.check_order()
+
+
+def test_a_session_shorter_than_the_leader_s_patience_is_refused(cluster: LocalCluster) -> None:
+    with pytest.raises(ConfigError, match="too short"):
+        open_group_reader(
+            "g",
+            ["t"],
+            cluster.bootstrap_servers,
+            ClientProperties.none(),
+            controller_url="http://127.0.0.1:1",
+            client_id="c",
+            on_revoked=lambda _: None,
+            session_s=4.0,
+        )
+
+
+# ---------------------------------------------------------------- one reader by itself
+
+
+def test_a_commit_that_comes_too_late_is_told_and_the_records_are_read_again(
+    cluster: LocalCluster, topic: str
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, tuple(range(PARTITIONS)))
+    produce(cluster, topic, 1)
+    revoked: list[frozenset[TopicPartition]] = []
+
+    with (
+        controller.there(),
+        closing(
+            member_with(cluster, topic, controller.url, revoked=revoked, config=IMPATIENT)
+        ) as reader,
+    ):
+        seen = _read(reader, PARTITIONS)
+        wait_until(
+            lambda: reader._consumer.group_metadata().state is not MemberState.STABLE,
+            within_s=SOON_S,
+            what="the member's leave",
+        )
+        reader.commit(dict.fromkeys(seen, 1))
+
+        assert frozenset().union(*revoked) == frozenset(seen)
+        assert reader.owned == frozenset()
+        assert _read(reader, PARTITIONS) == seen
+
+
+def test_what_was_not_committed_before_a_rebalance_is_read_again_from_partitions_that_stay(
+    cluster: LocalCluster, topic: str
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, tuple(range(PARTITIONS)))
+    produce(cluster, topic, 2)
+    revoked: list[frozenset[TopicPartition]] = []
+
+    with (
+        controller.there(),
+        closing(opened(cluster, topic, controller.url, revoked=revoked)) as reader,
+    ):
+        seen = _read(reader, 2 * PARTITIONS)
+        reader.commit(dict.fromkeys(seen, 1))  # the second of each is not done yet
+        controller.decide_on(2, tuple(range(PARTITIONS)))
+        again = _read(reader, PARTITIONS)
+
+    assert frozenset().union(*revoked) == frozenset(seen)
+    assert again == seen
+
+
+def test_a_member_that_tends_stays_in_the_group_and_is_handed_nothing(
+    cluster: LocalCluster, topic: str
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, tuple(range(PARTITIONS)))
+    revoked: list[frozenset[TopicPartition]] = []
+
+    with (
+        controller.there(),
+        closing(
+            member_with(cluster, topic, controller.url, group=f"{topic}-idle", config=IMPATIENT)
+        ) as idle,
+        closing(
+            member_with(cluster, topic, controller.url, revoked=revoked, config=IMPATIENT)
+        ) as tending,
+    ):
+        wait_until(lambda: [idle.read(0.1), idle.owned][1], within_s=SOON_S)
+        wait_until(lambda: [tending.read(0.1), tending.owned][1], within_s=SOON_S)
+        produce(cluster, topic, 1)
+
+        def the_idle_one_has_left() -> bool:
+            tending.tend()
+            return idle._consumer.group_metadata().state is not MemberState.STABLE
+
+        wait_until(the_idle_one_has_left, within_s=SOON_S)
+        tending.tend()
+        seen = _read(tending, PARTITIONS)
+        tending.commit(dict.fromkeys(seen, 1))
+
+        assert revoked == []
+        assert seen == {TopicPartition(topic, n): 0 for n in range(PARTITIONS)}
+        assert [tending.position(p) for p in seen] == [1] * PARTITIONS
+
+
+def test_the_position_passes_over_what_a_transaction_leaves_behind(
+    cluster: LocalCluster, topic: str, admin: KafkaAdmin
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, tuple(range(PARTITIONS)))
+    first = TopicPartition(topic, 0)
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic, "linger.ms": 0}
+    )
+    producer.init_transactions(30)
+    for finish in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce(topic, b"v", partition=0)
+        producer.flush(30)
+        finish()
+
+    with controller.there(), closing(opened(cluster, topic, controller.url)) as reader:
+        assert reader.position(first) is None
+        assert list(_read(reader, 1)) == [first]
+        wait_until(
+            lambda: [reader.read(0.1), reader.position(first)][1] == 4,  # two records, two markers
+            within_s=SOON_S,
+            what="the end of the partition",
+        )
+        reader.commit({first: 4})
+
+    assert admin.committed([topic])[topic][first] == 4
+
+
+def _read(reader: GroupReader, count: int) -> dict[TopicPartition, int]:
+    """Reads until so many records have come: partition → offset of the last one."""
+    found: dict[TopicPartition, int] = {}
+    records = 0
+
+    def enough() -> bool:
+        nonlocal records
+        for record in reader.read(0.1):
+            found[record.source] = record.offset
+            records += 1
+        return records >= count
+
+    wait_until(enough, within_s=SOON_S, what=f"{count} records")
+    return dict(sorted(found.items()))

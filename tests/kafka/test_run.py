@@ -1,0 +1,91 @@
+"""`trimtab run` as a command: what it refuses, what it leaves alone, what it keeps."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.kafka.live_group import LOW, WITHIN_S, LiveGroup, live_group
+from tests.kafka.streams import wait_until
+from trimtab.model.control import Action
+from trimtab.testing.local_cluster import LocalCluster
+
+
+@pytest.fixture
+def group(cluster: LocalCluster, tmp_path: Path) -> Iterator[LiveGroup]:
+    with live_group(cluster, tmp_path) as made:
+        yield made
+
+
+def said_by(group: LiveGroup, *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        group.argv(*flags),
+        env=group.env,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+
+def own_topics(group: LiveGroup) -> set[str]:
+    return {r.topic for r in group.admin.topics() if r.topic.startswith(group.own.prefix)}
+
+
+def test_a_dry_run_decides_aloud_and_changes_nothing(group: LiveGroup) -> None:
+    group.send(1)
+    before = own_topics(group)
+
+    answer = said_by(group, "--for", "5s")
+
+    assert answer.returncode == 0, answer.stderr
+    assert "scale_up   0 → 1" in answer.stdout
+    assert "nobody reads" in answer.stdout
+    assert own_topics(group) == before == {group.topic, group.own.rates}
+    assert not group.committed()
+    assert not group.consumers()
+    assert not group.admin.groups([group.group])
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "why"),
+    [
+        (["--execute"], 2, "It is not said what consumers are to do with the records."),
+        (["--topic", "nowhere"], 2, "There is no topic nowhere."),
+        (["--planner", "astrologer"], 4, 'No planner for consumers is called "astrologer"'),
+        (["--planner", "ll-ffd"], 2, "Give --sla, such as 5s."),
+        (["--dead-after", "3s"], 2, "Nobody can be called dead after 3 s"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_touched(
+    group: LiveGroup, flags: list[str], code: int, why: str
+) -> None:
+    answer = said_by(group, *flags)
+
+    assert answer.returncode == code, answer.stderr
+    assert why in answer.stderr
+    assert own_topics(group) == {group.topic, group.own.rates}
+
+
+def test_decisions_are_kept_in_their_topic_and_as_a_table_with_reason_and_forecast(
+    group: LiveGroup,
+) -> None:
+    run = group.run("--stop-consumers")
+    group.settle(1)
+    group.send(20)
+    group.judge()
+
+    assert run.end() == 0
+
+    kept = group.decisions()
+    table = pq.read_table(group.home / "warehouse" / "decisions").to_pylist()
+    assert kept[0].action is Action.SCALE_UP
+    assert (kept[0].before, kept[0].after) == (0, 1)
+    assert all(decision.reason for decision in kept)
+    assert kept[0].forecast["max_load"] == group.partitions * LOW
+    assert [row["reason"] for row in table] == [decision.reason for decision in kept]
+    wait_until(lambda: not group.consumers(), what="the end of its consumers")

@@ -1,0 +1,272 @@
+"""A world for the controller's laws: consumers that obey, an orchestrator, and a referee.
+
+Everything that can be late is a queue that somebody must work off: commands to each consumer,
+reports to the controller, and what the orchestrator was asked to do. The referee looks after every
+single move: no partition may be held by two processes, frozen ones included, for they may wake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trimtab.apply.controller import (
+    Controller,
+    Create,
+    Decide,
+    Effect,
+    Event,
+    Gone,
+    Heard,
+    Kill,
+    Led,
+    Looked,
+    Note,
+    Persist,
+    Policy,
+    Remove,
+    Rules,
+    Send,
+    Verdict,
+    View,
+    step,
+)
+from trimtab.apply.directed import Directed, Say, obey
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Action, Command, Decision, GroupState, Rate, Report
+
+Step = Callable[[Controller, Event, Policy], tuple[Controller, tuple[Effect, ...]]]
+
+
+@dataclass
+class Process:
+    """A consumer process; `read` is how far it is in its control partition."""
+
+    state: Directed
+    identity: str
+    read: int
+    frozen: bool = False
+    ending: bool = False
+
+
+def towards(target: Assignment) -> Policy:
+    """Always wants this, of the partitions there are."""
+
+    def policy(view: View) -> Verdict | None:
+        wanted = Assignment({p: c for p, c in target.items() if p in view.partitions})
+        surplus = view.consumers - set(wanted.consumers)
+        if wanted == view.assignment and not surplus:
+            return None
+        decision = Decision(
+            ts=0,
+            group="g",
+            action=Action.REASSIGN,
+            before=len(view.consumers),
+            after=len(wanted.consumers),
+            reason="so it was drawn",
+        )
+        return Verdict(decision, wanted)
+
+    return policy
+
+
+@dataclass
+class World:
+    """Everything outside the controller, and the controller that leads just now."""
+
+    partitions: frozenset[TopicPartition]
+    take_step: Step = step
+    now: float = 0.0
+    processes: dict[int, Process] = field(default_factory=dict)
+    commands: dict[int, list[Command]] = field(default_factory=dict)
+    reports: list[Report] = field(default_factory=list)
+    kept: GroupState | None = None
+    controller: Controller | None = None
+    heard: int = 0
+    pending: list[Effect] = field(default_factory=list)
+    born: int = 0
+    steps: int = 0
+    reigns: int = 0
+    crash_at: int | None = None
+    violations: list[Note] = field(default_factory=list)
+
+    # ------------------------------------------------------------ the referee
+
+    def check(self) -> None:
+        """No partition is held by two processes."""
+        for partition in sorted(self.partitions):
+            owners = [c for c, p in self.processes.items() if partition in p.state.owned]
+            assert len(owners) <= 1, f"{partition} is read by {owners}"
+
+    @property
+    def owners(self) -> Assignment:
+        """Who reads what in truth."""
+        return Assignment(
+            {p: c for c, process in self.processes.items() for p in process.state.owned}
+        )
+
+    # ------------------------------------------------------------ the controller
+
+    def lead(self) -> None:
+        """A controller takes over; what the last one was about to do is not done."""
+        self.controller = Controller(
+            rules=Rules(sync_timeout_s=60, manage_timeout_s=300, dead_after_s=30)
+        )
+        self.reigns += 1
+        self.heard = len(self.reports)  # it reads from the end
+        self.pending = []
+        self.feed(Led(self.now, self.living(), self.kept), towards(Assignment()))
+
+    def feed(self, event: Event, policy: Policy) -> None:
+        """One step: what it sends and writes is one transaction, the rest comes after it."""
+        if self.controller is None:
+            return
+        self.controller, effects = self.take_step(self.controller, event, policy)
+        if self.crashes():
+            return
+        for effect in effects:
+            match effect:
+                case Send(consumer, command):
+                    self.commands.setdefault(consumer, []).append(command)
+                case Persist(state):
+                    self.kept = state
+                case Note(violation=True):
+                    self.violations.append(effect)
+                case Create() | Remove() | Kill():
+                    self.pending.append(effect)
+                case Note() | Decide():
+                    pass
+        self.crashes()
+        self.check()
+
+    def crashes(self) -> bool:
+        """Counts the steps of the controller, and ends it at the one that was chosen."""
+        self.steps += 1
+        if self.steps - 1 == self.crash_at:
+            self.controller = None
+            return True
+        return False
+
+    def look(self, policy: Policy) -> None:
+        """Time is up for another look."""
+        self.feed(Looked(now=self.now, living=self.living(), partitions=self.partitions), policy)
+
+    def hear(self, policy: Policy) -> bool:
+        """The next report reaches the controller."""
+        if self.controller is None or self.heard >= len(self.reports):
+            return False
+        self.heard += 1
+        self.feed(Heard(self.now, self.reports[self.heard - 1]), policy)
+        return True
+
+    # ------------------------------------------------------------ the orchestrator
+
+    def living(self) -> dict[int, str]:
+        """What exists, frozen or not."""
+        return {c: p.identity for c, p in self.processes.items()}
+
+    def orchestrate(self, policy: Policy) -> bool:
+        """Does one thing that it was asked for."""
+        if self.controller is None or not self.pending:
+            return False
+        effect = self.pending.pop(0)
+        if self.crashes():
+            return False
+        match effect:
+            case Create(consumers):
+                for consumer in consumers:
+                    if consumer not in self.processes:
+                        self.start(consumer)
+            case Remove(consumers):
+                for consumer in consumers:
+                    process = self.processes.get(consumer)
+                    if process is not None:
+                        assert not process.state.owned, "a busy consumer is let go"
+                        process.ending = True
+                        self.thaw(consumer, frozen=process.frozen)
+            case Kill(consumer=consumer, identity=identity):
+                self.kill(consumer, identity)
+                self.feed(Gone(self.now, consumer, identity), policy)
+            case _:
+                raise TypeError(effect)
+        self.check()
+        return True
+
+    def kill(self, consumer: int, identity: str | None) -> None:
+        """Ends a process, but not another one in its place."""
+        if self.living().get(consumer) == identity:
+            del self.processes[consumer]
+
+    def start(self, consumer: int) -> None:
+        """A new process: it reads commands from the end, and says hello."""
+        self.born += 1
+        state = Directed(consumer=consumer, incarnation=f"i{self.born}")
+        end = len(self.commands.get(consumer, []))
+        self.processes[consumer] = Process(state, identity=f"p{self.born}", read=end)
+        self.reports.append(state.hello)
+
+    # ------------------------------------------------------------ the consumers
+
+    def work(self, consumer: int) -> bool:
+        """A consumer obeys its next command."""
+        process = self.processes.get(consumer)
+        if process is None or process.frozen:
+            return False
+        waiting = self.commands.get(consumer, [])
+        if process.read >= len(waiting):
+            return False
+        command = waiting[process.read]
+        process.read += 1
+        process.state, actions = obey(process.state, command, {})
+        self.reports += [action.report for action in actions if isinstance(action, Say)]
+        self.check()
+        return True
+
+    def thaw(self, consumer: int, *, frozen: bool = False) -> None:
+        """Freezes or wakes a process; one that was told to end does so once it is awake."""
+        process = self.processes[consumer]
+        process.frozen = frozen
+        if process.ending and not frozen:
+            assert not process.state.owned, "a busy consumer ends"
+            del self.processes[consumer]
+
+    def breathe(self) -> None:
+        """Whoever is not frozen gives a sign of life."""
+        for consumer, process in self.processes.items():
+            if not process.frozen:
+                self.reports.append(
+                    Rate(
+                        consumer=consumer,
+                        incarnation=process.state.incarnation,
+                        max_bytes_s=None,
+                        max_records_s=None,
+                    )
+                )
+
+    # ------------------------------------------------------------ all together
+
+    def turn(self, policy: Policy) -> None:
+        """Everybody does what is to be done, once; time goes on by a second."""
+        self.now += 1
+        if self.controller is None:
+            self.lead()
+        self.breathe()
+        for consumer in sorted(self.processes):
+            while self.work(consumer):
+                pass
+        while self.hear(policy):
+            pass
+        while self.orchestrate(policy):
+            pass
+        self.look(policy)
+
+    def settle(self, target: Assignment, *, turns: int = 400) -> int:
+        """Turns until the target is reached in truth; the referee looks on."""
+        policy = towards(target)
+        for turn in range(turns):
+            wanted = Assignment({p: c for p, c in target.items() if p in self.partitions})
+            if self.owners == wanted and set(self.processes) == set(wanted.consumers):
+                return turn
+            self.turn(policy)
+        raise AssertionError(f"not settled: {self.owners} instead of {target}")

@@ -1,0 +1,250 @@
+"""Consumers as processes: real ones, small and quick."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from trimtab.apply.backends.processes import ProcessBackend
+from trimtab.errors import ApplyError
+
+DEADLINE_S = 30.0
+
+# Ends after a minute by itself, whatever the tests have forgotten.
+WAIT = "i=0; while [ $((i += 1)) -lt 1200 ]; do sleep 0.05; done"
+# Says that it is up, then ends at SIGTERM, as a consumer does after its batch.
+GENTLE = f"trap 'echo bye; exit 0' TERM; echo up; {WAIT}"
+DEAF = f"trap '' TERM; echo up; {WAIT}"
+
+
+def _shell(script: str) -> Callable[[int], list[str]]:
+    return lambda index: ["/bin/sh", "-c", script, f"consumer-{index}"]
+
+
+def _until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _up(folder: Path, *consumers: int) -> None:
+    """Waits until the programs have set their traps."""
+    logs = [folder / f"consumer-{index}.log" for index in consumers]
+    _until(lambda: all(log.exists() and "up" in log.read_text() for log in logs))
+
+
+def _pid(identity: str) -> int:
+    return int(identity.partition(" ")[0])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose consumers are gone when the test is over."""
+    yield tmp_path
+    backend = ProcessBackend(_shell("exit"), tmp_path)
+    for index in backend.living():
+        backend.kill(index)
+
+
+def test_created_consumers_live_each_with_an_identity_and_a_log_of_its_own(folder):
+    backend = ProcessBackend(_shell('echo "up as $0"; ' + GENTLE), folder)
+
+    backend.create({0, 2})
+    living = backend.living()
+    _up(folder, 0, 2)
+
+    assert list(living) == [0, 2]
+    assert len(set(living.values())) == 2
+    assert "up as consumer-2" in (folder / "consumer-2.log").read_text()
+    assert os.getsid(_pid(living[0])) == _pid(living[0]) != os.getsid(0)
+
+
+def test_creating_again_starts_only_what_is_missing(folder):
+    backend = ProcessBackend(_shell(GENTLE), folder)
+    backend.create({0})
+    before = backend.living()
+
+    backend.create({0, 1})
+    backend.create({0, 1})
+
+    assert list(backend.living()) == [0, 1]
+    assert backend.living()[0] == before[0]
+
+
+def test_two_controllers_at_once_start_one_consumer(folder):
+    backends = [ProcessBackend(_shell(GENTLE), folder) for _ in range(4)]
+    threads = [threading.Thread(target=b.create, args=({0, 1},)) for b in backends]
+    with capture_logs() as said:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert [s["consumer"] for s in said if s["event"] == "consumer_started"] == [0, 1]
+    assert backends[0].living() == backends[3].living()
+
+
+def test_another_controller_finds_the_living_again_and_can_end_them(folder):
+    program = f"""
+        from pathlib import Path
+        from trimtab.apply.backends.processes import ProcessBackend
+        ProcessBackend(lambda i: ["/bin/sh", "-c", {GENTLE!r}], Path({str(folder)!r})).create([3])
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+    backend = ProcessBackend(_shell(GENTLE), folder)
+    found = backend.living()
+
+    backend.kill(3)
+
+    assert list(found) == [3]
+    assert not backend.living()
+
+
+def test_a_controller_killed_right_after_the_fork_leaves_no_consumer_unknown(folder):
+    # The starter dies at once, before it could write anything: the process announces itself.
+    program = f"""
+        import os, signal
+        from pathlib import Path
+        from trimtab import processes
+        from trimtab.apply.backends.processes import ProcessBackend
+        processes._look = lambda pid: os.kill(os.getpid(), signal.SIGKILL)
+        ProcessBackend(lambda i: ["/bin/sh", "-c", {GENTLE!r}], Path({str(folder)!r})).create([0])
+    """
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
+    backend = ProcessBackend(_shell(GENTLE), folder)
+
+    with capture_logs() as said:
+        backend.create({0})
+
+    assert killed.returncode == -signal.SIGKILL
+    assert [s["event"] for s in said] == []
+    assert list(backend.living()) == [0]
+
+
+def test_the_lock_is_not_kept_by_a_consumer(folder):
+    ProcessBackend(_shell(GENTLE), folder).create({0})
+
+    with (folder / "consumers.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_consumer_that_dies_by_itself_vanishes_and_its_last_words_are_told(folder):
+    backend = ProcessBackend(_shell("echo out of cheese; exit 3"), folder)
+    backend.create({0})
+
+    with capture_logs() as said:
+        _until(lambda: not backend.living())
+
+    [death] = [s for s in said if s["event"] == "consumer_died"]
+    assert death["consumer"] == 0
+    assert death["last_words"][-1] == "out of cheese"
+
+
+def test_a_program_that_does_not_exist_is_told_by_its_log(folder):
+    backend = ProcessBackend(lambda index: ["/nowhere/trimtab"], folder)
+    backend.create({0})
+
+    with capture_logs() as said:
+        _until(lambda: not backend.living())
+
+    assert "No such file" in " ".join(said[0]["last_words"])
+
+
+def test_a_consumer_created_after_its_death_is_another_one(folder):
+    backend = ProcessBackend(_shell(GENTLE), folder)
+    backend.create({0})
+    first = backend.living()[0]
+    backend.kill(0)
+
+    backend.create({0})
+
+    assert backend.living()[0] != first
+
+
+def test_a_stranger_under_the_same_pid_is_not_taken_for_a_consumer(folder):
+    stranger = subprocess.Popen(["sleep", "60"])
+    file = folder / "consumer-0.json"
+    file.write_text(json.dumps({"v": 1, "pid": stranger.pid, "started": "another time"}))
+    backend = ProcessBackend(_shell(GENTLE), folder)
+
+    backend.kill(0)
+    backend.remove({0})
+
+    assert not backend.living()
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
+
+
+def test_removing_lets_a_consumer_finish(folder):
+    backend = ProcessBackend(_shell(GENTLE), folder)
+    backend.create({0, 1})
+    _up(folder, 0, 1)
+
+    backend.remove({1, 7})
+
+    assert list(backend.living()) == [0]
+    assert (folder / "consumer-1.log").read_text().endswith("bye\n")
+
+
+def test_removing_never_forces_and_names_who_stayed(folder):
+    scripts = {0: DEAF, 1: GENTLE}
+    backend = ProcessBackend(
+        lambda index: ["/bin/sh", "-c", scripts[index]], folder, patience_s=1.0
+    )
+    backend.create({0, 1})
+    _up(folder, 0, 1)
+    pid = _pid(backend.living()[0])
+
+    with pytest.raises(ApplyError, match=rf"consumer 0 \(pid {pid}, running\)"):
+        backend.remove({0, 1})
+
+    assert list(backend.living()) == [0]
+
+
+def test_killing_works_on_a_paused_consumer_and_returns_when_it_is_gone(folder):
+    backend = ProcessBackend(_shell(DEAF), folder)
+    backend.create({0})
+    pid = _pid(backend.living()[0])
+    os.kill(pid, signal.SIGSTOP)
+    paused = backend.living()
+
+    backend.kill(0)
+
+    assert list(paused) == [0]
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert not backend.living()
+
+
+def test_closing_leaves_the_consumers_running(folder):
+    backend = ProcessBackend(_shell(GENTLE), folder)
+    backend.create({0})
+    before = backend.living()
+
+    backend.close()
+
+    assert ProcessBackend(_shell(GENTLE), folder).living() == before
+
+
+def test_consumers_work_where_they_are_told_to(folder, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("work")
+    backend = ProcessBackend(_shell('echo "up in $PWD"; ' + GENTLE), folder, workdir=workdir)
+
+    backend.create({0})
+    _up(folder, 0)
+
+    assert f"up in {workdir}" in (folder / "consumer-0.log").read_text()

@@ -1,0 +1,64 @@
+"""What KEDA is told, and who is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from trimtab.apply.keda.wanted import Wanted
+from trimtab.apply.keda.wish import Members, Wish
+from trimtab.errors import ApplyError
+from trimtab.model.control import Action, Decision
+
+
+def decision(action: Action, after: int, reason: str = "so") -> Decision:
+    return Decision(ts=1, group="g", action=action, before=1, after=after, reason=reason)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_newest_decision_is_wished_for_while_it_is_fresh():
+    clock = Clock()
+    wish = Wish("g", fresh_s=30, clock=clock)
+    before = wish.wanted("g")
+    wish.decided(decision(Action.SCALE_UP, 3))
+    wish.decided(decision(Action.NONE, 4))
+    fresh = wish.wanted("g")
+    clock.now = 31
+    old = wish.wanted("g")
+
+    assert before == Wanted(None, "nothing was decided yet")
+    assert fresh == Wanted(4)
+    assert old == Wanted(None, "the last decision is 31 s old")
+
+
+def test_a_refusal_lets_the_wish_grow_old_and_then_says_why():
+    clock = Clock()
+    wish = Wish("g", fresh_s=30, clock=clock)
+    wish.decided(decision(Action.SCALE_UP, 3))
+    clock.now = 20
+    wish.decided(decision(Action.REFUSE, 3, "rates are old"))
+    still = wish.wanted("g")
+    clock.now = 40
+    gone = wish.wanted("g")
+
+    assert still == Wanted(3)
+    assert gone == Wanted(None, "rates are old")
+
+
+def test_another_group_is_unknown():
+    assert Wish("g", fresh_s=30).wanted("h") is None
+
+
+def test_members_are_numbered_by_name_and_left_alone():
+    members = Members(lambda: ["b", "a"])
+    members.create([2])
+    members.remove([0])
+
+    assert members.living() == {0: "a", 1: "b"}
+    with pytest.raises(ApplyError, match="KEDA"):
+        members.kill(0)

@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from trimtab.apply.cycle import Capacity, Cycle, Limits, Totals, Work
+from trimtab.apply.handling import Retry
+from trimtab.apply.records import Record
+from trimtab.errors import ApplyError, BrokerUnavailable
+from trimtab.model.cluster import TopicPartition
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+NO_PAUSES = Retry(attempts=3, first_s=0.0, most_s=0.0)
+
+
+def record(partition: int, offset: int, *, topic: str = "orders", ms: int = 0, size: int = 10):
+    return Record(topic, partition, offset, None, b"v" * size, (), ms)
+
+
+class World:
+    """A reader, a sink, dead letters, receipts and a clock in memory; all that happens is logged.
+
+    `before[name]` is called before the event of that name, once per call: there a test fails it.
+    """
+
+    def __init__(self, *arrivals: Sequence[Record]) -> None:
+        self.now = 0.0
+        self.arrivals = deque(arrivals)
+        self.ends: dict[TopicPartition, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
+        self.events: list[tuple[object, ...]] = []
+        self.before: dict[str, Callable[[], None]] = {}
+        self.stop = threading.Event()
+
+    def _log(self, name: str, *what: object) -> None:
+        self.before.get(name, lambda: None)()
+        self.events.append((name, *what))
+
+    def read(self, timeout_s: float) -> Sequence[Record]:
+        self.before.get("read", lambda: None)()
+        if not self.arrivals:
+            self.now += timeout_s
+            return ()
+        chunk = self.arrivals.popleft()
+        for r in chunk:
+            self.positions[r.source] = r.offset + 1
+        return chunk
+
+    def position(self, partition: TopicPartition) -> int | None:
+        return self.ends.get(partition, self.positions.get(partition))
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._log("commit", dict(offsets))
+
+    def tend(self) -> None:
+        self._log("tend")
+
+    def close(self) -> None: ...
+
+    def write(self, table: str, records: Sequence[Record]) -> None:
+        self._log("write", table, [(r.partition, r.offset) for r in records])
+
+    def forget(self, partitions) -> None:
+        self._log("forget", sorted(partitions))
+
+    def bury(self, dead: Record, error: Exception) -> None:
+        self._log("bury", dead.source, dead.offset, str(error))
+
+    def note(self, done: Record, started_ts: int, finished_ts: int) -> None:
+        self._log("note", done.source, done.offset)
+
+    def confirm(self) -> None:
+        self._log("confirm")
+
+    def handle(self, one: Record) -> None:
+        self._log("handle", one.source, one.offset)
+
+    def of(self, name: str) -> list[tuple[object, ...]]:
+        return [event[1:] for event in self.events if event[0] == name]
+
+
+def cycle_of(world: World, **work) -> Cycle:
+    work.setdefault("limits", Limits(batch_bytes=1000, wait_s=1.0))
+    work.setdefault("retry", NO_PAUSES)
+    return Cycle(
+        world,
+        Work(**work),
+        stop=world.stop,
+        on_trouble=lambda what, error: world.events.append(("trouble", what)),
+        clock=lambda: world.now,
+        now_us=lambda: round(world.now * 1e6),
+    )
+
+
+def test_records_are_handled_written_noted_and_only_then_committed():
+    world = World([record(0, 5), record(0, 6)])
+    cycle = cycle_of(world, handler=world.handle, sink=world, receipts=world)
+    cycle.turn()
+    assert [event[0] for event in world.events] == [
+        *("handle", "handle", "write", "note", "note", "confirm", "commit"),
+    ]
+    assert world.of("commit") == [({P0: 7},)]
+    assert cycle.committed == {P0: 7}
+    assert cycle.totals == Totals(records=2, bytes=20, batches=1)
+
+
+def test_a_batch_is_full_at_its_bytes_and_over_after_the_wait():
+    world = World([record(0, n) for n in range(60)], [record(0, n) for n in range(60, 120)])
+    cycle = cycle_of(world, limits=Limits(batch_bytes=1000, wait_s=1.0))
+    cycle.turn()
+    assert (world.now, cycle.totals.records) == (0.0, 120)
+
+    world.arrivals.append([record(0, 120)])
+    cycle.turn()
+    assert world.now == pytest.approx(1.0)
+    assert cycle.totals.records == 121
+
+
+def test_every_topic_is_a_table_of_its_own():
+    other = record(0, 3, topic="bills")
+    world = World([record(0, 5), other, record(1, 2)])
+    cycle_of(world, sink=world).turn()
+    assert sorted(world.of("write"), key=str) == [
+        ("bills", [(0, 3)]),
+        ("orders", [(0, 5), (1, 2)]),
+    ]
+    assert world.of("commit") == [({P0: 6, P1: 3, TopicPartition("bills", 0): 4},)]
+
+
+def test_transaction_markers_behind_the_last_record_leave_no_lag():
+    world = World([record(0, 5)])
+    world.ends[P0] = 8
+    cycle_of(world).turn()
+    assert world.of("commit") == [({P0: 8},)]
+
+
+def test_markers_that_come_later_are_committed_without_a_record():
+    world = World([record(0, 5)])
+    cycle = cycle_of(world)
+    cycle.turn()
+    world.ends[P0] = 7
+    cycle.turn()
+    cycle.turn()
+    assert world.of("commit") == [({P0: 6},), ({P0: 7},)]
+
+
+def test_a_slow_handler_is_interrupted_after_the_wait_and_goes_on_where_it_was():
+    #  four records of 0.4 s each, a wait of 1 s: three are handled, then others are listened to
+    world = World([record(0, n) for n in range(4)])
+    world.before["handle"] = lambda: setattr(world, "now", world.now + 0.4)
+    cycle = cycle_of(world, handler=world.handle)
+    cycle.turn()
+    assert (world.of("commit"), cycle.waiting) == ([({P0: 3},)], 1)
+
+    world.arrivals.append([record(0, 4)])
+    cycle.turn()
+    assert world.of("commit")[1:] == [({P0: 4},)]
+    assert world.of("tend") == [()]
+    assert list(world.arrivals), "nothing more is read while records wait"
+
+
+def test_a_released_partition_is_dropped_from_the_batch_and_never_committed():
+    world = World([record(0, 0), record(1, 7), record(0, 1), record(1, 8)])
+    world.before["handle"] = lambda: setattr(world, "now", world.now + 0.6)
+    cycle = cycle_of(world, handler=world.handle, sink=world)
+    cycle.turn()
+    assert dict(cycle.committed) == {P0: 1, P1: 8}
+
+    cycle.release([P1])
+    cycle.turn()
+    assert world.of("handle") == [(P0, 0), (P1, 7), (P0, 1)]
+    assert world.of("commit")[1:] == [({P0: 2},)]
+    assert P1 not in cycle.committed
+    assert world.of("forget") == [([P1],)]
+
+
+def test_a_partition_that_is_revoked_during_a_read_leaves_nothing_behind():
+    world = World([record(0, 0), record(1, 7)], [record(0, 1)])
+    cycle = cycle_of(world, handler=world.handle)
+    world.before["read"] = lambda: cycle.release([P1]) if len(world.arrivals) == 1 else None
+    cycle.turn()
+    assert world.of("handle") == [(P0, 0), (P0, 1)]
+    assert world.of("commit") == [({P0: 2},)]
+
+
+def test_a_partition_that_is_revoked_during_the_commit_is_not_taken_for_committed():
+    world = World([record(0, 0), record(1, 7)])
+    cycle = cycle_of(world)
+    world.before["commit"] = lambda: cycle.release([P1])
+    cycle.turn()
+    assert cycle.committed == {P0: 1}
+
+
+def test_what_waited_longest_comes_first_and_a_partition_keeps_its_order():
+    #  p0:  t=50, t=10 (late)      p1:  t=20, t=60
+    late = [record(0, 0, ms=50), record(0, 1, ms=10)]
+    world = World([*late, record(1, 0, ms=20), record(1, 1, ms=60)])
+    cycle_of(world, handler=world.handle).turn()
+    assert world.of("handle") == [(P1, 0), (P0, 0), (P0, 1), (P1, 1)]
+
+
+def test_an_offset_never_goes_back():
+    world = World([record(0, 3)])
+    cycle = cycle_of(world)
+    cycle.begin(P0, 100)
+    cycle.turn()
+    assert world.of("commit") == []
+    assert cycle.committed == {P0: 100}
+
+
+def test_unchanged_offsets_are_committed_again_once_a_day():
+    world = World()
+    cycle = cycle_of(world, limits=Limits(renew_s=1000.0))
+    cycle.begin(P0, 42)
+    cycle.begin(P1, None)
+    cycle.turn()
+    assert world.of("commit") == []
+    world.now += 1000
+    cycle.turn()
+    cycle.turn()
+    assert world.of("commit") == [({P0: 42},)]
+
+
+def fails(times: int, error: Exception) -> Callable[[], None]:
+    left = [error] * times
+
+    def fail() -> None:
+        if left:
+            raise left.pop()
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("write", OSError("disk full")),
+        ("commit", BrokerUnavailable("nobody answered")),
+        ("confirm", BrokerUnavailable("nobody answered")),
+    ],
+)
+def test_what_fails_for_a_while_keeps_the_batch_and_is_tried_again(name, error):
+    world = World([record(0, 0)])
+    world.before[name] = fails(2, error)
+    cycle = cycle_of(world, sink=world, receipts=world)
+    cycle.turn()
+    assert len(world.of("trouble")) == 2
+    assert [event[0] for event in world.events if event[0] != "trouble"] == [
+        *("write", "note", "confirm", "commit"),
+    ]
+    assert cycle.committed == {P0: 1}
+
+
+def test_a_broker_that_does_not_answer_is_read_from_again():
+    world = World([record(0, 0)])
+    world.before["read"] = fails(2, BrokerUnavailable("nobody answered"))
+    cycle = cycle_of(world)
+    cycle.turn()
+    assert world.of("trouble") == [("reading",), ("reading",)]
+    assert cycle.committed == {P0: 1}
+
+
+def test_a_consumer_stopped_while_a_write_fails_commits_nothing():
+    world = World([record(0, 0)])
+    world.before["write"] = fails(99, OSError("disk full"))
+    cycle = cycle_of(world, sink=world)
+
+    def trouble(what: str, error: Exception) -> None:
+        world.stop.set()
+
+    cycle._on_trouble = trouble
+    with pytest.raises(ApplyError, match="disk full"):
+        cycle.turn()
+    assert world.of("commit") == []
+
+
+def test_a_write_that_can_never_go_well_ends_the_consumer_without_a_commit():
+    world = World([record(0, 0)])
+    world.before["write"] = fails(1, TypeError("a fault"))
+    with pytest.raises(TypeError):
+        cycle_of(world, sink=world).turn()
+    assert world.of("commit") == []
+
+
+def test_a_record_that_cannot_be_handled_is_buried_and_confirmed_before_the_commit():
+    world = World([record(0, 0), record(0, 1)])
+
+    def handle(one: Record) -> None:
+        world.handle(one)
+        if one.offset == 0:
+            raise ValueError("bad")
+
+    cycle = cycle_of(world, handler=handle, sink=world, dead_letters=world)
+    cycle.turn()
+    assert [event[0] for event in world.events] == [
+        *("handle", "handle", "handle", "bury", "handle", "write", "confirm", "commit"),
+    ]
+    assert world.of("bury") == [(P0, 0, "bad")]
+    assert world.of("write") == [("orders", [(0, 1)])]
+    assert world.of("commit") == [({P0: 2},)]
+    assert cycle.totals == Totals(records=2, bytes=20, batches=1, dead_letters=1)
+
+
+def test_without_dead_letters_a_record_that_cannot_be_handled_ends_the_consumer():
+    world = World([record(0, 17)])
+
+    def handle(one: Record) -> None:
+        raise ValueError("bad")
+
+    with pytest.raises(ApplyError, match="orders-0, offset 17"):
+        cycle_of(world, handler=handle).turn()
+    assert world.of("commit") == []
+
+
+def test_a_stop_finishes_the_record_in_hand_and_commits_it():
+    world = World([record(0, n) for n in range(5)])
+    world.before["handle"] = lambda: world.stop.set() if world.of("handle") else None
+    cycle = cycle_of(world, handler=world.handle, sink=world, receipts=world)
+    totals = cycle.run()
+    assert totals.records == 2
+    assert world.of("write") == [("orders", [(0, 0), (0, 1)])]
+    assert world.of("commit") == [({P0: 2},)]
+
+
+def test_others_are_listened_to_only_when_nothing_is_half_done():
+    world = World([record(0, 0)], [record(0, 1)])
+    cycle = cycle_of(world, handler=world.handle)
+
+    def listen() -> None:
+        world.events.append(("listen",))
+        if len(world.of("listen")) == 2:
+            world.stop.set()
+
+    cycle.run(listen)
+    assert [event[0] for event in world.events] == [
+        "handle",
+        "handle",
+        "commit",
+        "listen",
+        "listen",
+    ]
+
+
+def test_capacity_counts_working_time_only_and_is_unknown_at_first():
+    capacity = Capacity(window_s=1.0, windows=2)
+    capacity.add(0.5, 50, 500)
+    assert (capacity.records_s, capacity.bytes_s) == (None, None)
+    capacity.add(0.5, 50, 500)
+    assert (capacity.records_s, capacity.bytes_s) == (100.0, 1000.0)
+    capacity.add(1.0, 10, 5000)
+    assert (capacity.records_s, capacity.bytes_s) == (100.0, 5000.0)
+    capacity.add(1.0, 20, 20)
+    assert (capacity.records_s, capacity.bytes_s) == (20.0, 5000.0)
+
+
+def test_waiting_for_records_is_no_work():
+    world = World([record(0, n) for n in range(100)])
+    world.before["handle"] = lambda: setattr(world, "now", world.now + 0.02)
+    cycle = cycle_of(world, handler=world.handle)
+    while world.now < 10:
+        cycle.turn()
+    assert cycle.capacity.records_s == pytest.approx(50.0, rel=0.05)
+
+
+@pytest.mark.parametrize("wrong", [{"batch_bytes": 0}, {"wait_s": 0}, {"renew_s": -1}])
+def test_senseless_limits_are_refused(wrong):
+    with pytest.raises(ValueError, match="no limits"):
+        Limits(**wrong)

@@ -1,0 +1,246 @@
+"""What is decided about a group, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from trimtab.apply.controller import Verdict, View
+from trimtab.apply.policy import Aim, Measured, verdict
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Action, PartitionRate, TopicRates
+from trimtab.model.load import Unit
+from trimtab.plan.planner import PackingOptions
+
+P = [TopicPartition("orders", n) for n in range(4)]
+NOW = 1_000_000_000
+INF = float("inf")
+LATENCY = Aim(group="g", planner="ll-ffd", unit=Unit.RECORDS_S, capacity=100.0, sla_s=5.0)
+BYTES = Aim(group="g", planner="mwf", unit=Unit.BYTES_S, capacity=100.0)
+
+
+def rates(
+    loads: list[float],
+    *,
+    ts: int = NOW,
+    lags: list[int | None] | None = None,
+    ends: list[int] | None = None,
+    complete: bool = True,
+) -> TopicRates:
+    return TopicRates(
+        topic="orders",
+        ts=ts,
+        partitions={
+            n: PartitionRate(
+                bytes_s=load,
+                records_s=load,
+                end_offset=ends[n] if ends else None,
+                lag={"g": lags[n] if lags else 0},
+                complete=complete,
+                stale=False,
+            )
+            for n, load in enumerate(loads)
+        },
+    )
+
+
+def measured(*records: TopicRates) -> Measured:
+    known = Measured()
+    for record in records:
+        known = known.heard(record)
+    return known
+
+
+def seen(owners: dict[int, int], *, consumers: set[int] | None = None, **more: float) -> View:
+    assignment = Assignment({P[n]: c for n, c in owners.items()})
+    partitions = frozenset(P)
+    view = View(
+        now=100.0,
+        quiet_s=0.0,
+        since_scaling_s=INF,
+        since_decision_s=INF,
+        assignment=assignment,
+        consumers=frozenset(assignment.consumers if consumers is None else consumers),
+        partitions=partitions,
+        orphans=partitions - assignment.keys(),
+        max_bytes_s={},
+        max_records_s={},
+    )
+    return replace(view, **more)  # type: ignore[arg-type]
+
+
+def decided(view: View, known: Measured, aim: Aim, *, ts: int = NOW) -> Verdict:
+    found = verdict(view, known, aim, ts=ts)
+    assert found is not None
+    return found
+
+
+ALL_ON_0 = {0: 0, 1: 0, 2: 0, 3: 0}
+
+
+def test_a_group_that_cannot_keep_up_is_scaled_up_with_the_need_as_reason():
+    found = decided(seen(ALL_ON_0), measured(rates([60, 60, 60, 60])), LATENCY)
+
+    assert found.decision.action is Action.SCALE_UP
+    assert (found.decision.before, found.decision.after) == (1, 4)
+    assert "4 consumers are needed" in found.decision.reason
+    assert found.target is not None
+    assert set(found.target) == set(P)
+
+
+def test_the_arrival_rate_is_the_growth_of_the_end_offsets_between_two_samples():
+    known = measured(
+        rates([10, 10, 10, 10], ts=NOW - 2_000_000, ends=[0, 0, 0, 0]),
+        rates([10, 10, 10, 10], ends=[180, 0, 0, 0]),
+    )
+
+    assert known.arrivals_s(P[0]) == 90.0
+    assert known.arrivals_s(P[1]) == 0.0
+
+
+def test_an_older_record_and_one_of_the_same_sample_do_not_disturb_the_arrival_rate():
+    first = rates([1, 1, 1, 1], ts=NOW - 2_000_000, ends=[0, 0, 0, 0])
+    second = rates([1, 1, 1, 1], ends=[200, 0, 0, 0])
+
+    known = measured(first, second, second, first)
+
+    assert known.arrivals_s(P[0]) == 100.0
+
+
+def test_an_end_offset_that_went_back_gives_no_negative_rate():
+    known = measured(
+        rates([7, 7, 7, 7], ts=NOW - 1_000_000, ends=[500, 0, 0, 0]),
+        rates([7, 7, 7, 7], ends=[3, 0, 0, 0]),
+    )
+
+    assert known.arrivals_s(P[0]) == 7
+
+
+def test_a_group_that_keeps_up_is_left_alone_and_the_decision_says_so():
+    found = decided(seen(ALL_ON_0), measured(rates([10, 10, 10, 10])), LATENCY)
+
+    assert found.decision.action is Action.NONE
+    assert found.target is None
+
+
+@pytest.mark.parametrize(
+    ("known", "why"),
+    [
+        (Measured(), "no rates have been published"),
+        (measured(rates([1, 1, 1, 1], ts=NOW - 60_000_000)), "60.0 s old"),
+        (measured(rates([1, 1, 1, 1], ts=NOW + 60_000_000)), "60.0 s in the future"),
+        (measured(rates([1, 1, 1, 1], complete=False)), "too little is known of orders-0"),
+        (measured(rates([1, 1, 1])), "too little is known of orders-3"),
+        (measured(rates([1, 1, 1, 1], lags=[None, 0, 0, 0])), "the lag of orders-0 is unknown"),
+    ],
+)
+def test_thin_or_old_figures_are_refused_with_the_reason(known, why):
+    found = decided(seen(ALL_ON_0), known, LATENCY)
+
+    assert found.decision.action is Action.REFUSE
+    assert why in found.decision.reason
+    assert found.target is None
+
+
+def test_partitions_that_nobody_reads_are_given_out_even_on_old_figures():
+    old = measured(rates([10, 10, 10, 10], ts=NOW - 60_000_000))
+
+    found = decided(seen({0: 0, 1: 0}), old, LATENCY)
+
+    assert found.target is not None
+    assert set(found.target) == set(P)
+    assert "60.0 s old" in found.decision.reason
+
+
+def test_no_decision_is_made_before_its_time():
+    known = measured(rates([60, 60, 60, 60]))
+
+    assert verdict(seen(ALL_ON_0, since_decision_s=0.5), known, LATENCY, ts=NOW) is None
+
+
+def test_bytes_are_decided_on_overload_of_more_than_one_partition_only():
+    lone = seen({0: 0, 1: 1, 2: 1, 3: 1})
+
+    overloaded = verdict(seen(ALL_ON_0), measured(rates([60, 60, 0, 0])), BYTES, ts=NOW)
+    helpless = verdict(lone, measured(rates([500, 10, 10, 10])), BYTES, ts=NOW)
+
+    assert overloaded is not None
+    assert overloaded.decision.action is Action.SCALE_UP
+    assert "consumer 0 carries 120 bytes/s, above 100" in overloaded.decision.reason
+    assert overloaded.decision.plan is not None
+    assert helpless is None
+
+
+def test_after_a_quiet_time_fewer_consumers_are_tried():
+    spread = seen({0: 0, 1: 1, 2: 2, 3: 3}, quiet_s=30.0)
+
+    found = decided(spread, measured(rates([10, 10, 10, 10])), BYTES)
+
+    assert found.decision.action is Action.SCALE_DOWN
+    assert found.decision.after == 1
+
+
+def test_a_quiet_time_without_anything_to_gain_changes_nothing():
+    found = decided(seen(ALL_ON_0, quiet_s=30.0), measured(rates([10, 10, 10, 10])), BYTES)
+
+    assert found.decision.action is Action.NONE
+    assert found.target is None
+
+
+def test_within_the_cooldown_the_number_of_consumers_stays_unless_somebody_died():
+    aim = replace(BYTES, cooldown_s=30.0)
+    known = measured(rates([60, 60, 0, 0]))
+
+    resting = decided(seen(ALL_ON_0, since_scaling_s=5.0), known, aim)
+    bereaved = decided(seen({0: 0, 1: 0}, since_scaling_s=5.0), known, aim)
+
+    assert resting.decision.action is Action.NONE
+    assert "cooldown goes on for 25.0 s" in resting.decision.reason
+    assert bereaved.decision.action is Action.SCALE_UP
+
+
+def test_more_consumers_than_allowed_are_refused():
+    known = measured(rates([60, 60, 60, 60]))
+
+    for aim in (replace(LATENCY, most=2), replace(BYTES, most=2)):
+        found = decided(seen(ALL_ON_0), known, aim)
+        assert found.decision.action is Action.REFUSE
+        assert "--max-consumers is 2" in found.decision.reason
+
+
+def test_without_a_capacity_one_consumer_works_first_and_then_its_report_counts():
+    aim = replace(LATENCY, capacity=None)
+    known = measured(rates([60, 60, 60, 60]))
+
+    first = decided(seen({}), known, aim)
+    waiting = decided(seen(ALL_ON_0), known, aim)
+    reported = decided(replace(seen(ALL_ON_0), max_records_s={0: 120.0}), known, aim)
+
+    assert first.target == Assignment(dict.fromkeys(P, 0))
+    assert waiting.decision.action is Action.REFUSE
+    assert reported.decision.after == 2
+
+
+def test_headroom_is_left_free():
+    aim = replace(BYTES, headroom=0.5)
+
+    found = decided(seen(ALL_ON_0), measured(rates([20, 20, 20, 0])), aim)
+
+    assert found.decision.action is Action.SCALE_UP
+
+
+def test_a_planner_that_finds_no_plan_is_a_refusal():
+    aim = replace(BYTES, planner="trim", options=PackingOptions(max_moves=0))
+
+    found = decided(seen(ALL_ON_0), measured(rates([60, 60, 60, 60])), aim)
+
+    assert found.decision.action is Action.REFUSE
+    assert "moves" in found.decision.reason
+
+
+def test_without_partitions_there_is_nothing_to_decide():
+    empty = replace(seen({}), partitions=frozenset(), orphans=frozenset())
+
+    assert verdict(empty, Measured(), BYTES, ts=NOW) is None

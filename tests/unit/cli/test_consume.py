@@ -1,0 +1,86 @@
+import json
+import threading
+
+import pytest
+
+from trimtab.apply.cycle import Totals
+from trimtab.apply.handling import FixedService
+from trimtab.apply.kafka import consumer as door
+from trimtab.apply.kafka.directed_reader import Beginning
+from trimtab.cli.main import run
+
+BASE = ["consume", "--bootstrap-server", "broker:9092", "--group", "pay", "--topic", "orders"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_set(tmp_path, monkeypatch):
+    """No setting of the person who runs the tests plays a part."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("BOOTSTRAP_SERVER", "COMMAND_CONFIG", "CONFIG", "TOPIC_PREFIX"):
+        monkeypatch.delenv(f"TRIMTAB_{name}", raising=False)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """What would have run, instead of its running."""
+    seen = []
+
+    def consumer(kind):
+        class Opened:
+            def __init__(self, duties, *, stop, **more):
+                assert isinstance(stop, threading.Event)
+                seen.append((kind, duties, more))
+
+            def run(self):
+                return Totals(records=7, bytes=70, batches=2, dead_letters=1)
+
+        return Opened
+
+    monkeypatch.setattr(door, "DirectedConsumer", consumer("directed"))
+    monkeypatch.setattr(door, "GroupConsumer", consumer("group"))
+    return seen
+
+
+def test_a_directed_consumer_gets_what_the_flags_say(opened, tmp_path, capsys):
+    more = ["--index", "2", "--lake", str(tmp_path / "lake"), "--batch-bytes", "1000"]
+    more += ["--wait", "100ms", "--from", "latest", "--no-receipts", "--run", "r7"]
+    assert run([*BASE, "--topic", "bills", *more]) == 0
+    kind, duties, _ = opened[0]
+    assert (kind, duties.group, duties.topics, duties.index) == (
+        *("directed", "pay", ("orders", "bills"), 2),
+    )
+    assert (duties.limits.batch_bytes, duties.limits.wait_s) == (1000, 0.1)
+    assert (duties.beginning, duties.receipts, duties.run) == (Beginning.LATEST, False, "r7")
+    assert duties.handler is None
+    assert (tmp_path / "lake").is_dir()
+    assert capsys.readouterr().out == "7 records, 70 bytes in 2 batches; 1 dead letters\n"
+
+
+def test_a_group_consumer_needs_no_index_and_knows_where_the_controller_is(opened):
+    url = "http://127.0.0.1:1"
+    assert run([*BASE, "--mode", "group", "--service-ms", "10", "--controller-url", url]) == 0
+    kind, duties, more = opened[0]
+    assert (kind, duties.index, more) == ("group", None, {"controller_url": url})
+    assert isinstance(duties.handler, FixedService)
+
+
+def test_json_is_one_document(opened, capsys):
+    assert run([*BASE, "--index", "0", "--service-ms", "0", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"records": 7, "bytes": 70, "batches": 2, "dead_letters": 1}
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--service-ms", "1"], "a directed consumer needs one"),
+        (["--index", "0"], "say what to do with the records"),
+        (["--index", "0", "--service-ms", "1", "--handler", "a:b"], "in place of --handler"),
+        (["--index", "0", "--handler", "nothing"], "names no handler"),
+        (["--index", "-1", "--service-ms", "1"], "Invalid value for '--index'"),
+    ],
+)
+def test_flags_that_make_no_sense_are_refused_before_a_broker_is_asked(flags, told, opened, capsys):
+    assert run([*BASE, *flags]) == 2
+    assert told in capsys.readouterr().err
+    assert opened == []
