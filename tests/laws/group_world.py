@@ -89,6 +89,7 @@ class World:
     steps: int = 0
     reigns: int = 0
     crash_at: int | None = None
+    unkillable: frozenset[int] = frozenset()
     violations: list[Note] = field(default_factory=list)
 
     # ------------------------------------------------------------ the referee
@@ -175,16 +176,14 @@ class World:
             return False
         match effect:
             case Create(consumers):
-                for consumer in consumers:
-                    if consumer not in self.processes:
-                        self.start(consumer)
+                for consumer in sorted(set(consumers) - self.processes.keys()):
+                    self.start(consumer)
             case Remove(consumers):
-                for consumer in consumers:
-                    process = self.processes.get(consumer)
-                    if process is not None:
-                        assert not process.state.owned, "a busy consumer is let go"
-                        process.ending = True
-                        self.thaw(consumer, frozen=process.frozen)
+                for consumer in sorted(self.processes.keys() & set(consumers)):
+                    self.let_go(consumer)
+            case Kill(consumer=consumer) if consumer in self.unkillable:
+                self.pending.append(effect)
+                return False
             case Kill(consumer=consumer, identity=identity):
                 self.kill(consumer, identity)
                 self.feed(Gone(self.now, consumer, identity), policy)
@@ -192,6 +191,13 @@ class World:
                 raise TypeError(effect)
         self.check()
         return True
+
+    def let_go(self, consumer: int) -> None:
+        """Has a process end gently, when it is awake."""
+        process = self.processes[consumer]
+        assert not process.state.owned, "a busy consumer is let go"
+        process.ending = True
+        self.thaw(consumer, frozen=process.frozen)
 
     def kill(self, consumer: int, identity: str | None) -> None:
         """Ends a process, but not another one in its place."""

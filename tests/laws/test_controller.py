@@ -86,6 +86,21 @@ def test_a_frozen_consumer_that_wakes_in_time_obeys_in_order():
     assert world.settle(spread(0, 0)) < 10
 
 
+def test_one_that_neither_answers_nor_ends_keeps_what_nobody_claims_and_the_rest_goes_on():
+    world = World(frozenset(P[:3]))
+    world.settle(spread(0, 1, 2))
+    world.processes[2].frozen = True
+    world.unkillable = frozenset({2})
+    world.controller = None
+
+    for _ in range(150):
+        world.turn(towards(spread(1, 0, 0)))
+
+    assert world.owners == spread(1, 0, 2)
+    world.unkillable = frozenset()
+    world.settle(spread(1, 0, 0))
+
+
 def test_a_grown_topic_gets_its_readers_and_a_vanished_partition_loses_its_own():
     world = World(frozenset(P[:2]))
     world.settle(spread(0, 1))

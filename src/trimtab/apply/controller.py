@@ -291,10 +291,16 @@ class Controller:
 
     @property
     def frozen(self) -> frozenset[TopicPartition]:
-        """Partitions whose consumer can be relied on no more and is not yet gone for certain."""
-        doubtful = {c for c, m in self.members.items() if m.rival or m.incarnation is None}
-        doubtful |= self.killing
-        return frozenset(p for p, c in self.held.items() if c in doubtful)
+        """Partitions whose consumer can be relied on no more and is not yet gone for certain.
+
+        While one that never answered cannot be ended either, it may read whatever nobody claims.
+        """
+        unknown = {c for c, m in self.members.items() if m.incarnation is None}
+        doubtful = {c for c, m in self.members.items() if m.rival} | unknown | self.killing
+        frozen = {p for p, c in self.held.items() if c in doubtful}
+        if unknown & self.killing:
+            frozen |= self.partitions - self.held.keys()
+        return frozenset(frozen)
 
     def view(self) -> View:
         """What is to be decided from."""
@@ -308,7 +314,7 @@ class Controller:
             assignment=Assignment({p: c for p, c in self.held.items() if p not in frozen}),
             consumers=frozenset(known),
             partitions=self.partitions - frozen,
-            orphans=self.partitions - self.held.keys(),
+            orphans=self.partitions - self.held.keys() - frozen,
             max_bytes_s={c: m.max_bytes_s for c, m in known.items() if m.max_bytes_s},
             max_records_s={c: m.max_records_s for c, m in known.items() if m.max_records_s},
         )
@@ -605,8 +611,10 @@ class _Turn:
             self.manage()
 
     def see_whether_all_have_answered(self) -> None:
-        silent = [c for c, m in self.state.members.items() if m.incarnation is None]
-        if silent or self.state.killing:
+        silent = {c for c, m in self.state.members.items() if m.incarnation is None}
+        if silent - self.state.killing:
+            return
+        if self.state.killing and self.state.now - self.state.entered < self._patience_s:
             return
         if self.state.unseen and self.state.now < self.state.listens_until:
             return
@@ -615,6 +623,11 @@ class _Turn:
         self.note("all consumers have answered", partitions=other)
         self.set(phase=Phase.SENTINEL, entered=self.state.now, clean=True, unseen=frozenset())
         self.persist()
+
+    @property
+    def _patience_s(self) -> float:
+        """How long the others wait for the end of those that did not answer."""
+        return 2 * self.state.rules.sync_timeout_s
 
     def decide(self, policy: Policy) -> None:
         verdict = policy(self.state.view())
