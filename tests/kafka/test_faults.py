@@ -451,7 +451,8 @@ def owned(group: LiveGroup) -> dict[int, set[TopicPartition]]:
 
 
 def follows(group: LiveGroup) -> bool:
+    """Whether the members' shares are those of the plan, whoever has which."""
     planned: dict[int, set[TopicPartition]] = {}
     for partition, consumer in group.states()[-1].assignment.items():
         planned.setdefault(consumer, set()).add(partition)
-    return owned(group) == planned
+    return sorted(map(sorted, owned(group).values())) == sorted(map(sorted, planned.values()))

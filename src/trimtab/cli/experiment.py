@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimtab.cli.options import AsJson, Verbose
+from trimtab.cli.connection import Connection, client_properties, connection, local_cluster_runs
+from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
 from trimtab.cli.output import progress_bar, result, result_json, say, talk
+from trimtab.cli.signals import terminable
 from trimtab.cli.spark import Conf, Master, spark_session
 from trimtab.errors import ConfigError
 from trimtab.evaluate.rscore import TWELVE
@@ -22,6 +25,7 @@ from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from trimtab.experiments.grid import Cell, Finished, Work
+    from trimtab.experiments.live.experiment import Design
     from trimtab.experiments.part import Part, Runner
     from trimtab.measure.spark.session import Session
 
@@ -59,7 +63,7 @@ def _experiment() -> None:
     """
 
 
-@app.command()
+@app.command(short_help="Packing planners: consumers used, load moved, latency.")
 def landau(
     what: Annotated[
         list[str] | None,
@@ -139,7 +143,7 @@ def landau(
     )
 
 
-@app.command()
+@app.command(short_help="Scaling for a latency, beside Kafka and KEDA.")
 def ezzeddine(
     what: Annotated[
         list[str] | None,
@@ -191,6 +195,170 @@ def ezzeddine(
         as_json=as_json,
         verbose=verbose,
     )
+
+
+Strategies = Annotated[
+    str | None,
+    typer.Option(
+        "--strategies",
+        metavar="S,…",
+        help="Only these: trim, ll-ffd, mwf, cooperative-sticky, keda-lag, fixed. Default: all.",
+    ),
+]
+LiveSeeds = Annotated[
+    int, typer.Option("--seeds", metavar="N", min=1, help="Runs of each kind: seeds 0 to N - 1.")
+]
+Stretch = Annotated[
+    float,
+    typer.Option(
+        "--stretch", metavar="F", min=0.02, max=10, help="Multiply all times of the load by F."
+    ),
+]
+Again = Annotated[bool, typer.Option("--again", help="Run anew what was kept, too.")]
+
+
+@app.command("ezzeddine-live", short_help="A latency on real brokers, beside what people use.")
+def ezzeddine_live(
+    strategies: Strategies = None,
+    seeds: LiveSeeds = 1,
+    stretch: Stretch = 1.0,
+    again: Again = False,
+    into: Into = None,
+    png: Png = False,
+    master: Master = None,
+    conf: Conf = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Scale real consumers for a latency, on real brokers, beside Kafka's and KEDA's rules.
+
+    Workload 1 of Ezzeddine et al., ten minutes for each strategy. Without a cluster named or
+    running, a local one is brought up for it.
+    """
+    from trimtab.experiments.live.experiment import EZZEDDINE, Design
+    from trimtab.experiments.live.plan import strategies_of
+
+    _live(
+        EZZEDDINE,
+        Design(strategies=strategies_of(strategies), seeds=seeds, stretch=stretch, again=again),
+        load_settings(bootstrap_server=bootstrap_server, command_config=command_config),
+        into=into,
+        png=png,
+        master=master,
+        conf=conf,
+        as_json=as_json,
+        verbose=verbose,
+    )
+
+
+@app.command("landau-live", short_help="A real consumer at its peak, and response times.")
+def landau_live(
+    strategies: Strategies = None,
+    seeds: LiveSeeds = 1,
+    stretch: Stretch = 1.0,
+    scale: Annotated[
+        float,
+        typer.Option(
+            "--scale", metavar="F", min=0.1, max=1, help="Of the sizes in Table VI, up to 678 MB."
+        ),
+    ] = 0.5,
+    again: Again = False,
+    into: Into = None,
+    png: Png = False,
+    master: Master = None,
+    conf: Conf = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Measure a real consumer's peak, and how fast a real group responds, on real brokers.
+
+    Random walks of Landau et al. with delta 5 and 25, six minutes for each strategy. Without a
+    cluster named or running, a local one is brought up for it.
+    """
+    from trimtab.experiments.live.experiment import LANDAU, Design
+    from trimtab.experiments.live.plan import strategies_of
+
+    _live(
+        LANDAU,
+        Design(
+            strategies=strategies_of(strategies),
+            seeds=seeds,
+            stretch=stretch,
+            scale=scale,
+            again=again,
+        ),
+        load_settings(bootstrap_server=bootstrap_server, command_config=command_config),
+        into=into,
+        png=png,
+        master=master,
+        conf=conf,
+        as_json=as_json,
+        verbose=verbose,
+    )
+
+
+def _live(
+    experiment: str,
+    design: Design,
+    settings: Settings,
+    *,
+    into: Path | None,
+    png: bool,
+    master: str | None,
+    conf: list[str] | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Runs a live experiment with a bar, keeps its parts, and prints what they came to."""
+    from trimtab.experiments.kept import keep
+    from trimtab.experiments.live.experiment import EXPERIMENTS, Live
+    from trimtab.experiments.live.kafka.conduct import Place, measured
+    from trimtab.measure.kafka.topics import OwnTopics
+
+    configure(verbose=verbose)
+    folder = settings.home / "experiments" / "live"
+    with terminable(), _cluster(settings) as to:
+        place = Place(
+            bootstrap_server=to.bootstrap_server,
+            properties=to.properties,
+            command_config=settings.command_config,
+            own=OwnTopics(settings.topic_prefix),
+            folder=folder / "runs",
+        )
+        session = spark_session(settings, master=master, conf=conf, verbose=verbose)
+        with measured(place), progress_bar() as bar:
+            task = bar.add_task(experiment)
+
+            def on_run(name: str, done: int, total: int) -> None:
+                bar.update(task, description=name or experiment, completed=done, total=total)
+                if not talk.is_terminal and name:
+                    say(f"{done + 1} of {total}: {name}")
+
+            found = EXPERIMENTS[experiment](Live(place, session, folder), design, on_run=on_run)
+    pages = into or settings.reports / "experiments" / experiment
+    page = keep(pages, experiment, found, forms=("svg", "png") if png else ("svg",))
+    say(f"results, pictures and page: {page}")
+    if as_json:
+        rows = [row.to_json() for part in found.values() for row in part.rows]
+        result_json({"experiment": experiment, "rows": rows})
+    else:
+        _show(found)
+
+
+@contextmanager
+def _cluster(settings: Settings) -> Iterator[Connection]:
+    """The cluster that is named or runs, else a local one that is there just for this."""
+    from trimtab.testing.local_cluster import LocalCluster
+
+    if settings.bootstrap_server or settings.command_config or local_cluster_runs(settings):
+        yield connection(settings)
+        return
+    with LocalCluster("live", home=settings.home, cache=settings.cache, say=say) as running:
+        yield Connection(running.bootstrap_servers, client_properties(settings))
 
 
 def _run(

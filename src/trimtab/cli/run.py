@@ -250,9 +250,10 @@ def run(
             open_now.enter_context(_after(for_, stop))
         tell = open_now.enter_context(_told(settings, as_json=as_json))
         post = asked.post()
+        ours = threading.Event()
         if measure:
             say("Measuring; the first decision takes half a minute.")
-            open_now.enter_context(asked.measuring(post))
+            ours = open_now.enter_context(asked.measuring(post))
         if not execute:
             from trimtab.apply.kafka.controller import spectate
 
@@ -264,6 +265,8 @@ def run(
         runs, tell = open_now.enter_context(asked.scaling(who, tell, fresh_s))
         say(f"Controlling group {group}; Ctrl-C ends it.")
         led = asked.control(post, runs, judge, who, tell, stop)
+        if led:
+            ours.set()
         _leave(runs, who, stop_consumers=stop_consumers and led)  # else they are another's
 
 
@@ -421,7 +424,7 @@ class _Asked:
             yield Members(members), tell_both
 
     @contextmanager
-    def measuring(self, post: Post) -> Iterator[None]:
+    def measuring(self, post: Post) -> Iterator[threading.Event]:
         from trimtab.apply.backends.measuring import measuring
         from trimtab.apply.backends.processes import ProcessBackend
         from trimtab.apply.kafka.ears import newest_rates
@@ -437,8 +440,8 @@ class _Asked:
             return seen.age_s(self.topics, ts=time.time_ns() // 1000) < limit_s
 
         one = ProcessBackend(lambda _: command, self.folder / "measure", workdir=Path.cwd())
-        with measuring(one, is_published):
-            yield
+        with measuring(one, is_published) as ours:
+            yield ours
 
     def _trimtab(self, *words: str) -> list[str]:
         """A command of ours, for the same cluster as this one."""

@@ -269,6 +269,97 @@ def _over_time(part: Part, canvas: Figure) -> None:
     canvas.legend(*below.get_legend_handles_labels(), loc="outside upper center", ncols=3)
 
 
+# ---------------------------------------------------------------- live
+
+
+def _live_delays(part: Part, canvas: Figure) -> None:
+    canvas.set_size_inches(7.2, 3.4)
+    axes = canvas.add_subplot()
+    for (name, found), colour in zip(part.figures["delays"].items(), _CYCLE, strict=False):
+        shares = [100 * share for share in found["within"]]
+        axes.plot(found["edges_s"], shares, label=name, color=colour)
+    axes.axvline(part.settings["sla_s"], color=_INK, linewidth=0.8, linestyle=":")
+    axes.set_xscale("log")
+    _plain(axes.xaxis)
+    axes.set_xlabel("latency at most, s; dotted: the SLA")
+    axes.set_ylabel("% of all records")
+    axes.grid()
+    canvas.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+
+
+def _live_time(part: Part, canvas: Figure) -> None:
+    canvas.set_size_inches(7.2, 4.4)
+    above, below = canvas.subplots(2, 1, sharex=True)
+    for (name, found), colour in zip(part.figures["curves"].items(), _CYCLE, strict=False):
+        times = [*(t_s for t_s, _ in found["replicas"]), found["ended_s"]]
+        counts = [n for _, n in found["replicas"]]
+        above.step(times, [*counts, counts[-1]], where="post", color=colour, linewidth=1.1)
+        lags = [(t_s, lag) for t_s, lag in found["lag"] if t_s <= found["ended_s"] + 1]
+        below.plot(*zip(*lags, strict=True), color=colour, label=name, linewidth=1.0)
+    above.set_ylabel("replicas")
+    below.set_ylabel("records behind")
+    below.set_yscale("symlog", linthresh=10)
+    _plain(below.yaxis)
+    below.set_xlabel("s")
+    for axes in (above, below):
+        axes.grid()
+    canvas.legend(*below.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+
+
+def _live_blocked(part: Part, canvas: Figure) -> None:
+    moved = {
+        name: figures
+        for name, figures in part.figures["strategies"].items()
+        if figures["blocked_p90_s"] is not None
+    }
+    canvas.set_size_inches(7.2, 1.0 + 0.35 * len(moved))
+    axes = canvas.add_subplot()
+    for at, figures in enumerate(moved.values()):
+        axes.barh(at, figures["blocked_p90_s"], color=BLUE, height=0.6)
+        axes.plot(figures["blocked_max_s"], at, "|", color=RED, markersize=10)
+    axes.set_yticks(range(len(moved)), list(moved))
+    axes.invert_yaxis()
+    axes.set_xlabel("s that a moved partition was not read, p90; red: the longest")
+    axes.grid(axis="x")
+
+
+def _peak_rates(part: Part, canvas: Figure) -> None:
+    axes = canvas.add_subplot()
+    found = part.figures["conditions"]
+    top = 1.1 * max(max(figures["rates_mb_s"]) for figures in found.values())
+    for (name, figures), colour in zip(found.items(), _CYCLE, strict=False):
+        axes.hist(
+            figures["rates_mb_s"],
+            bins=24,
+            range=(0, top),
+            density=True,
+            histtype="step",
+            color=colour,
+            label=f"{name}: {figures['partitions']} partitions, {figures['tables']} tables",
+        )
+    axes.set_xlabel("MB/s of one cycle")
+    axes.set_ylabel("density")
+    axes.grid()
+    axes.legend()
+
+
+def _response_curves(part: Part, canvas: Figure) -> None:
+    canvas.set_size_inches(7.6, 3.4)
+    panels = list(canvas.subplots(1, len(part.figures["responses"]), squeeze=False)[0])
+    for axes, (workload, spans) in zip(panels, part.figures["responses"].items(), strict=True):
+        for (name, found), colour in zip(spans.items(), _CYCLE, strict=False):
+            if found["within"]:
+                shares = [100 * share for share in found["within"]]
+                axes.plot(found["edges_s"], shares, color=colour, label=name)
+        axes.set_title(workload, fontsize=9)
+        axes.set_xscale("log")
+        _plain(axes.xaxis)
+        axes.set_xlabel("s")
+        axes.grid()
+    panels[0].set_ylabel("% of all")
+    canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+
+
 def _boxes(
     axes: Axes,
     found: Mapping[str, Mapping[str, Any]],
@@ -314,4 +405,10 @@ _DRAWN: Mapping[str, Mapping[str, Callable[[Part, Figure], None]]] = {
         part: {"cost": _cost, "delays": _delays, "time": _over_time}
         for part in ("workload-1", "curve")
     },
+    **{
+        f"live-{workload}": {"delays": _live_delays, "time": _live_time, "blocked": _live_blocked}
+        for workload in ("workload-1", "delta-5", "delta-25")
+    },
+    "peak": {"rates": _peak_rates},
+    "responses": {"curves": _response_curves},
 }

@@ -85,11 +85,14 @@ def test_a_process_that_dies_or_does_not_start_is_started_again():
     assert processes.started == 3
 
 
-def test_a_process_that_was_left_behind_is_taken_over_and_ended():
+def test_a_process_of_another_is_ended_only_by_who_leads():
     processes = Processes()
     processes.runs = True
 
     with measuring(processes, lambda: True):
         pass
+    left = processes.removed
+    with measuring(processes, lambda: True) as ours:
+        ours.set()
 
-    assert (processes.started, processes.removed) == (0, 1)
+    assert (processes.started, left, processes.removed) == (0, 0, 1)

@@ -1,0 +1,44 @@
+"""Distributions of what was measured: percentiles, curves, modes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+
+def levels(
+    values: Iterable[float], parts: Sequence[float] = (0.5, 0.9, 0.99)
+) -> Mapping[str, float]:
+    """Percentiles by nearest rank, and the greatest; nothing of nothing.
+
+    >>> levels([4.0, 1.0, 3.0, 2.0])
+    {'p50': 2.0, 'p90': 4.0, 'p99': 4.0, 'max': 4.0}
+    """
+    ordered = sorted(values)
+    if not ordered:
+        return {}
+    named = {f"p{part * 100:g}": ordered[math.ceil(part * len(ordered)) - 1] for part in parts}
+    return {**named, "max": ordered[-1]}
+
+
+def curve(values: Sequence[float], edges: Sequence[float]) -> list[float]:
+    """The share of values up to each edge.
+
+    >>> curve([1.0, 2.0, 3.0, 4.0], [0.5, 2.0, 9.0])
+    [0.0, 0.5, 1.0]
+    """
+    return [sum(value <= edge for value in values) / len(values) for edge in edges]
+
+
+def mode(values: Sequence[float], *, width: float = 0.1) -> float:
+    """The middle of the fullest window of ± `width` of a value; the higher of two as full.
+
+    >>> mode([1.0, 5.0, 20.0, 21.0, 19.5])
+    20.0
+    """
+
+    def around(value: float) -> list[float]:
+        return [v for v in values if abs(v - value) <= width * value]
+
+    return median(around(max(values, key=lambda value: (len(around(value)), value))))

@@ -1,0 +1,155 @@
+"""The two live experiments: which runs they take, and the parts that they come to.
+
+Every run is kept as soon as it is judged, so that an experiment that was stopped goes on with the
+next one. What is kept holds until it is asked for anew: no two live runs are ever equal, and the
+code behind them is half of the project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trimtab.experiments.live import comparison
+from trimtab.experiments.live.distributions import curve, levels
+from trimtab.experiments.live.kept_runs import keep, kept
+from trimtab.experiments.live.plan import LiveRun, Strategy, Timeline, Workload, runs_of
+from trimtab.experiments.live.response import response_times
+from trimtab.experiments.part import Part
+from trimtab.experiments.published import landau as landau_paper
+
+if TYPE_CHECKING:
+    from trimtab.experiments.live.kafka.conduct import Place
+    from trimtab.measure.spark.session import Session
+
+EZZEDDINE, LANDAU = "ezzeddine-live", "landau-live"
+EDGES_S = tuple(round(0.001 * 10 ** (k / 8), 5) for k in range(41))
+
+OnRun = Callable[[str, int, int], None]
+"""Is told which run begins, how many are done and how many there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """What is run; `scale` is that of Table VI's sizes, `again` forgets what was kept."""
+
+    strategies: tuple[Strategy, ...] = tuple(Strategy)
+    seeds: int = 1
+    stretch: float = 1.0
+    scale: float = 0.5
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Where runs take place and are judged; `folder` keeps their figures."""
+
+    place: Place
+    session: Session
+    folder: Path
+
+    def runs(self, runs: Sequence[LiveRun], *, again: bool, on_run: OnRun) -> comparison.Found:
+        """The figures of all runs, kept ones included."""
+        found: dict[LiveRun, Mapping[str, Any]] = {}
+        for done, run in enumerate(runs):
+            on_run(run.key, done, len(runs))
+            known = None if again else kept(self.folder, run.key, run.settings())
+            found[run] = self._run(run, found) if known is None else known
+        on_run("", len(runs), len(runs))
+        return found
+
+    def _run(self, run: LiveRun, found: comparison.Found) -> dict[str, Any]:
+        from trimtab.experiments.live.kafka.conduct import conduct, forget
+        from trimtab.experiments.live.kafka.told import told
+        from trimtab.experiments.live.spark.judged import judged
+
+        replay: Timeline = ()
+        if run.strategy is Strategy.STICKY:
+            ours = next(
+                f
+                for r, f in found.items()
+                if (r.strategy, r.workload, r.seed) == (Strategy.OURS, run.workload, run.seed)
+            )
+            replay = tuple((t_s, n) for t_s, n in ours["replicas"])
+        conducted = conduct(run, self.place, replay=replay)
+        figures = judged(self.session, self.place, conducted)
+        if run.strategy.directed:
+            figures["responses"] = response_times(told(self.place, conducted))
+        figures = keep(self.folder, run.key, run.settings(), figures)
+        forget(self.place, conducted)
+        return figures
+
+    def peaks(self, design: Design, *, on_run: OnRun) -> dict[str, Mapping[str, Any]]:
+        """The consumer's peak under each condition of Table VI."""
+        from trimtab.experiments.live.kafka.peak import peak
+
+        found: dict[str, Mapping[str, Any]] = {}
+        conditions = landau_paper.PEAK_CONDITIONS
+        for done, (name, (megabytes, partitions, tables)) in enumerate(conditions.items()):
+            on_run(f"peak {name}", done, len(conditions))
+            asked = {"megabytes": megabytes * design.scale, "of": [partitions, tables]}
+            key = f"peak-{name.replace(' ', '-')}"
+            known = None if design.again else kept(self.folder, key, asked)
+            found[name] = known or keep(
+                self.folder,
+                key,
+                asked,
+                peak(
+                    self.place,
+                    megabytes=megabytes * design.scale,
+                    partitions=partitions,
+                    tables=tables,
+                ),
+            )
+        on_run("", len(conditions), len(conditions))
+        return found
+
+
+def ezzeddine_live(live: Live, design: Design, *, on_run: OnRun) -> dict[str, Part]:
+    """Workload 1 by every strategy."""
+    runs = runs_of(
+        [Workload.EZZEDDINE_1], design.strategies, seeds=design.seeds, stretch=design.stretch
+    )
+    found = live.runs(runs, again=design.again, on_run=on_run)
+    return {"live-workload-1": comparison.comparison(found, Workload.EZZEDDINE_1)}
+
+
+def landau_live(live: Live, design: Design, *, on_run: OnRun) -> dict[str, Part]:
+    """Peak rates, random walks of two deltas by every strategy, and the response times in them."""
+    parts = {"peak": comparison.peak(live.peaks(design, on_run=on_run), scale=design.scale)}
+    walks = (Workload.LANDAU_5, Workload.LANDAU_25)
+    runs = runs_of(walks, design.strategies, seeds=design.seeds, stretch=design.stretch)
+    found = live.runs(runs, again=design.again, on_run=on_run)
+    for walk in walks:
+        parts[f"live-{walk}"] = comparison.comparison(found, walk)
+    spans = {str(walk): _spans(found, walk) for walk in walks}
+    known = {walk: each for walk, each in spans.items() if each}
+    if known:
+        parts["responses"] = comparison.responses(known, stretch=design.stretch)
+    return parts
+
+
+def _spans(found: comparison.Found, walk: Workload) -> dict[str, dict[str, Any]]:
+    """The four response times of all runs with Landau's planner on a walk."""
+    together: dict[str, list[float]] = {}
+    for run, figures in found.items():
+        if run.workload is walk and run.strategy is Strategy.MWF:
+            for name, values in figures["responses"].items():
+                together.setdefault(name, []).extend(values)
+    return {
+        name: {
+            "observations": len(values),
+            "levels": dict(levels(values)),
+            "edges_s": list(EDGES_S),
+            "within": curve(values, EDGES_S) if values else [],
+        }
+        for name, values in together.items()
+    }
+
+
+EXPERIMENTS: Mapping[str, Callable[..., dict[str, Part]]] = {
+    EZZEDDINE: ezzeddine_live,
+    LANDAU: landau_live,
+}

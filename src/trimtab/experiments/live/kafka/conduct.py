@@ -1,0 +1,405 @@
+"""Conducts one live run: a fresh topic and group, a load on schedule, consumers as processes.
+
+Promise  The load begins only when the group reads all of its partitions and, where a controller
+         decides, when rates of the topic are being published. It is sent open loop. A run ends
+         when every record was processed and committed, or fails. No process outlives it.
+Cost     A look at processes and offsets twice a second.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from trimtab.apply.backends.backend import Backend
+from trimtab.apply.backends.processes import ProcessBackend
+from trimtab.apply.kafka.controller import GroupController
+from trimtab.apply.kafka.ears import newest_rates
+from trimtab.apply.kafka.leadership import Post
+from trimtab.apply.policy import Aim, verdict
+from trimtab.client_properties import ClientProperties
+from trimtab.errors import ApplyError, MeasurementError, TrimtabError
+from trimtab.experiments.live.plan import (
+    BATCH_BYTES,
+    INTERVAL_S,
+    LINGER_MS,
+    MAX_QUIET_S,
+    REPORTED_RATE,
+    SERVICE_MS,
+    VALUE_BYTES,
+    WAIT_S,
+    HorizontalScaler,
+    LiveRun,
+    Strategy,
+    Timeline,
+    changes,
+    replicas_at,
+)
+from trimtab.measure.kafka.admin import Admin, TopicSpec, connect
+from trimtab.measure.kafka.topics import OwnTopics, ensure
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Decision
+from trimtab.model.control_codec import decision_to
+from trimtab.model.load import Unit
+from trimtab.workload.due import partitioned
+from trimtab.workload.kafka.load import Delivery, LoadProgress, send
+
+log = structlog.get_logger()
+
+_LOOK_S = 0.5
+_READY_WITHIN_S = 180.0
+_DRAINED_WITHIN_S = 900.0
+_ENDED_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The cluster that runs take place on, and a folder for processes and their logs."""
+
+    bootstrap_server: str
+    folder: Path
+    properties: ClientProperties = field(default_factory=ClientProperties.none)
+    command_config: Path | None = None
+    own: OwnTopics = field(default_factory=OwnTopics)
+
+    def to(self) -> list[str]:
+        """The options with which our programs reach it."""
+        named = ["--bootstrap-server", self.bootstrap_server]
+        if self.command_config is not None:
+            named += ["--command-config", str(self.command_config.absolute())]
+        return named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conducted:
+    """What was seen of a run while it went on; the rest is in its receipts.
+
+    `began_ts` is when the load began, in microseconds; `replicas` and `lag` count from there, in
+    seconds. `late` is how many records could not be sent on time.
+    """
+
+    name: str
+    group: str
+    topic: str
+    began_ts: int
+    ended_ts: int
+    replicas: Timeline
+    lag: tuple[tuple[float, int], ...]
+    offsets: Mapping[TopicPartition, tuple[int, int]]
+    decisions: tuple[Mapping[str, Any], ...]
+    sla_s: float
+    sent: int
+    late: int
+    max_late_ms: float
+
+
+def conduct(
+    run: LiveRun,
+    place: Place,
+    *,
+    replay: Timeline = (),
+    on_progress: Callable[[LoadProgress], None] | None = None,
+) -> Conducted:
+    """Runs it; `replay` is the replica schedule for the strategy that is given one."""
+    return _Conductor(run, place, replay).conducted(on_progress)
+
+
+class _Conductor:
+    def __init__(self, run: LiveRun, place: Place, replay: Timeline) -> None:
+        self.run, self.place, self.replay = run, place, replay
+        self.name = f"live-{run.key.replace('.', '_')}-{uuid.uuid4().hex[:6]}"
+        self.schedule = run.schedule
+        self.partitions = [
+            TopicPartition(self.name, n) for n in range(len(self.schedule.partitions))
+        ]
+        self.folder = place.folder / self.name
+        self.backend = ProcessBackend(self._consumer, self.folder)
+        self.decisions: list[Decision] = []
+        self.began: float | None = None
+
+    # ------------------------------------------------------------ processes
+
+    def _consumer(self, index: int) -> Sequence[str]:
+        shared = ["--group", self.name, "--topic", self.name, "--index", str(index)]
+        shared += ["--run", self.name, "--service-ms", f"{SERVICE_MS:g}"]
+        shared += ["--batch-bytes", str(BATCH_BYTES)]
+        if self.run.strategy.directed:
+            words = ["trimtab.cli.main", "consume", "--mode", "directed"]
+            words += ["--wait", f"{WAIT_S * 1000:g}ms"]
+        else:
+            words = ["trimtab.experiments.live.kafka.sticky_member", "--wait-s", f"{WAIT_S:g}"]
+            words += ["--topic-prefix", self.place.own.prefix]
+        return [sys.executable, "-m", *words, *shared, *self.place.to()]
+
+    # ------------------------------------------------------------ the run
+
+    def conducted(self, on_progress: Callable[[LoadProgress], None] | None) -> Conducted:
+        place = self.place
+        with ExitStack() as open_now:
+            admin = open_now.enter_context(connect(place.bootstrap_server, place.properties))
+            self._prepare(admin)
+            open_now.callback(_end, self.backend)
+            other = open_now.enter_context(connect(place.bootstrap_server, place.properties))
+            watch = _Watch(other, self.backend, self.name, self.partitions)
+            if self.run.strategy.directed:
+                open_now.enter_context(self._controlled())
+            else:
+                open_now.enter_context(self._scaled(watch))
+            open_now.enter_context(watch.watching())
+            self._wait_until_ready(admin)
+            log.info("load_began", run=self.name)
+            began_ts, began = time.time_ns() // 1000, time.monotonic()
+            self.began = began
+            summary = send(
+                partitioned(self.schedule, seed=self.run.seed, value_bytes=VALUE_BYTES),
+                topic=self.name,
+                bootstrap_server=place.bootstrap_server,
+                client_config=place.properties.for_confluent(),
+                delivery=Delivery(linger_ms=LINGER_MS),
+                seed=self.run.seed,
+                duration_s=self.schedule.duration_s,
+                on_progress=on_progress,
+            )
+            if summary.failed:
+                raise MeasurementError(f"{summary.failed} records of {self.name} were not sent.")
+            sent_at = time.monotonic()
+            _until(
+                lambda: watch.lag == 0 and watch.looked_at > sent_at,
+                _DRAINED_WITHIN_S,
+                f"{self.name} was not read to its end",
+            )
+            ended_ts = time.time_ns() // 1000
+            offsets = ends_of(admin, self.name)
+        return Conducted(
+            name=self.name,
+            group=self.name,
+            topic=self.name,
+            began_ts=began_ts,
+            ended_ts=ended_ts,
+            replicas=_since(began, watch.replicas),
+            lag=tuple((round(t - began, 2), n) for t, n in watch.lags if t >= began),
+            offsets=offsets,
+            decisions=tuple(decision_to(d) for d in self.decisions),
+            sla_s=self.run.sla_s,
+            sent=summary.sent,
+            late=summary.late,
+            max_late_ms=summary.max_late_ms,
+        )
+
+    def _prepare(self, admin: Admin) -> None:
+        replication = max(1, min(3, len(admin.cluster().live)))
+        admin.create_topic(
+            TopicSpec(name=self.name, partitions=len(self.partitions), replication=replication)
+        )
+        ensure(admin, (*self.place.own.all, *self.place.own.of_group(self.name)))
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def _post(self) -> Post:
+        place = self.place
+        return Post(
+            group=self.name,
+            topics=(self.name,),
+            bootstrap_server=place.bootstrap_server,
+            properties=place.properties,
+            own=place.own,
+        )
+
+    @contextmanager
+    def _controlled(self) -> Iterator[None]:
+        """Our controller in a thread, deciding as `trimtab run` does."""
+        aim = Aim(
+            group=self.name,
+            planner=str(self.run.strategy),
+            unit=Unit.RECORDS_S,
+            capacity=REPORTED_RATE,
+            # Landau's planners know nothing of lag.
+            sla_s=None if self.run.strategy is Strategy.MWF else self.run.sla_s,
+            interval_s=INTERVAL_S,
+            max_quiet_s=MAX_QUIET_S,
+        )
+        controller = GroupController(
+            self._post(),
+            self.backend,
+            lambda view, measured, ts: verdict(view, measured, aim, ts=ts),
+            on_decision=self.decisions.append,
+        )
+        with _in_thread("controller", controller.run):
+            yield
+
+    @contextmanager
+    def _scaled(self, watch: _Watch) -> Iterator[None]:
+        """Starts and stops members by number; who reads what is Kafka's business."""
+        keda = HorizontalScaler(len(self.partitions))
+
+        def scale(stop: threading.Event) -> None:
+            while not stop.is_set():
+                count, living = self._wanted(keda, watch.lag or 0), self.backend.living()
+                if missing := set(range(count)) - living.keys():
+                    self.backend.create(missing)
+                if surplus := [i for i in living if i >= count]:
+                    self.backend.remove(surplus)
+                stop.wait(_LOOK_S / 2)
+
+        with _in_thread("scaler", scale):
+            yield
+
+    def _wanted(self, keda: HorizontalScaler, lag: int) -> int:
+        """How many members there should be, by the rule of the strategy."""
+        if self.run.strategy is Strategy.FIXED:
+            return len(self.partitions)
+        if self.began is None:
+            return 1 if self.run.strategy is Strategy.KEDA else replicas_at(self.replay, 0.0)
+        t_s = time.monotonic() - self.began
+        if self.run.strategy is Strategy.KEDA:
+            return keda.wanted(t_s, lag)
+        return replicas_at(self.replay, t_s)
+
+    def _wait_until_ready(self, admin: Admin) -> None:
+        def ready() -> bool:
+            if not self.run.strategy.directed:
+                members = [m for g in admin.groups([self.name]) for m in g.members]
+                dealt = {p for m in members for p in m.partitions} == set(self.partitions)
+                return dealt and len(members) == self._wanted(HorizontalScaler(1), 0)
+            return len(self._started()) == len(self.partitions)
+
+        _until(ready, _READY_WITHIN_S, f"nobody reads {self.name}")
+        if self.run.strategy.directed:
+            post = self._post()
+            _until(
+                lambda: newest_rates(post, within_s=1.0).newest.get(self.name) is not None,
+                _READY_WITHIN_S,
+                f"no rates of {self.name} are published",
+            )
+
+    def _started(self) -> set[TopicPartition]:
+        from trimtab.apply.kafka.leadership import state_left
+
+        kept = state_left(self._post(), missing_ok=True)
+        return set(kept.assignment) if kept is not None and kept.clean else set()
+
+
+# ---------------------------------------------------------------- looking on
+
+
+class _Watch:
+    """How many consumers live and how many records wait, twice a second."""
+
+    def __init__(
+        self, admin: Admin, backend: Backend, group: str, partitions: Sequence[TopicPartition]
+    ) -> None:
+        self._admin, self._backend, self._group = admin, backend, group
+        self._partitions = partitions
+        self.replicas: list[tuple[float, int]] = []
+        self.lags: list[tuple[float, int]] = []
+        self.lag: int | None = None
+        self.looked_at = 0.0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        with _in_thread("watch", self._watch):
+            yield
+
+    def _watch(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            self.replicas.append((time.monotonic(), len(self._backend.living())))
+            try:
+                self._look()
+            except TrimtabError as error:  # the next look is soon
+                log.warning("offsets_were_not_seen", why=error.message)
+            stop.wait(_LOOK_S)
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        done = self._admin.committed([self._group]).get(self._group)
+        ends = ends_of(self._admin, self._partitions[0].topic)
+        if done is None or len(ends) < len(self._partitions):
+            return
+        self.lag = sum(end - done.get(p, first) for p, (first, end) in ends.items())
+        self.looked_at = began
+        self.lags.append((began, self.lag))
+
+
+def ends_of(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
+    """First and next offset of each partition of a topic."""
+    placed = admin.topics([topic])
+    return admin.offsets({p.name: p.leader for p in placed if not p.offline})
+
+
+def _since(began: float, samples: Sequence[tuple[float, int]]) -> Timeline:
+    """The timeline from the beginning on; what was there then counts from 0."""
+    before = [n for t, n in samples if t <= began]
+    first = [(0.0, before[-1])] if before else []
+    return changes([*first, *((round(t - began, 2), n) for t, n in samples if t > began)])
+
+
+def _until(condition: Callable[[], bool], within_s: float, complaint: str) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise MeasurementError(
+                f"Even after {within_s:g} s {complaint}.",
+                hint="The logs of its consumers lie in the folder of the run.",
+            )
+        time.sleep(_LOOK_S)
+
+
+@contextmanager
+def _in_thread(name: str, work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Runs until the block ends; its error becomes ours."""
+    stop, failed = threading.Event(), []
+
+    def guarded() -> None:
+        try:
+            work(stop)
+        except Exception as error:  # told below, to whom it concerns
+            log.exception("thread_ended", thread=name)
+            failed.append(error)
+
+    thread = threading.Thread(target=guarded, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(_ENDED_WITHIN_S)
+    if failed:
+        raise ApplyError(f"The {name} failed: {failed[0]}") from failed[0]
+
+
+def _end(backend: Backend) -> None:
+    """Ends all consumers of a run, gently if they let us."""
+    try:
+        backend.remove(sorted(backend.living()))
+    except TrimtabError as error:
+        log.warning("consumers_did_not_end", why=error.message)
+        for consumer in sorted(backend.living()):
+            backend.kill(consumer)
+
+
+def forget(place: Place, run: Conducted) -> None:
+    """Deletes the topics of a run that was judged, so that they are no longer measured."""
+    with connect(place.bootstrap_server, place.properties) as admin:
+        for topic in (run.topic, place.own.control(run.group), place.own.group(run.group)):
+            admin.delete_topic(topic)
+
+
+@contextmanager
+def measured(place: Place, *, window_s: float = 5.0) -> Iterator[None]:
+    """One Spark pipeline that measures the topics of all runs, while the block goes on."""
+    from trimtab.apply.backends.measuring import measuring
+
+    words = ["trimtab.cli.main", "measure", "--continuous", "--pattern", "live-.*"]
+    words += ["--keys", "none", "--window", f"{window_s:g}s"]
+    command = [sys.executable, "-m", *words, *place.to()]
+    folder = place.folder / "measure"
+    with measuring(ProcessBackend(lambda _: command, folder), lambda: False):
+        yield

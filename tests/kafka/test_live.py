@@ -1,0 +1,101 @@
+"""The live comparison, shortened: what holds whatever the machine's mood is.
+
+Judged here by the plain auditor; Spark's is held to it elsewhere, and judges the experiments.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
+
+from trimtab.evaluate.order import Place as Expected
+from trimtab.evaluate.order import Rules, audit, findings
+from trimtab.experiments.live.kafka import conduct as door
+from trimtab.experiments.live.kafka.conduct import Conducted, conduct, measured
+from trimtab.experiments.live.kafka.told import told
+from trimtab.experiments.live.plan import LiveRun, Strategy, Workload, unexplained
+from trimtab.experiments.live.response import response_times
+from trimtab.measure.kafka.topics import OwnTopics
+from trimtab.model.control import Receipt
+from trimtab.model.control_codec import receipt_from
+from trimtab.model.reading import parse
+from trimtab.testing.local_cluster import LocalCluster
+
+SLA_S = 3.0
+
+
+def run(strategy: Strategy) -> LiveRun:
+    return LiveRun(strategy=strategy, workload=Workload.SHORT, sla_s=SLA_S)
+
+
+def receipts_of(bootstrap: str, topic: str, run: str) -> list[Receipt]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "auditor",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    consumer.assign([Place(topic, p, 0) for p in partitions])
+    found, ended = [], 0
+    while ended < len(partitions):
+        message = consumer.poll(30)
+        assert message is not None, "the receipts did not end"
+        if message.error():
+            ended += 1
+            continue
+        found.append(receipt_from(parse(message.value() or b"", origin=topic)))
+    consumer.close()
+    return [receipt for receipt in found if receipt.run == run]
+
+
+def within(receipts: list[Receipt], sla_s: float) -> float:
+    first: dict[tuple[int, int], int] = {}
+    for r in sorted(receipts, key=lambda r: r.finished_ts):
+        first.setdefault((r.partition, r.offset), r.finished_ts - r.event_ts)
+    return sum(waited <= sla_s * 1e6 for waited in first.values()) / len(first)
+
+
+def order_findings(receipts: list[Receipt], conducted: Conducted) -> dict[str, int]:
+    expected = [
+        Expected(p.topic, p.partition, offset)
+        for p, (start, end) in conducted.offsets.items()
+        for offset in range(start, end)
+    ]
+    assert expected
+    found = audit(receipts, expected=expected, rules=Rules(from_first=True))
+    return {str(kind): count for kind, count in findings(found).items()}
+
+
+@pytest.mark.timeout(900)  # a machine that is busy with other things takes its time
+def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = OwnTopics(f"t{uuid4().hex[:6]}.")
+    monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
+    bootstrap = cluster.bootstrap_servers
+    place = door.Place(bootstrap_server=bootstrap, folder=tmp_path / "runs", own=own)
+
+    with measured(place):
+        ours = conduct(run(Strategy.OURS), place)
+        spans = response_times(told(place, ours))
+    sticky = conduct(run(Strategy.STICKY), place, replay=ours.replicas)
+
+    mine, theirs = (receipts_of(bootstrap, own.receipts, c.name) for c in (ours, sticky))
+    assert order_findings(mine, ours) == {}
+    assert order_findings(theirs, sticky) == {}
+    assert ours.sent == sticky.sent
+    assert within(mine, SLA_S) > within(theirs, SLA_S)
+    assert max(n for _, n in ours.replicas) > 1
+    assert len(ours.decisions) > 1
+    assert unexplained(ours.decisions) == 0
+    assert spans["measure"]
+    assert spans["decide"]
+    assert spans["hand over"]

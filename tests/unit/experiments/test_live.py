@@ -1,0 +1,278 @@
+"""Live experiments without brokers: plans of runs, rivals' rules, rows, pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.errors import ConfigError
+from trimtab.experiments.kept import keep as keep_parts
+from trimtab.experiments.live import comparison
+from trimtab.experiments.live.kept_runs import keep, kept
+from trimtab.experiments.live.plan import (
+    HorizontalScaler,
+    LiveRun,
+    Strategy,
+    Workload,
+    changes,
+    replica_minutes,
+    replicas_at,
+    runs_of,
+    strategies_of,
+    unexplained,
+)
+from trimtab.experiments.live.response import Heard, Published, Said, response_times
+from trimtab.experiments.page import page
+from trimtab.experiments.verdict import Verdict
+
+
+def run(strategy: Strategy, **more: Any) -> LiveRun:
+    return LiveRun(strategy=strategy, **{"workload": Workload.EZZEDDINE_1, **more})
+
+
+def figures(**more: Any) -> dict[str, Any]:
+    blocked = {"p50_s": 0.2, "p90_s": 0.5, "max_s": 0.7, "moves": 9}
+    return {
+        "records": 9000,
+        "sla_share": 1.0,
+        "p50_s": 0.3,
+        "p90_s": 0.6,
+        "p99_s": 0.9,
+        "max_s": 1.5,
+        "replica_minutes": 21.5,
+        "most_replicas": 4,
+        "moves": 9,
+        "blocked": blocked,
+        "handover": blocked,
+        "max_lag": 100,
+        "order_findings": 0,
+        "repeats": 0,
+        "decisions": 12,
+        "unexplained": 0,
+        "refused": 0,
+        "late": 0,
+        "ended_s": 601.0,
+        "edges_s": [0.1, 1.0, 10.0],
+        "within": [0.1, 0.9, 1.0],
+        "replicas": [[0.0, 1], [131.0, 2]],
+        "lag": [[0.0, 0], [300.0, 40], [600.0, 0]],
+        "changes": [[131.0, "scale_up", 1, 2, "consumer 0 carries 96 records/s, above 95"]],
+        **more,
+    }
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_sticky_dealing_brings_the_run_whose_replicas_it_is_given_and_comes_after_it():
+    runs = runs_of([Workload.EZZEDDINE_1], [Strategy.STICKY], seeds=2)
+
+    assert [(r.seed, r.strategy) for r in runs] == [
+        (0, Strategy.OURS),
+        (0, Strategy.STICKY),
+        (1, Strategy.OURS),
+        (1, Strategy.STICKY),
+    ]
+
+
+def test_every_strategy_of_a_workload_sends_the_same_records():
+    schedules = [r.schedule for r in runs_of([Workload.LANDAU_25], tuple(Strategy), seeds=1)]
+
+    assert len(schedules) == len(Strategy)
+    assert all(schedule == schedules[0] for schedule in schedules)
+
+
+def test_no_partition_of_a_walk_asks_for_more_than_a_consumer_reads():
+    for workload in (Workload.LANDAU_5, Workload.LANDAU_25):
+        schedule = workload.schedule(0)
+        rates = [s.last for segments in schedule.partitions for s in segments]
+        assert 0 < max(rates) <= 80
+        assert schedule.total_rate_at(0.0) == 0  # one consumer can begin
+
+
+def test_runs_of_other_seeds_lengths_and_strategies_are_kept_apart():
+    runs = [
+        run(Strategy.OURS),
+        run(Strategy.OURS, seed=1),
+        run(Strategy.OURS, stretch=0.1),
+        run(Strategy.MWF),
+        run(Strategy.OURS, workload=Workload.LANDAU_5),
+    ]
+
+    assert len({r.key for r in runs}) == len(runs)
+
+
+def test_strategies_are_named_and_a_strange_one_is_refused():
+    assert strategies_of(None) == tuple(Strategy)
+    assert strategies_of("mwf, trim,mwf") == (Strategy.MWF, Strategy.OURS)
+    with pytest.raises(ConfigError, match="nobody"):
+        strategies_of("nobody")
+
+
+def test_what_was_kept_under_other_settings_is_not_taken(tmp_path: Path):
+    written = keep(tmp_path, "a", {"sla_s": 5.0}, {"sla_share": 1.0})
+
+    assert kept(tmp_path, "a", {"sla_s": 5.0}) == written == {"sla_share": 1.0}
+    assert kept(tmp_path, "a", {"sla_s": 2.0}) is None
+    assert kept(tmp_path, "b", {"sla_s": 5.0}) is None
+
+
+# ---------------------------------------------------------------- replicas
+
+
+def test_a_timeline_is_read_from_samples_at_any_time_and_priced():
+    timeline = changes([(0.0, 1), (1.0, 1), (30.0, 3), (60.0, 1)])
+
+    assert timeline == ((0.0, 1), (30.0, 3), (60.0, 1))
+    assert [replicas_at(timeline, t) for t in (-5.0, 0.0, 29.9, 30.0, 99.0)] == [1, 1, 1, 3, 1]
+    assert replica_minutes(timeline, 120.0) == pytest.approx((30 + 90 + 60) / 60)
+    assert replica_minutes(timeline, 45.0) == pytest.approx((30 + 45) / 60)
+
+
+def test_kedas_rule_looks_every_15_s_and_goes_down_after_five_minutes_only():
+    scaler = HorizontalScaler(most=5)
+
+    assert scaler.wanted(0.0, 0) == 1
+    assert scaler.wanted(5.0, 1000) == 1  # too early to look
+    assert scaler.wanted(15.0, 31) == 4
+    assert scaler.wanted(30.0, 1000) == 5  # no more than partitions
+    assert scaler.wanted(310.0, 0) == 5
+    assert scaler.wanted(331.0, 0) == 1
+
+
+def test_a_decision_without_a_reason_is_counted():
+    assert unexplained([{"reason": "it was time"}, {"reason": " "}, {}]) == 2
+
+
+# ---------------------------------------------------------------- response times
+
+
+def test_the_four_spans_are_taken_from_the_records_of_each_decision():
+    heard = Heard(
+        rates=[Published(0, 400_000)],
+        decisions=[Published(1_000_000, 1_100_000), Published(9_000_000, 9_050_000)],
+        control=[
+            Said("rate", 1_500_000),
+            Said("hello", 2_100_000),
+            Said("start", 2_200_000),
+            Said("hello", 3_100_000),
+            Said("stop", 3_200_000),
+            Said("stopped", 3_300_000),
+            Said("start", 3_400_000),
+            Said("started", 3_900_000),
+            Said("stop", 9_100_000),
+            Said("started", 9_500_000),
+        ],
+    )
+
+    found = response_times(heard)
+
+    assert found["measure"] == [pytest.approx(0.4)]
+    assert found["decide"] == [pytest.approx(0.1), pytest.approx(0.05)]
+    assert found["create"] == [pytest.approx(2.0)]
+    assert found["hand over"] == [pytest.approx(0.8), pytest.approx(0.4)]
+
+
+# ---------------------------------------------------------------- rows and pages
+
+SLOW = figures(sla_share=0.6)
+
+
+def verdicts(found: dict[LiveRun, dict[str, Any]]) -> dict[str, Verdict]:
+    part = comparison.comparison(found, Workload.EZZEDDINE_1)
+    return {row.what.removesuffix(", workload-1"): row.verdict for row in part.rows}
+
+
+def test_the_bars_are_met_by_a_good_run():
+    found = verdicts({run(Strategy.OURS): figures(), run(Strategy.STICKY): SLOW})
+
+    assert set(found.values()) <= {Verdict.WITHIN, Verdict.NOT_COMPARABLE}
+    assert found["sla share ours"] is Verdict.WITHIN
+    assert found["replica-minutes ours"] is Verdict.WITHIN
+    assert found["sla share cooperative-sticky"] is Verdict.WITHIN
+
+
+@pytest.mark.parametrize(
+    ("ours", "row"),
+    [
+        ({"sla_share": 0.99}, "sla share ours"),
+        ({"replica_minutes": 22.1}, "replica-minutes ours"),
+        ({"blocked": {"p90_s": 1.2, "max_s": 2.0}}, "blocked s of a move, p90, ours"),
+        ({"order_findings": 1}, "order findings trim"),
+        ({"unexplained": 1}, "decisions without a reason trim"),
+        ({"sla_share": 0.5}, "sla share of ours above cooperative-sticky"),
+    ],
+)
+def test_a_run_that_misses_a_bar_is_outside(ours, row):
+    found = verdicts({run(Strategy.OURS): figures(**ours), run(Strategy.STICKY): SLOW})
+
+    assert found[row] is Verdict.OUTSIDE
+
+
+def test_a_shortened_run_is_judged_by_order_and_reasons_only():
+    bad = figures(sla_share=0.7, replica_minutes=99.0, order_findings=1)
+
+    found = verdicts(
+        {run(Strategy.OURS, stretch=0.1): bad, run(Strategy.STICKY, stretch=0.1): SLOW}
+    )
+
+    assert found["sla share ours"] is Verdict.NOT_COMPARABLE
+    assert found["replica-minutes ours"] is Verdict.NOT_COMPARABLE
+    assert found["order findings trim"] is Verdict.OUTSIDE
+
+
+def test_a_page_says_when_rates_came_later_than_decisions_are_made():
+    pages = []
+    for age_s in (0.4, 3.2):
+        found = {run(Strategy.OURS): figures(responses={"measure": [age_s]})}
+        part = comparison.comparison(found, Workload.EZZEDDINE_1)
+        pages.append(page("ezzeddine-live", {"live-workload-1": part}))
+
+    assert "Rates were published" not in pages[0]
+    assert "Rates were published 3.2 s after their sample" in pages[1]
+
+
+def test_pages_with_pictures_are_made_of_both_experiments(tmp_path: Path):
+    compared = {run(s, workload=w): figures() for s in Strategy for w in Workload}
+    peaks = {
+        name: {
+            "megabytes": 64.8,
+            "partitions": 32,
+            "tables": 1,
+            "mode_mb_s": 20.0,
+            "median_mb_s": 19.0,
+            "rates_mb_s": [18.0, 19.0, 20.0],
+        }
+        for name in ("test 1", "test 2")
+    }
+    span = {
+        "observations": 2,
+        "levels": {"p50": 0.1, "p90": 0.2, "p99": 0.2, "max": 0.2},
+        "edges_s": [0.1, 1.0],
+        "within": [0.5, 1.0],
+    }
+
+    first = keep_parts(
+        tmp_path,
+        "ezzeddine-live",
+        {"live-workload-1": comparison.comparison(compared, Workload.EZZEDDINE_1)},
+    )
+    second = keep_parts(
+        tmp_path,
+        "landau-live",
+        {
+            "peak": comparison.peak(peaks, scale=0.1),
+            "responses": comparison.responses({"delta-5": {"decide": span}}, stretch=1.0),
+            "live-delta-5": comparison.comparison(compared, Workload.LANDAU_5),
+        },
+    )
+
+    for place in (first, second):
+        text = place.read_text(encoding="utf-8")
+        pictures = [line.split("(")[1][:-1] for line in text.splitlines() if line.startswith("![")]
+        assert pictures
+        assert all((tmp_path / picture).stat().st_size > 0 for picture in pictures)
+    assert "| keda-lag | 100.00% |" in first.read_text(encoding="utf-8")
+    assert "| test 1 | 64.8 | 32 | 1 | 20 |" in second.read_text(encoding="utf-8")
