@@ -119,10 +119,10 @@ def curve(design: Design, run: Runner) -> Part:
     found = _scaled(runs.CURVE, design, seeds, run)
 
     def mean(controller: str, figure: str, *, interval_s: float = 1.0) -> float:
-        return _mean(found, controller, figure, interval_s=interval_s, cooldown_s=30.0)
+        return _mean(found, figure, (controller, interval_s, 30.0, paper.REPORTED_RATE))
 
     minutes = mean(runs.AUTOSCALER, "replica_minutes")
-    most = _mean(found, f"{runs.FIXED} 5", "replica_minutes")
+    most = _mean(found, "replica_minutes", _plainly(f"{runs.FIXED} 5"))
     rows = [
         beside(
             "sla share load-aware, cooldown 30 s",
@@ -143,7 +143,7 @@ def curve(design: Design, run: Runner) -> Part:
         ),
     ]
     for name in runs.STICKY:
-        share = _mean(found, name, "sla_share")
+        share = _mean(found, "sla_share", _plainly(name))
         rows.append(beside(f"sla share {name}", paper.SECOND_STICKY_SLA_SHARE, share))
     rows += _effect_rows(found)
     settings = {**_settings(design, runs.CURVE), "seeds": len(seeds), "shares": list(runs.SHARES)}
@@ -202,16 +202,15 @@ def _one(found: Found, controller: str) -> Mapping[str, Any]:
     return found[Run(controller, 1.0, 0.0, paper.REPORTED_RATE, 0)]
 
 
-def _mean(
-    found: Found,
-    controller: str,
-    figure: str,
-    *,
-    interval_s: float = 1.0,
-    cooldown_s: float = 0.0,
-    reported_rate: float = paper.REPORTED_RATE,
-) -> float:
-    how = (controller, interval_s, cooldown_s, reported_rate)
+How = tuple[str, float, float, float]
+"""A controller, its interval and cooldown in seconds, and the rate it believes a consumer has."""
+
+
+def _plainly(controller: str) -> How:
+    return controller, 1.0, 0.0, paper.REPORTED_RATE
+
+
+def _mean(found: Found, figure: str, how: How) -> float:
     return fmean(figures[figure] for r, figures in found.items() if r[:4] == how)
 
 
@@ -233,16 +232,10 @@ def _effect_rows(found: Found) -> list[Row]:
         told = f"every {interval_s:g} s, cooldown {cooldown_s:g} s"
         if rate != paper.REPORTED_RATE:
             told += f", reported {rate:g}/s"
-        for figure in ("sla_share", "replica_minutes"):
-            ours = _mean(
-                found,
-                runs.AUTOSCALER,
-                figure,
-                interval_s=interval_s,
-                cooldown_s=cooldown_s,
-                reported_rate=rate,
-            )
-            rows.append(beside(f"{figure} {told}", None, ours))
+        rows += [
+            beside(f"{figure} {told}", None, _mean(found, figure, (runs.AUTOSCALER, *how)))
+            for figure in ("sla_share", "replica_minutes")
+        ]
     return rows
 
 
@@ -261,14 +254,7 @@ def _figures(found: Found) -> dict[str, Any]:
                 "cooldown_s": cooldown_s,
                 "reported_rate": rate,
                 **{
-                    figure: _mean(
-                        found,
-                        runs.AUTOSCALER,
-                        figure,
-                        interval_s=interval_s,
-                        cooldown_s=cooldown_s,
-                        reported_rate=rate,
-                    )
+                    figure: _mean(found, figure, (runs.AUTOSCALER, interval_s, cooldown_s, rate))
                     for figure in ("sla_share", "replica_minutes", "max_lag", "p99_s")
                 },
             }
@@ -290,6 +276,5 @@ def _figures(found: Found) -> dict[str, Any]:
 
 
 def _mean_or_none(found: Found, controller: str, figure: str) -> float | None:
-    how = (controller, 1.0, 0.0, paper.REPORTED_RATE)
-    each = [figures[figure] for r, figures in found.items() if r[:4] == how]
+    each = [figures[figure] for r, figures in found.items() if r[:4] == _plainly(controller)]
     return None if None in each else float(f"{fmean(each):.6g}")

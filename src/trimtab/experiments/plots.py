@@ -234,15 +234,7 @@ def _delays(part: Part, canvas: Figure) -> None:
     left, right = canvas.subplots(1, 2)
     # The fits by rate lie on ll-ffd, and nobody waits for a consumer of his own.
     late = {n: d for n, d in part.figures["delays"].items() if n not in ("mwf", "bfd", "fixed 5")}
-    for (name, found), colour in zip(late.items(), _CYCLE, strict=False):
-        shares = [100 * share for share in found["within"]]
-        left.plot(found["edges_s"], shares, label=name, color=colour)
-    left.axvline(part.settings["sla_s"], color=_INK, linewidth=0.8, linestyle=":")
-    left.set_xscale("log")
-    _plain(left.xaxis)
-    left.set_xlabel("latency at most, s; dotted: the SLA")
-    left.set_ylabel("% of all records")
-    left.grid()
+    _shares(left, late, part.settings["sla_s"])
     canvas.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     short = {name.replace("kafka-sticky, keeps", "sticky,"): found for name, found in late.items()}
     _boxes(right, short, low="p25_s", high="p99_s", scale="symlog")
@@ -259,6 +251,24 @@ def _over_time(part: Part, canvas: Figure) -> None:
             seconds = range(1, len(found["replicas"]) + 1)
             above.step(seconds, found["replicas"], where="pre", color=colour, linewidth=1.1)
         below.plot(range(1, len(found["lag"]) + 1), found["lag"], color=colour, label=name)
+    _replicas_and_lag(canvas, above, below)
+
+
+def _shares(axes: Axes, delays: Mapping[str, Mapping[str, Any]], sla_s: float) -> None:
+    """How many records waited at most so long."""
+    for (name, found), colour in zip(delays.items(), _CYCLE, strict=False):
+        shares = [100 * share for share in found["within"]]
+        axes.plot(found["edges_s"], shares, label=name, color=colour)
+    axes.axvline(sla_s, color=_INK, linewidth=0.8, linestyle=":")
+    axes.set_xscale("log")
+    _plain(axes.xaxis)
+    axes.set_xlabel("latency at most, s; dotted: the SLA")
+    axes.set_ylabel("% of all records")
+    axes.grid()
+
+
+def _replicas_and_lag(canvas: Figure, above: Axes, below: Axes) -> None:
+    """The frame of a picture of both over time."""
     above.set_ylabel("replicas")
     below.set_ylabel("records behind")
     below.set_yscale("symlog", linthresh=10)
@@ -275,15 +285,7 @@ def _over_time(part: Part, canvas: Figure) -> None:
 def _live_delays(part: Part, canvas: Figure) -> None:
     canvas.set_size_inches(7.2, 3.4)
     axes = canvas.add_subplot()
-    for (name, found), colour in zip(part.figures["delays"].items(), _CYCLE, strict=False):
-        shares = [100 * share for share in found["within"]]
-        axes.plot(found["edges_s"], shares, label=name, color=colour)
-    axes.axvline(part.settings["sla_s"], color=_INK, linewidth=0.8, linestyle=":")
-    axes.set_xscale("log")
-    _plain(axes.xaxis)
-    axes.set_xlabel("latency at most, s; dotted: the SLA")
-    axes.set_ylabel("% of all records")
-    axes.grid()
+    _shares(axes, part.figures["delays"], part.settings["sla_s"])
     canvas.legend(*axes.get_legend_handles_labels(), loc="outside right center")
 
 
@@ -296,14 +298,7 @@ def _live_time(part: Part, canvas: Figure) -> None:
         above.step(times, [*counts, counts[-1]], where="post", color=colour, linewidth=1.1)
         lags = [(t_s, lag) for t_s, lag in found["lag"] if t_s <= found["ended_s"] + 1]
         below.plot(*zip(*lags, strict=True), color=colour, label=name, linewidth=1.0)
-    above.set_ylabel("replicas")
-    below.set_ylabel("records behind")
-    below.set_yscale("symlog", linthresh=10)
-    _plain(below.yaxis)
-    below.set_xlabel("s")
-    for axes in (above, below):
-        axes.grid()
-    canvas.legend(*below.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    _replicas_and_lag(canvas, above, below)
 
 
 def _live_blocked(part: Part, canvas: Figure) -> None:

@@ -42,20 +42,15 @@ from trimtab.apply.controller import (
     View,
     step,
 )
+from trimtab.apply.kafka.announcer import Announcer
 from trimtab.apply.kafka.ears import Ears
 from trimtab.apply.kafka.leadership import Lease, Post, Voice, micros, reigning, state_left
 from trimtab.apply.policy import Measured
 from trimtab.errors import TrimtabError
 from trimtab.measure.kafka.admin import Admin, connect
-from trimtab.measure.kafka.publish import RecordPublisher
 from trimtab.measure.kafka.topics import CONTROL_PARTITIONS
 from trimtab.model.assignment import Assignment
-from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import dumps
 from trimtab.model.control import Decision
-from trimtab.model.control_codec import (
-    decision_to,
-)
 from trimtab.observe import metrics
 
 log = structlog.get_logger()
@@ -101,10 +96,7 @@ class GroupController:
             voice = Voice(post)  # from here on nobody before it is heard
             ears = open_now.enter_context(closing(Ears(post)))
             hands = open_now.enter_context(_hands(post, self._backend))
-            publisher = RecordPublisher(
-                post.bootstrap_server, post.properties, client_id=post.name, linger_ms=0
-            )
-            open_now.callback(publisher.flush)
+            announcer = open_now.enter_context(closing(Announcer(post, self._on_decision)))
             found = state_left(post)
             log.info("controller_leads", group=post.group, epoch=found.epoch + 1 if found else 1)
             state = Controller(rules=post.rules)
@@ -118,7 +110,7 @@ class GroupController:
                     state, effects = step(state, event, policy)
                     self._say(voice, effects)
                     for effect in effects:
-                        self._do(effect, hands, publisher)
+                        self._do(effect, hands, announcer)
                     metrics.controller_consumers.labels(post.group).set(len(state.members))
                 heard, measured = ears.listen(measured)
                 events = [*heard, *hands.done()]
@@ -133,7 +125,7 @@ class GroupController:
         if told or any(isinstance(effect, Create | Remove | Kill) for effect in effects):
             voice.say(told)
 
-    def _do(self, effect: Effect, hands: _Hands, publisher: RecordPublisher) -> None:
+    def _do(self, effect: Effect, hands: _Hands, announcer: Announcer) -> None:
         """What does not belong into the transaction, once that is committed."""
         match effect:
             case Send() | Persist():
@@ -146,11 +138,7 @@ class GroupController:
                 log.warning("consumer_will_be_ended", consumer=consumer, why=why)
                 hands.kill(consumer, identity)
             case Decide(decision):
-                value = dumps(decision_to(decision)).encode()
-                publisher.publish(self._post.own.decisions, decision.group.encode(), value)
-                metrics.controller_decisions_total.labels(decision.group, decision.action).inc()
-                log.info("decision_was_made", **decision_to(decision))
-                self._on_decision(decision)
+                announcer.announce(decision)
             case Note(violation=True):
                 metrics.controller_violations_total.labels(self._post.group).inc()
                 log.error("promise_was_broken", what=effect.what, **_named(effect))
@@ -172,9 +160,7 @@ def spectate(
         while not stop.wait(post.look_every_s):
             _, measured = ears.listen(measured)
             now, kept = time.monotonic(), state_left(post, missing_ok=True)
-            partitions = frozenset(
-                TopicPartition(r.topic, r.partition) for r in admin.topics(post.topics)
-            )
+            partitions = post.partitions(admin)
             present = kept.assignment if kept else Assignment()
             present = Assignment({p: c for p, c in present.items() if p in partitions})
             view = View(
@@ -270,16 +256,12 @@ class _Hands:
 
     def _look(self, admin: Admin) -> None:
         """Looks once; the processes last, so that what is said of them is not old."""
-        partitions = self._try(partial(self._partitions, admin))
+        partitions = self._try(partial(self._post.partitions, admin))
         now = time.monotonic()
         living = self._try(self._backend.living)
         if living is not None:
             self.make_room(living)
             self._done.put(Looked(now=now, living=living, partitions=partitions))
-
-    def _partitions(self, admin: Admin) -> frozenset[TopicPartition]:
-        found = admin.topics(self._post.topics)
-        return frozenset(TopicPartition(r.topic, r.partition) for r in found)
 
     def _create(self, consumers: tuple[int, ...]) -> None:
         try:

@@ -22,6 +22,7 @@ import structlog
 from trimtab.apply.assignments import AssignmentAnswer, AssignmentRequest, GroupPlan, answered
 from trimtab.apply.backends.backend import Backend
 from trimtab.apply.controller import Persist, View
+from trimtab.apply.kafka.announcer import Announcer
 from trimtab.apply.kafka.controller import Judge
 from trimtab.apply.kafka.ears import Ears
 from trimtab.apply.kafka.leadership import Lease, Post, Voice, micros, reigning, state_left
@@ -29,12 +30,8 @@ from trimtab.apply.policy import Measured
 from trimtab.apply.sockets.assignment_service import AssignmentService
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.measure.kafka.admin import Admin, connect
-from trimtab.measure.kafka.publish import RecordPublisher
 from trimtab.model.assignment import Assignment
-from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import dumps
 from trimtab.model.control import Decision, GroupState, Rate
-from trimtab.model.control_codec import decision_to
 from trimtab.observe import metrics
 
 log = structlog.get_logger()
@@ -93,10 +90,7 @@ class SubscribedController:
             )
             ears = open_now.enter_context(closing(Ears(post)))
             admin = open_now.enter_context(connect(post.bootstrap_server, post.properties))
-            publisher = RecordPublisher(
-                post.bootstrap_server, post.properties, client_id=post.name, linger_ms=0
-            )
-            open_now.callback(publisher.flush)
+            announcer = open_now.enter_context(closing(Announcer(post, self._on_decision)))
             open_now.enter_context(
                 AssignmentService(
                     post.group, self._answer, self._version, host=self._host, port=self._port
@@ -112,9 +106,9 @@ class SubscribedController:
                         turns.rates[report.consumer] = report
                 if not turns.due():
                     continue
-                self._turn(turns, voice, publisher)
+                self._turn(turns, voice, announcer)
 
-    def _turn(self, turns: _Turns, voice: Voice, publisher: RecordPublisher) -> None:
+    def _turn(self, turns: _Turns, voice: Voice, announcer: Announcer) -> None:
         """Looks once, and decides if there is a reason."""
         try:
             view = turns.view(self._plan.assignment if self._plan else Assignment())
@@ -131,11 +125,7 @@ class SubscribedController:
             if decision.before != decision.after:
                 turns.scaled = view.now
             self._go(verdict.target, view, turns.measured, voice)
-        value = dumps(decision_to(decision)).encode()
-        publisher.publish(self._post.own.decisions, decision.group.encode(), value)
-        metrics.controller_decisions_total.labels(decision.group, decision.action).inc()
-        log.info("decision_was_made", **decision_to(decision))
-        self._on_decision(decision)
+        announcer.announce(decision)
 
     def _go(self, target: Assignment, view: View, measured: Measured, voice: Voice) -> None:
         """Writes the plan down, starts who is missing, publishes it, lets the idle go."""
@@ -177,9 +167,7 @@ class _Turns:
         """What is to be decided from: the plan in force, and who is there to carry it out."""
         now = time.monotonic()
         living = frozenset(self._backend.living())
-        partitions = frozenset(
-            TopicPartition(r.topic, r.partition) for r in self._admin.topics(self._post.topics)
-        )
+        partitions = self._post.partitions(self._admin)
         held = Assignment({p: c for p, c in planned.items() if p in partitions and c in living})
         bytes_s = {c: r.max_bytes_s for c, r in self.rates.items()}
         records_s = {c: r.max_records_s for c, r in self.rates.items()}

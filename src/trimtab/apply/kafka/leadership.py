@@ -23,8 +23,9 @@ from trimtab.apply.controller import Persist, Rules, Send
 from trimtab.apply.kafka.control_channel import partition_of
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ApplyError, BrokerUnavailable, Fenced
-from trimtab.measure.kafka.admin import connect
+from trimtab.measure.kafka.admin import Admin, connect
 from trimtab.measure.kafka.topics import OwnTopics, ensure
+from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
 from trimtab.model.control import GroupState
 from trimtab.model.control_codec import control_to, group_state_from, group_state_to
@@ -63,6 +64,10 @@ class Post:
     def name(self) -> str:
         """What its clients, its lease and its transactions are called."""
         return f"trimtab-controller-{self.group}"
+
+    def partitions(self, admin: Admin) -> frozenset[TopicPartition]:
+        """What there is to be read now."""
+        return frozenset(replicas.name for replicas in admin.topics(self.topics))
 
     def client(self, **more: Any) -> dict[str, Any]:
         """The configuration of one of its clients."""

@@ -6,7 +6,6 @@ Promise  What was put is delivered, or put again, until it is acknowledged by al
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -21,7 +20,8 @@ from trimtab.apply.records import Headers, Record
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import BrokerUnavailable
 from trimtab.measure.kafka.admin import Admin, TopicSpec
-from trimtab.measure.kafka.topics import MOST_REPLICAS
+from trimtab.measure.kafka.publish import reliable
+from trimtab.measure.kafka.topics import replicas_for
 from trimtab.model.codec import dumps
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_to
@@ -68,19 +68,13 @@ class Outbox:
         client_id: str,
         linger_ms: int = 0,
     ) -> None:
-        self._config: dict[str, Any] = {
-            "client.id": client_id,
-            **properties.for_confluent(),
-            "bootstrap.servers": bootstrap_server,
-            "acks": "all",
-            "enable.idempotence": True,
-            "linger.ms": linger_ms,
-            "compression.type": "lz4",
+        self._config = reliable(
+            bootstrap_server, properties, client_id=client_id, linger_ms=linger_ms
+        ) | {
             "partitioner": "murmur2_random",
             "message.timeout.ms": 120_000,
             "message.max.bytes": 1_000_000_000,  # what the topic takes is the brokers' business
             "error_cb": self._on_error,
-            "logger": logging.getLogger("librdkafka"),
         }
         self._guard = threading.Lock()
         self._failed: deque[tuple[_Letter, KafkaError]] = deque()
@@ -208,7 +202,7 @@ class DeadLetterTopics:
         with self._open_admin() as admin:
             if not admin.topics([dead]):
                 largest = (admin.topic_settings(like) or {}).get("max.message.bytes", "1048588")
-                replication = max(1, min(MOST_REPLICAS, len(admin.cluster().live)))
+                replication = replicas_for(admin)
                 spec = TopicSpec(
                     name=dead,
                     partitions=max(1, len(admin.topics([like]))),

@@ -22,6 +22,22 @@ log = structlog.get_logger()
 _FLUSH_S = 10.0
 
 
+def reliable(
+    bootstrap_server: str, properties: ClientProperties, *, client_id: str, linger_ms: int
+) -> dict[str, Any]:
+    """The configuration of a producer whose records are on all in-sync replicas, once each."""
+    return {
+        "client.id": client_id,
+        **properties.for_confluent(),
+        "bootstrap.servers": bootstrap_server,
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": linger_ms,
+        "compression.type": "lz4",
+        "logger": logging.getLogger("librdkafka"),
+    }
+
+
 class RecordPublisher:
     """Sends records that all in-sync replicas acknowledge, without repeats."""
 
@@ -31,18 +47,9 @@ class RecordPublisher:
         self.published = 0
         self.failed = 0
         self._broken = False
-        self._config: dict[str, Any] = {
-            "client.id": client_id,
-            **properties.for_confluent(),
-            "bootstrap.servers": bootstrap_server,
-            "acks": "all",
-            "enable.idempotence": True,
-            "linger.ms": linger_ms,
-            "compression.type": "lz4",
-            "message.timeout.ms": 60_000,
-            "error_cb": self._on_error,
-            "logger": logging.getLogger("librdkafka"),
-        }
+        self._config = reliable(
+            bootstrap_server, properties, client_id=client_id, linger_ms=linger_ms
+        ) | {"message.timeout.ms": 60_000, "error_cb": self._on_error}
         with kafka_errors(f"starting the producer {client_id}"):
             self._producer = Producer(self._config)
 

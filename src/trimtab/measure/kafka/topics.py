@@ -119,7 +119,7 @@ def ensure(admin: Admin, topics: Iterable[OwnTopic]) -> tuple[str, ...]:
     for topic in topics:
         settings = admin.topic_settings(topic.name)
         if settings is None:
-            replication = replication or max(1, min(MOST_REPLICAS, len(admin.cluster().live)))
+            replication = replication or replicas_for(admin)
             spec = TopicSpec(
                 name=topic.name,
                 partitions=topic.partitions,
@@ -137,6 +137,11 @@ def ensure(admin: Admin, topics: Iterable[OwnTopic]) -> tuple[str, ...]:
             settings = admin.topic_settings(topic.name) or {}  # another process was faster
         _check(admin, topic, settings)
     return tuple(created)
+
+
+def replicas_for(admin: Admin) -> int:
+    """How many replicas a topic of ours has on this cluster."""
+    return max(1, min(MOST_REPLICAS, len(admin.cluster().live)))
 
 
 def _check(admin: Admin, topic: OwnTopic, settings: Mapping[str, str]) -> None:

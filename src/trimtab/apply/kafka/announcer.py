@@ -1,0 +1,39 @@
+"""What a controller decided, told to all who want to know: topic, metrics, log, and the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from trimtab.apply.kafka.leadership import Post
+from trimtab.measure.kafka.publish import RecordPublisher
+from trimtab.model.codec import dumps
+from trimtab.model.control import Decision
+from trimtab.model.control_codec import decision_to
+from trimtab.observe import metrics
+
+log = structlog.get_logger()
+
+
+class Announcer:
+    """Announces the decisions of one reign; closing it delivers them."""
+
+    def __init__(self, post: Post, on_decision: Callable[[Decision], None]) -> None:
+        self._topic = post.own.decisions
+        self._on_decision = on_decision
+        self._publisher = RecordPublisher(
+            post.bootstrap_server, post.properties, client_id=post.name, linger_ms=0
+        )
+
+    def announce(self, decision: Decision) -> None:
+        """Tells of a decision; never waits for a broker."""
+        record = decision_to(decision)
+        self._publisher.publish(self._topic, decision.group.encode(), dumps(record).encode())
+        metrics.controller_decisions_total.labels(decision.group, decision.action).inc()
+        log.info("decision_was_made", **record)
+        self._on_decision(decision)
+
+    def close(self) -> None:
+        """Delivers what is under way."""
+        self._publisher.flush()
