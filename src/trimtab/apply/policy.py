@@ -4,7 +4,8 @@ Why      A controller that acts on thin or old figures does harm with great spee
          says what it rests on, and where the figures do not carry it the verdict is to refuse.
 Promise  Pure. Loads count only while they are fresh and complete; partitions that nobody reads are
          given a consumer even on older figures, for any reader is better than none. Within the
-         cooldown of a scaling the number of consumers stays, unless somebody has died.
+         cooldown of a scaling the number of consumers stays, unless somebody has died. Where more
+         consumers would be needed than there may be, those share the load as evenly as they can.
 Paper    Landau et al. for planners by bytes/s: decide when a partition has no consumer, when one is
          overloaded with more than one partition, or after a quiet time. Ezzeddine et al. for
          planners by latency: decide every interval, by arrival rate and lag. Beyond both: a packing
@@ -14,9 +15,10 @@ Paper    Landau et al. for planners by bytes/s: decide when a partition has no c
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import TypeVar
 
 from trimtab.apply.controller import Verdict, View
 from trimtab.errors import PlanningError
@@ -27,6 +29,7 @@ from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import Layer, Plan
 from trimtab.plan.consumers import plan_consumers
+from trimtab.plan.packing.least_loaded_ffd import Decision as Found
 from trimtab.plan.packing.least_loaded_ffd import Demand, decide
 from trimtab.plan.planner import DEFAULTS, Kind, PackingOptions, PackingPlanner
 from trimtab.plan.registry import planner_of
@@ -36,6 +39,10 @@ _NAMED = 3
 _IN_FLIGHT_S = 1.0
 _CLEAR_WITHIN = 0.5
 _SPARE = 0.03
+_DOUBLINGS, _HALVINGS = 64, 6
+_WORTH_MOVING = 0.9
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +60,7 @@ class Aim:
         cooldown_s: How long after a scaling there is no other.
         stale_after_s: Older figures are not acted on.
         headroom: Part of the capacity that is left free.
-        most: No more consumers than that.
+        most: No more consumers than that; they share what is too much for them.
         options: Further options of the planner.
     """
 
@@ -274,27 +281,34 @@ def _before_anything_is_known(said: _Said, view: View) -> Verdict:
 
 
 def _by_latency(said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim) -> Verdict:
-    demand = Demand(
-        arrivals=facts.loads, lags=facts.lags, mu=limits.capacity, sla_s=aim.sla_s or math.inf
-    )
-    found = decide(
-        demand,
-        view.assignment,
-        view.consumers,
-        since_scaling_s=math.inf if view.orphans else view.since_scaling_s,
-        cooldown_s=aim.cooldown_s,
-    )
-    if aim.most is not None and found.after > max(aim.most, found.before):
-        return said.refuse(f"{found.reason}, and --max-consumers is {aim.most}")
+    def found_with(capacity: float) -> Found:
+        sla_s = aim.sla_s or math.inf
+        return decide(
+            Demand(arrivals=facts.loads, lags=facts.lags, mu=capacity, sla_s=sla_s),
+            view.assignment,
+            view.consumers,
+            since_scaling_s=math.inf if view.orphans else view.since_scaling_s,
+            cooldown_s=aim.cooldown_s,
+        )
+
+    ideal = found_with(limits.capacity)
+    found = _no_more_than(aim.most, found_with, limits.capacity, lambda f: f.after, ideal)
+    if found is None:
+        return said.refuse(f"{ideal.reason}, and --max-consumers is {aim.most}")
+    reason = ideal.reason + _strained(ideal.after, found.after, aim)
     carried = found.assignment.loads(facts.loads)
     forecast = {
         "consumers": found.after,
         "max_load": max(carried.values(), default=0.0),
-        **found.numbers,
+        **ideal.numbers,
     }
     if found.assignment == view.assignment and found.after == found.before:
-        return said.stay(found.reason, forecast)
-    return said.go(found.assignment, found.reason, forecast)
+        return said.stay(reason, forecast)
+    if found is not ideal and not view.orphans and found.after == found.before:
+        present = view.assignment.loads(facts.loads)
+        if forecast["max_load"] > _WORTH_MOVING * max(present.values(), default=0.0):
+            return said.stay(f"{reason}; moving partitions would hardly relieve anybody", forecast)
+    return said.go(found.assignment, reason, forecast)
 
 
 def _by_packing(
@@ -302,32 +316,76 @@ def _by_packing(
 ) -> Verdict:
     options = replace(aim.options, lags=facts.lags, sla_s=aim.sla_s)
     if aim.plans.kind is Kind.DEALS and options.members is None and "members" in aim.plans.reads:
-        options = replace(options, members=max(1, len(view.consumers)))
+        members = max(1, len(view.consumers))
+        options = replace(options, members=min(members, aim.most or members))
+
+    def planned_with(capacity: float) -> Plan:
+        return plan_consumers(
+            facts.loads,
+            view.assignment,
+            replace(limits, capacity=capacity),
+            planner=aim.planner,
+            made_ts=said.ts,
+            group=aim.group,
+            options=options,
+        )
+
     # Filled to the brim, a consumer would be above its limit again a moment later.
-    room = replace(limits, capacity=limits.capacity * (1 - _SPARE)) if aim.urgent else limits
-    plan = plan_consumers(
-        facts.loads,
-        view.assignment,
-        room,
-        planner=aim.planner,
-        made_ts=said.ts,
-        group=aim.group,
-        options=options,
-    )
+    room = limits.capacity * (1 - _SPARE) if aim.urgent else limits.capacity
+    ideal = planned_with(room)
+    plan = _no_more_than(aim.most, planned_with, room, lambda p: p.after.consumers, ideal)
+    needed = ideal.after.consumers
+    if plan is None:
+        return said.refuse(
+            f"{why}; {needed} consumers would be needed, and --max-consumers is {aim.most}"
+        )
     before, after = len(view.consumers), plan.after.consumers
+    why += _strained(needed, after, aim)
     forecast = _forecast(plan)
     resting = view.since_scaling_s < aim.cooldown_s and not view.orphans
     if after != before and resting:
         left_s = aim.cooldown_s - view.since_scaling_s
         return said.stay(f"{why}; the cooldown goes on for {left_s:.1f} s", forecast)
-    if aim.most is not None and after > max(aim.most, before):
-        return said.refuse(
-            f"{why}; {after} consumers would be needed, and --max-consumers is {aim.most}"
-        )
-    relieves = plan.after.max_load < plan.before.max_load and plan.before.max_load > limits.capacity
+    heaviest = plan.before.max_load * (1.0 if plan is ideal else _WORTH_MOVING)
+    relieves = plan.after.max_load < heaviest and plan.before.max_load > limits.capacity
     if not view.orphans and after >= before and not relieves:
         return said.stay(f"{why}; no plan does with fewer or relieves anybody", forecast)
     return said.go(plan.assignment, why, forecast, plan=plan)
+
+
+def _no_more_than(
+    most: int | None,
+    attempt: Callable[[float], T],
+    capacity: float,
+    consumers: Callable[[T], int],
+    ideal: T,
+) -> T | None:
+    """The ideal where it keeps to `most`, else what is found with the least capacity that does.
+
+    None where no capacity brings the number down, as with planners that deal to a given number.
+    """
+    if most is None or consumers(ideal) <= most:
+        return ideal
+    low = high = capacity
+    for _ in range(_DOUBLINGS):
+        low, high = high, high * 2
+        if consumers(best := attempt(high)) <= most:
+            break
+    else:
+        return None
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low) * math.sqrt(high)
+        if consumers(found := attempt(middle)) <= most:
+            best, high = found, middle
+        else:
+            low = middle
+    return best
+
+
+def _strained(needed: int, after: int, aim: Aim) -> str:
+    if needed <= after:
+        return ""
+    return f"; {needed} consumers would be needed, and --max-consumers is {aim.most}"
 
 
 def _forecast(plan: Plan) -> dict[str, float]:

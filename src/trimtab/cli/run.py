@@ -113,7 +113,12 @@ def run(
     ] = 0.0,
     max_consumers: Annotated[
         int | None,
-        typer.Option("--max-consumers", metavar="N", min=1, help="Refuse to go beyond that."),
+        typer.Option(
+            "--max-consumers",
+            metavar="N",
+            min=1,
+            help="Never more than that; they share what is too much for them.",
+        ),
     ] = None,
     warm_spares: Annotated[
         int, typer.Option("--warm-spares", metavar="N", min=0, help="Idle consumers to keep.")

@@ -201,13 +201,52 @@ def test_within_the_cooldown_the_number_of_consumers_stays_unless_somebody_died(
     assert bereaved.decision.action is Action.SCALE_UP
 
 
-def test_more_consumers_than_allowed_are_refused():
-    known = measured(rates([60, 60, 60, 60]))
+WITHIN_TWO = [
+    replace(LATENCY, most=2),
+    replace(BYTES, most=2),
+    replace(BYTES, planner="trim", most=2),
+]
 
-    for aim in (replace(LATENCY, most=2), replace(BYTES, most=2)):
-        found = decided(seen(ALL_ON_0), known, aim)
-        assert found.decision.action is Action.REFUSE
+
+@pytest.mark.parametrize("aim", WITHIN_TWO, ids=lambda aim: aim.planner)
+class TestAGroupThatMayNotGrow:
+    def test_shares_what_is_too_much_for_it(self, aim: Aim) -> None:
+        found = decided(seen(ALL_ON_0), measured(rates([60, 60, 60, 60])), aim)
+
+        assert found.decision.action is Action.SCALE_UP
+        assert found.target is not None
+        assert sorted(found.target.loads(dict.fromkeys(P, 60.0)).values()) == [120, 120]
         assert "--max-consumers is 2" in found.decision.reason
+
+    def test_reads_what_a_dead_consumer_left(self, aim: Aim) -> None:
+        found = decided(seen({0: 0, 1: 1}), measured(rates([90, 90, 90, 90])), aim)
+
+        assert found.target is not None
+        assert found.target.keys() == set(P)
+        assert len(found.target.consumers) == 2
+
+    def test_stays_as_it_is_where_moving_gains_little(self, aim: Aim) -> None:
+        found = decided(seen({0: 0, 1: 0, 2: 1, 3: 1}), measured(rates([62, 60, 60, 60])), aim)
+
+        assert found.decision.action is Action.NONE
+        assert "--max-consumers is 2" in found.decision.reason
+
+    def test_shrinks_to_what_it_may_be(self, aim: Aim) -> None:
+        spread = seen({0: 0, 1: 1, 2: 2, 3: 3}, quiet_s=30.0)
+
+        found = decided(spread, measured(rates([90, 90, 90, 90])), aim)
+
+        assert found.decision.action is Action.SCALE_DOWN
+        assert found.decision.after == 2
+
+
+def test_a_planner_that_cannot_do_with_so_few_refuses():
+    aim = replace(BYTES, planner="kafka-range", most=1, options=PackingOptions(members=2))
+
+    found = decided(seen(ALL_ON_0, quiet_s=30.0), measured(rates([60, 60, 60, 60])), aim)
+
+    assert found.decision.action is Action.REFUSE
+    assert "--max-consumers is 1" in found.decision.reason
 
 
 def test_without_a_capacity_one_consumer_works_first_and_then_its_report_counts():
