@@ -175,6 +175,12 @@ def test_the_four_spans_are_taken_from_the_records_of_each_decision():
     assert found["hand over"] == [pytest.approx(0.8), pytest.approx(0.4)]
 
 
+def test_a_run_in_which_nothing_was_changed_has_no_times_of_changes():
+    found = response_times(Heard(rates=[Published(0, 400_000)]))
+
+    assert found == {"measure": [0.4], "decide": [], "create": [], "hand over": []}
+
+
 # ---------------------------------------------------------------- rows and pages
 
 SLOW = figures(sla_share=0.6)

@@ -91,24 +91,31 @@ def _led_in(schedule: RateSchedule) -> RateSchedule:
 
 
 def _short() -> RateSchedule:
-    """22 s: six partitions that need a second consumer, then three neighbours take it all.
+    """20 s of eight partitions, two of which are as much as one consumer can carry of such.
 
-    Two consumers can carry that too, but not three partitions each, as equal numbers have it.
+    Two consumers carry them apart, with a fifth to spare. Kafka deals by number and gives both to
+    one, whether its two members come at once (0, 2, 4, 6) or one by one (0, 1, 2, 3).
     """
-    hot = (Segment(0.0, 18.0, 18.0), Segment(8.0, 45.0, 45.0))
-    cold = (Segment(0.0, 18.0, 18.0), Segment(8.0, 3.0, 3.0))
-    return RateSchedule(22.0, (hot, hot, hot, cold, cold, cold))
+    return RateSchedule.constant(
+        [62.0 if partition in (0, 2) else 2.0 for partition in range(8)], duration_s=20.0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """One strategy on one schedule."""
+    """One strategy on one schedule.
+
+    `most` is how many consumers a controller may have. Where the run is `settled`, the rates that
+    the schedule begins with are sent beforehand, until a controller's group carries them.
+    """
 
     strategy: Strategy
     workload: Workload
     seed: int = 0
     stretch: float = 1.0
     sla_s: float = SLA_S
+    most: int | None = None
+    settled: bool = False
 
     @property
     def key(self) -> str:
@@ -120,6 +127,11 @@ class LiveRun:
     def schedule(self) -> RateSchedule:
         """What is sent."""
         return self.workload.schedule(self.seed, stretch=self.stretch)
+
+    @property
+    def opening(self) -> tuple[float, ...]:
+        """The rates of its partitions as it begins."""
+        return tuple(segments[0].first for segments in self.schedule.partitions)
 
     def settings(self) -> dict[str, Any]:
         """All that its result depends on, besides the code and the machine."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 SPANS = ("measure", "decide", "create", "hand over")
 """Δt1 to Δt4."""
@@ -56,8 +57,8 @@ def response_times(heard: Heard) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in SPANS}
     found[MEASURED] = [_span(r.ts, r.published_ts) for r in heard.rates]
     decisions = sorted(heard.decisions, key=lambda d: d.ts)
-    ends = [*(d.ts for d in decisions[1:]), math.inf]
-    for decision, end in zip(decisions, ends, strict=True):
+    for decision, after in zip_longest(decisions, decisions[1:]):
+        end = math.inf if after is None else after.ts
         found[DECIDED].append(_span(decision.ts, decision.published_ts))
         mine = [said for said in heard.control if decision.ts <= said.ts < end]
         hellos = [said.ts for said in mine if said.type == "hello"]

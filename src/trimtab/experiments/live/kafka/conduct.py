@@ -1,8 +1,9 @@
 """Conducts one live run: a fresh topic and group, a load on schedule, consumers as processes.
 
 Promise  The load begins only when the group reads all of its partitions and, where a controller
-         decides, when rates of the topic are being published. It is sent open loop. A run ends
-         when every record was processed and committed, or fails. No process outlives it.
+         decides, when rates of the topic are being published; a run that is to be settled is also
+         sent the first rates of its load until the group carries them. It is sent open loop. A run
+         ends when every record was processed and committed, or fails. No process outlives it.
 Cost     A look at processes and offsets twice a second.
 """
 
@@ -24,7 +25,7 @@ from trimtab.apply.backends.backend import Backend
 from trimtab.apply.backends.processes import ProcessBackend
 from trimtab.apply.kafka.controller import GroupController
 from trimtab.apply.kafka.ears import newest_rates
-from trimtab.apply.kafka.leadership import Post
+from trimtab.apply.kafka.leadership import Post, state_left
 from trimtab.apply.policy import Aim, verdict
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ApplyError, MeasurementError, TrimtabError
@@ -46,17 +47,20 @@ from trimtab.experiments.live.plan import (
 )
 from trimtab.measure.kafka.admin import Admin, TopicSpec, connect
 from trimtab.measure.kafka.topics import OwnTopics, ensure
+from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Decision
 from trimtab.model.control_codec import decision_to
 from trimtab.model.load import Unit
 from trimtab.workload.due import partitioned
-from trimtab.workload.kafka.load import Delivery, LoadProgress, send
+from trimtab.workload.kafka.load import Delivery, LoadProgress, LoadSummary, send
+from trimtab.workload.rate_streams import RateSchedule
 
 log = structlog.get_logger()
 
 _LOOK_S = 0.5
 _READY_WITHIN_S = 180.0
+_SETTLED_WITHIN_S = 240.0
 _DRAINED_WITHIN_S = 900.0
 _ENDED_WITHIN_S = 60.0
 
@@ -84,12 +88,14 @@ class Conducted:
     """What was seen of a run while it went on; the rest is in its receipts.
 
     `began_ts` is when the load began, in microseconds; `replicas` and `lag` count from there, in
-    seconds. `late` is how many records could not be sent on time.
+    seconds. `ready_ts` is when the group was ready for it, before it was settled. `late` is how
+    many records could not be sent on time.
     """
 
     name: str
     group: str
     topic: str
+    ready_ts: int
     began_ts: int
     ended_ts: int
     replicas: Timeline
@@ -156,33 +162,26 @@ class _Conductor:
                 open_now.enter_context(self._scaled(watch))
             open_now.enter_context(watch.watching())
             self._wait_until_ready(admin)
+            ready_ts = _micros()
+            if self.run.settled and self.run.strategy.directed:
+                self._settle(watch)
             log.info("load_began", run=self.name)
-            began_ts, began = time.time_ns() // 1000, time.monotonic()
+            began_ts, began = _micros(), time.monotonic()
             self.began = began
-            summary = send(
-                partitioned(self.schedule, seed=self.run.seed, value_bytes=VALUE_BYTES),
-                topic=self.name,
-                bootstrap_server=place.bootstrap_server,
-                client_config=place.properties.for_confluent(),
-                delivery=Delivery(linger_ms=LINGER_MS),
-                seed=self.run.seed,
-                duration_s=self.schedule.duration_s,
-                on_progress=on_progress,
-            )
-            if summary.failed:
-                raise MeasurementError(f"{summary.failed} records of {self.name} were not sent.")
+            summary = self._send(self.schedule, on_progress=on_progress)
             sent_at = time.monotonic()
             _until(
                 lambda: watch.lag == 0 and watch.looked_at > sent_at,
                 _DRAINED_WITHIN_S,
                 f"{self.name} was not read to its end",
             )
-            ended_ts = time.time_ns() // 1000
+            ended_ts = _micros()
             offsets = ends_of(admin, self.name)
         return Conducted(
             name=self.name,
             group=self.name,
             topic=self.name,
+            ready_ts=ready_ts,
             began_ts=began_ts,
             ended_ts=ended_ts,
             replicas=_since(began, watch.replicas),
@@ -194,6 +193,42 @@ class _Conductor:
             late=summary.late,
             max_late_ms=summary.max_late_ms,
         )
+
+    def _send(
+        self,
+        schedule: RateSchedule,
+        *,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> LoadSummary:
+        summary = send(
+            partitioned(schedule, seed=self.run.seed, value_bytes=VALUE_BYTES),
+            topic=self.name,
+            bootstrap_server=self.place.bootstrap_server,
+            client_config=self.place.properties.for_confluent(),
+            delivery=Delivery(linger_ms=LINGER_MS),
+            seed=self.run.seed,
+            duration_s=schedule.duration_s,
+            on_progress=on_progress,
+            stop=stop,
+        )
+        if summary.failed:
+            raise MeasurementError(f"{summary.failed} records of {self.name} were not sent.")
+        return summary
+
+    def _settle(self, watch: _Watch) -> None:
+        """Sends what the load begins with, until nobody has too much of it and nothing waits."""
+        opening = RateSchedule.constant(self.run.opening, duration_s=_SETTLED_WITHIN_S)
+        rates = dict(zip(self.partitions, self.run.opening, strict=True))
+
+        def settled() -> bool:
+            dealt = self._dealt()
+            carried = dealt.loads(rates) if dealt is not None else {}
+            level = bool(carried) and max(carried.values()) <= REPORTED_RATE
+            return level and watch.lag is not None and watch.lag <= sum(rates.values())
+
+        with _in_thread("opening", lambda stop: self._send(opening, stop=stop)):
+            _until(settled, _SETTLED_WITHIN_S, f"{self.name} was not level")
 
     def _prepare(self, admin: Admin) -> None:
         replication = max(1, min(3, len(admin.cluster().live)))
@@ -225,6 +260,7 @@ class _Conductor:
             sla_s=None if self.run.strategy is Strategy.MWF else self.run.sla_s,
             interval_s=INTERVAL_S,
             max_quiet_s=MAX_QUIET_S,
+            most=self.run.most,
         )
         controller = GroupController(
             self._post(),
@@ -269,7 +305,7 @@ class _Conductor:
                 members = [m for g in admin.groups([self.name]) for m in g.members]
                 dealt = {p for m in members for p in m.partitions} == set(self.partitions)
                 return dealt and len(members) == self._wanted(HorizontalScaler(1), 0)
-            return len(self._started()) == len(self.partitions)
+            return self._dealt() is not None
 
         _until(ready, _READY_WITHIN_S, f"nobody reads {self.name}")
         if self.run.strategy.directed:
@@ -280,11 +316,11 @@ class _Conductor:
                 f"no rates of {self.name} are published",
             )
 
-    def _started(self) -> set[TopicPartition]:
-        from trimtab.apply.kafka.leadership import state_left
-
+    def _dealt(self) -> Assignment | None:
+        """Who reads what, once the controller has dealt everything and nothing is under way."""
         kept = state_left(self._post(), missing_ok=True)
-        return set(kept.assignment) if kept is not None and kept.clean else set()
+        done = kept is not None and kept.clean and kept.assignment.keys() == set(self.partitions)
+        return kept.assignment if kept is not None and done else None
 
 
 # ---------------------------------------------------------------- looking on
@@ -332,6 +368,10 @@ def ends_of(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
     """First and next offset of each partition of a topic."""
     placed = admin.topics([topic])
     return admin.offsets({p.name: p.leader for p in placed if not p.offline})
+
+
+def _micros() -> int:
+    return time.time_ns() // 1000
 
 
 def _since(began: float, samples: Sequence[tuple[float, int]]) -> Timeline:

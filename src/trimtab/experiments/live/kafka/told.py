@@ -22,10 +22,10 @@ _CHANGES = ("scale_up", "scale_down", "reassign")
 
 
 def told(place: Place, run: Conducted) -> Heard:
-    """Rates, decisions and control records of a run, from its load's beginning to its end."""
+    """Rates, decisions and control records of a run, from when it was ready to its end."""
 
     def ours(value: Any) -> bool:
-        return run.began_ts <= int(value["ts"]) <= run.ended_ts
+        return run.ready_ts <= int(value["ts"]) <= run.ended_ts
 
     own = place.own
     rates = [
@@ -51,7 +51,7 @@ def _records(place: Place, topic: str, run: Conducted) -> Iterator[tuple[Any, in
     with connect(place.bootstrap_server, place.properties) as admin:
         names = [p.name for p in admin.topics([topic]) if not p.offline]
     span = offsets_between(
-        place.bootstrap_server, place.properties, names, from_ts=run.began_ts, to_ts=run.ended_ts
+        place.bootstrap_server, place.properties, names, from_ts=run.ready_ts, to_ts=run.ended_ts
     )
     filled = {p: (span.starts[p], span.ends[p]) for p in names if span.starts[p] < span.ends[p]}
     config = {
