@@ -50,6 +50,9 @@ class MeasureSettings(BaseModel, extra="forbid"):
     stale_after_s: float = Field(
         default=10.0, gt=0, description="older rates are reported as stale"
     )
+    outcome_window_s: float = Field(
+        default=10.0, gt=0, description="seconds of one window of the continuous outcomes"
+    )
 
 
 class KeySettings(BaseModel, extra="forbid"):

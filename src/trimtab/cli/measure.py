@@ -28,6 +28,7 @@ from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from trimtab.evaluate.spark.live_outcomes import Watching
     from trimtab.measure.kafka.admin import Admin
     from trimtab.measure.kafka.publish import RecordPublisher
     from trimtab.measure.kafka.topics import OwnTopics
@@ -167,6 +168,22 @@ def measure(
         bool,
         typer.Option("--monitor/--no-monitor", help="With --continuous: also sample the cluster."),
     ] = True,
+    sla: Annotated[
+        float | None,
+        typer.Option(
+            "--sla",
+            metavar="DURATION",
+            parser=seconds,
+            help="With --continuous: also say which share of the receipts was in time.",
+        ),
+    ] = None,
+    outcomes: Annotated[
+        bool,
+        typer.Option(
+            "--outcomes/--no-outcomes",
+            help="With --continuous: judge the receipts of consumers, window by window.",
+        ),
+    ] = True,
     publish: Annotated[
         bool, typer.Option("--publish", help="Also publish a single measurement to our topics.")
     ] = False,
@@ -230,7 +247,14 @@ def measure(
         verbose=verbose,
     )
     if continuous:
-        _continuously(session, ask, monitor=monitor, metrics_port=metrics_port, as_json=as_json)
+        _continuously(
+            session,
+            ask,
+            monitor=monitor,
+            outcomes=ask.judged(sla) if outcomes else None,
+            metrics_port=metrics_port,
+            as_json=as_json,
+        )
         return
     how = ask.how()
     if files:
@@ -328,6 +352,13 @@ class _Ask:
             samples=self.rates_from != "events",
             min_span_s=self.settings.measure.min_span_s,
             offsets=offsets,
+        )
+
+    def judged(self, sla_s: float | None) -> Watching:
+        from trimtab.evaluate.spark.live_outcomes import Watching
+
+        return Watching(
+            window_s=self.settings.measure.outcome_window_s, sla_s=sla_s, groups=self.groups
         )
 
     def how(self) -> How:
@@ -447,8 +478,15 @@ def _tell(publisher: RecordPublisher) -> None:
 
 
 def _continuously(
-    session: Session, ask: _Ask, *, monitor: bool, metrics_port: int | None, as_json: bool
+    session: Session,
+    ask: _Ask,
+    *,
+    monitor: bool,
+    outcomes: Watching | None,
+    metrics_port: int | None,
+    as_json: bool,
 ) -> None:
+    from trimtab.evaluate.spark.live_outcomes import outcomes_query
     from trimtab.measure.kafka.publish import open_publisher
     from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
     from trimtab.measure.spark.continuous import Beat, Results, run_continuously
@@ -470,6 +508,23 @@ def _continuously(
             monitor = False
         with _sampling_meanwhile(ask, wanted=monitor):
             say("measuring; stop with Ctrl-C")
+            results = Results(
+                outlet=publisher,
+                warehouse=Warehouse(ask.warehouse),
+                checkpoint=ask.checkpoint,
+            )
+            more = []
+            if outcomes is not None:
+                more.append(
+                    outcomes_query(
+                        session,
+                        ask.target(),
+                        outcomes,
+                        cluster=admin.cluster().cluster,
+                        warehouse=results.warehouse,
+                        checkpoint=results.checkpoint,
+                    )
+                )
             run_continuously(
                 session,
                 admin,
@@ -481,12 +536,9 @@ def _continuously(
                     trigger_s=ask.settings.measure.trigger_ms / 1000,
                 ),
                 keys=_key_counting(ask),
-                results=Results(
-                    outlet=publisher,
-                    warehouse=Warehouse(ask.warehouse),
-                    checkpoint=ask.checkpoint,
-                ),
+                results=results,
                 stop=stop,
+                more=more,
             )
     session.stop()
     if as_json:

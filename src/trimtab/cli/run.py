@@ -258,7 +258,7 @@ def run(
         ours = threading.Event()
         if measure:
             say("Measuring; the first decision takes half a minute.")
-            ours = open_now.enter_context(asked.measuring(post))
+            ours = open_now.enter_context(asked.measuring(post, sla_s=sla))
         if not execute:
             from trimtab.apply.kafka.controller import spectate
 
@@ -429,14 +429,15 @@ class _Asked:
             yield Members(members), tell_both
 
     @contextmanager
-    def measuring(self, post: Post) -> Iterator[threading.Event]:
+    def measuring(self, post: Post, *, sla_s: float | None) -> Iterator[threading.Event]:
         from trimtab.apply.backends.measuring import measuring
         from trimtab.apply.backends.processes import ProcessBackend
         from trimtab.apply.kafka.ears import newest_rates
 
         named = [w for topic in self.topics for w in ("--topic", topic)]
         command = self._trimtab(
-            *("measure", "--continuous", *named, "--group", self.group, "--keys", "none")
+            *("measure", "--continuous", *named, "--group", self.group, "--keys", "none"),
+            *(() if sla_s is None else ("--sla", f"{sla_s:g}s")),
         )
         limit_s = self.settings.measure.stale_after_s
 

@@ -31,6 +31,17 @@ measure_gaps_total = Counter(
     "trimtab_measure_gaps_total", "Offsets that were skipped between two batches", ["query"]
 )
 
+outcome_latency_seconds = Gauge(
+    "trimtab_outcome_latency_seconds",
+    "From event time to the end of processing, in the newest closed window",
+    ["group", "quantile"],
+)
+outcome_within_sla_ratio = Gauge(
+    "trimtab_outcome_within_sla_ratio",
+    "Share of records within the SLA, in the newest closed window",
+    ["group"],
+)
+
 controller_consumers = Gauge(
     "trimtab_controller_consumers", "Consumers that exist, as the controller knows", ["group"]
 )

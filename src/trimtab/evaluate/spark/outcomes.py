@@ -31,17 +31,18 @@ def first_receipts(receipts: DataFrame) -> DataFrame:
     )
 
 
-def latencies(records: DataFrame, *, sla_s: float, by: tuple[str, ...] = ()) -> DataFrame:
-    """Exact quantiles and the share within the SLA, over all records or per column."""
+def latencies(records: DataFrame, *, sla_s: float | None, by: tuple[str, ...] = ()) -> DataFrame:
+    """Exact quantiles and the share within the SLA if there is one, over all or per column."""
     level = F.percentile("latency_ms", list(QUANTILES.values()))
+    in_time = F.lit(None) if sla_s is None else F.col("latency_ms") <= sla_s * 1000
     counted = records.groupBy(*by).agg(
         F.count("*").alias("events"),
         level.alias("levels"),
         F.max("latency_ms").alias("max_ms"),
-        F.avg((F.col("latency_ms") <= sla_s * 1000).cast("double")).alias("within_sla"),
+        F.avg(in_time.cast("double")).alias("within_sla"),
     )
     named = {name: F.col("levels")[at] for at, name in enumerate(QUANTILES)}
-    return counted.withColumns({**named, "sla_s": F.lit(float(sla_s))}).drop("levels")
+    return counted.withColumns({**named, "sla_s": F.lit(sla_s).cast("double")}).drop("levels")
 
 
 def outcomes(
@@ -50,16 +51,18 @@ def outcomes(
     *,
     run: str,
     group: str,
-    sla_s: float,
+    sla_s: float | None,
     window_s: float,
+    timed_by: str = "event_ts",
 ) -> DataFrame:
     """One row per window of event time; `replicas` are spans as the functions below make them.
 
-    `replicas` of a window is their mean while there were any, `busiest_share` the part of all
-    processing time that the busiest consumer had.
+    With `timed_by` the windows are of another time that receipts have. `replicas` of a window is
+    their mean while there were any, `busiest_share` the part of all processing time that the
+    busiest consumer had.
     """
     records = receipts.transform(first_receipts).withColumn(
-        "window", window_number("event_ts", window_s)
+        "window", window_number(timed_by, window_s)
     )
     judged = latencies(records, sla_s=sla_s, by=("window",))
     counted = judged.join(_replicas_by_window(replicas, window_s=window_s), "window", "left").join(

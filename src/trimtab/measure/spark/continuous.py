@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,7 +54,7 @@ class Results:
     checkpoint: str
 
 
-def run_continuously(
+def run_continuously(  # noqa: PLR0913 - each is a choice of its own
     session: SparkSession,
     admin: Admin,
     target: Target,
@@ -64,10 +64,11 @@ def run_continuously(
     keys: KeyCounting | None,
     results: Results,
     stop: threading.Event,
+    more: Sequence[Supervised] = (),
 ) -> None:
-    """Runs until `stop` is set; a query that dies is started again."""
+    """Runs until `stop` is set, `more` queries beside ours; one that dies is started again."""
     job = _Job(session, admin, target, asked, results)
-    queries = [job.rates(beat)]
+    queries = [job.rates(beat), *more]
     if keys is not None:
         queries.append(job.keys(keys))
     try:

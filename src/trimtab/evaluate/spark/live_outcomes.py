@@ -1,0 +1,218 @@
+"""The continuous job of judging: receipts → the outcome of every window, while a group works.
+
+Windows are of the time at which a record was finished: only those are complete a moment after they
+end, while a record of a window of event time may be hours behind. A record that is processed again
+in a later window counts there too.
+
+Promise  The receipts of each micro-batch are kept under its number until their windows are closed,
+         and a window's rows carry its time: what is done again after a crash replaces itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql.types import LongType, StructType
+
+from trimtab.evaluate.spark import outcomes as steps
+from trimtab.evaluate.spark.order_audit import distinct_receipts
+from trimtab.measure.spark import ingest
+from trimtab.measure.spark.live import Stream, Supervised, now_ts, pattern_of
+from trimtab.measure.spark.rates import window_number
+from trimtab.measure.spark.schemas import RECEIPTS
+from trimtab.measure.spark.session import storage_path
+from trimtab.measure.spark.spans import Target
+from trimtab.measure.spark.tables import Folder, Warehouse
+from trimtab.measure.windows import MICROS
+from trimtab.model.codec import short_hash
+from trimtab.observe import metrics
+
+log = structlog.get_logger()
+
+_NAME = "outcomes"
+_KEPT = StructType([*RECEIPTS.fields]).add("window", LongType()).add("batch", LongType())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """What is judged and how; `delay_s` is how long a window waits for receipts that come late."""
+
+    window_s: float
+    sla_s: float | None = None
+    groups: frozenset[str] | None = None
+    delay_s: float = 2.0
+
+    @property
+    def width(self) -> int:
+        """Of a window, in microseconds."""
+        return round(self.window_s * MICROS)
+
+
+def outcomes_query(
+    session: SparkSession,
+    target: Target,
+    how: Watching,
+    *,
+    cluster: str | None,
+    warehouse: Warehouse,
+    checkpoint: str,
+) -> Supervised:
+    """The query, with the receipts that its predecessor had not yet judged."""
+    asked = {"cluster": cluster, "how": [how.window_s, how.sla_s, sorted(how.groups or ())]}
+    identity = short_hash(asked)
+    folder = f"{storage_path(checkpoint)}/{_NAME}-{identity}"
+    query = OutcomesQuery(
+        how,
+        warehouse,
+        run=f"live-{_NAME}-{identity}",
+        folder=folder,
+        source=target.own.receipts,
+    )
+    query.resume(session)
+    stream = Stream(
+        name=_NAME,
+        bootstrap_server=target.bootstrap_server,
+        pattern=pattern_of([target.own.receipts]),
+        shape=ingest.receipt_records,
+        folder=folder,
+        trigger_s=how.window_s,
+        options=target.spark_options,
+    )
+    return Supervised(session, stream, query.on_batch, on_idle=partial(query.caught_up, session))
+
+
+class OutcomesQuery:
+    """Receipts → the table of outcomes and the metrics, one window after another."""
+
+    def __init__(
+        self, how: Watching, warehouse: Warehouse, *, run: str, folder: str, source: str
+    ) -> None:
+        self.how, self.warehouse, self.run, self.source = how, warehouse, run, source
+        self.kept = Folder(f"{folder}-receipts")
+        self.marks = Folder(f"{folder}-closed")
+        self.closed_until = 0  # the number of the first window that is still open
+        self._open: dict[int, set[int]] = {}  # windows, and the batches that hold receipts of them
+        self._newest_ts = 0
+        self._lock = threading.Lock()
+        metrics.measure_freshness_seconds.labels(_NAME).set_function(self.age_s)
+
+    def age_s(self) -> float:
+        """How long ago the newest closed window ended."""
+        ended = self.closed_until * self.how.width
+        return (now_ts() - ended) / MICROS if ended else float("nan")
+
+    def resume(self, session: SparkSession) -> None:
+        """Takes up the receipts that the last driver had not yet judged."""
+        self.closed_until = max((int(name) for name in self.marks.names(session)), default=0)
+        names = self.kept.names(session)
+        if names:
+            held = self._receipts(session, names).select("window", "batch").distinct().collect()
+            for row in held:
+                if row.window >= self.closed_until:
+                    self._open.setdefault(row.window, set()).add(row.batch)
+        self._forget(session)
+
+    def on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Keeps a batch of `receipt_records`, and closes what the watermark has passed."""
+        session = batch.sparkSession
+        parsed = batch.persist()
+        try:
+            good = parsed.transform(ingest.receipts).transform(self._wanted)
+            found = good.groupBy("window").agg(
+                F.count("*").alias("receipts"), F.max(F.unix_micros("finished_ts")).alias("newest")
+            )
+            windows = {row.window: row for row in found.collect()}
+            self._reject(parsed, batch_id)
+            with self._lock:
+                late = sum(r.receipts for w, r in windows.items() if w < self.closed_until)
+                if late:
+                    metrics.measure_late_total.labels(_NAME).inc(late)
+                    log.warning("receipts_came_late", receipts=late, batch=batch_id)
+                for batches in self._open.values():
+                    batches.discard(batch_id)
+                fresh = {w for w in windows if w >= self.closed_until}
+                if fresh:
+                    rows = good.where(F.col("window") >= self.closed_until)
+                    self.kept.write(rows.withColumn("batch", F.lit(batch_id)), str(batch_id))
+                for window in fresh:
+                    self._open.setdefault(window, set()).add(batch_id)
+                # A receipt stamped in the future must not close windows before their time.
+                newest = (min(r.newest, now_ts()) for r in windows.values())
+                self._newest_ts = max(self._newest_ts, max(newest, default=0))
+                self._close(session, self._newest_ts)
+        finally:
+            parsed.unpersist()
+
+    def caught_up(self, session: SparkSession, ts: int) -> None:
+        """All that was in Kafka at `ts` has been kept: closes the windows before it."""
+        with self._lock:
+            self._close(session, ts)
+
+    def _wanted(self, receipts: DataFrame) -> DataFrame:
+        windowed = receipts.withColumn("window", window_number("finished_ts", self.how.window_s))
+        groups = self.how.groups
+        return windowed if groups is None else windowed.where(F.col("group").isin(*groups))
+
+    def _reject(self, parsed: DataFrame, batch_id: int) -> None:
+        bad = parsed.transform(ingest.rejects, source=self.source)
+        if count := bad.count():
+            metrics.measure_rejects_total.labels(_NAME).inc(count)
+            log.warning("receipts_were_rejected", records=count)
+            self.warehouse.write(bad, "rejects", run=f"{self.run}-{batch_id}")
+
+    def _close(self, session: SparkSession, seen_ts: int) -> None:
+        watermark = seen_ts - round(self.how.delay_s * MICROS)
+        for number in sorted(w for w in self._open if (w + 1) * self.how.width <= watermark):
+            if batches := self._open[number]:
+                receipts = self._receipts(session, [str(batch) for batch in sorted(batches)])
+                self._judge(receipts.where(F.col("window") == number), number)
+            self.marks.mark(session, str(number + 1))
+            self.closed_until = number + 1
+            del self._open[number]
+            self._forget(session)
+
+    def _judge(self, receipts: DataFrame, number: int) -> None:
+        run = f"{self.run}-{number * self.how.width}"
+        whole = receipts.transform(distinct_receipts).persist()
+        try:
+            for row in whole.select("group").distinct().collect():
+                mine = whole.where(F.col("group") == row.group)
+                table = steps.outcomes(
+                    mine,
+                    steps.replicas_from_receipts(mine),
+                    run=run,
+                    group=row.group,
+                    sla_s=self.how.sla_s,
+                    window_s=self.how.window_s,
+                    timed_by="finished_ts",
+                ).persist()
+                self.warehouse.write(table, "outcomes", run=f"{run}-{row.group}")
+                _show(table)
+                table.unpersist()
+        finally:
+            whole.unpersist()
+
+    def _receipts(self, session: SparkSession, batches: list[str]) -> DataFrame:
+        return session.read.schema(_KEPT).parquet(*(self.kept.path(name) for name in batches))
+
+    def _forget(self, session: SparkSession) -> None:
+        """Removes the batches that no open window needs."""
+        needed = {str(batch) for batches in self._open.values() for batch in batches}
+        for name in self.kept.names(session):
+            if name not in needed:
+                self.kept.delete(session, name)
+
+
+def _show(table: DataFrame) -> None:
+    """Tells Prometheus what the newest window came to."""
+    for row in table.select("group", "within_sla", "max_ms", *steps.QUANTILES).collect():
+        if row.within_sla is not None:
+            metrics.outcome_within_sla_ratio.labels(row.group).set(row.within_sla)
+        for name, quantile in steps.QUANTILES.items():
+            level = metrics.outcome_latency_seconds.labels(row.group, f"{quantile:g}")
+            level.set(row[name] / 1000)

@@ -1,0 +1,105 @@
+"""Judging on real brokers: receipts that come while the continuous job runs, or is stopped."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import KafkaError, Message, Producer
+from pyspark.sql import SparkSession
+
+from tests.kafka.streams import wait_until
+from trimtab.client_properties import ClientProperties
+from trimtab.evaluate.spark.live_outcomes import Watching, outcomes_query
+from trimtab.measure.kafka.admin import connect
+from trimtab.measure.kafka.topics import OwnTopics, ensure
+from trimtab.measure.spark.live import Supervised
+from trimtab.measure.spark.spans import Target
+from trimtab.measure.spark.tables import Warehouse
+from trimtab.model.codec import dumps
+from trimtab.model.control import Receipt
+from trimtab.model.control_codec import receipt_to
+from trimtab.testing.local_cluster import LocalCluster
+
+PLAIN = ClientProperties.none()
+HOW = Watching(window_s=2.0, sla_s=1.0, delay_s=0.5)
+
+
+def send(cluster: LocalCluster, own: OwnTopics, offsets: range, *, waited_ms: int) -> None:
+    """Receipts of records that were finished just now."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    refused = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
+    for offset in offsets:
+        now = time.time_ns() // 1000
+        receipt = Receipt(
+            run="r",
+            group="g",
+            topic="t",
+            partition=0,
+            offset=offset,
+            key=b"k",
+            seq=offset + 1,
+            consumer=0,
+            incarnation="i",
+            event_ts=now - waited_ms * 1000,
+            started_ts=now - 1000,
+            finished_ts=now,
+        )
+        value = dumps(receipt_to(receipt)).encode()
+        producer.produce(own.receipts, value, b"k", on_delivery=delivered)
+    assert producer.flush(60) == 0
+    assert refused == []
+
+
+def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
+    cluster: LocalCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    own = OwnTopics(f"own-{uuid.uuid4().hex[:8]}.")
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    target = Target(bootstrap_server=cluster.bootstrap_servers, properties=PLAIN, own=own)
+    with connect(cluster.bootstrap_servers, PLAIN) as admin:
+        ensure(admin, own.of_group("g"))
+        known = admin.cluster().cluster
+
+    @contextmanager
+    def judging() -> Iterator[Supervised]:
+        query = outcomes_query(
+            spark,
+            target,
+            HOW,
+            cluster=known,
+            warehouse=warehouse,
+            checkpoint=str(tmp_path / "checkpoints"),
+        )
+        query.tick()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def judged(query: Supervised) -> tuple[int, int]:
+        """How many records were judged, and how many of them were in time."""
+        query.tick()
+        rows = warehouse.read(spark, "outcomes").select("group", "events", "within_sla").collect()
+        assert {row.group for row in rows} <= {"g"}
+        return sum(r.events for r in rows), round(sum(r.events * r.within_sla for r in rows))
+
+    with judging() as first:
+        wait_until(lambda: any(tmp_path.glob("checkpoints/outcomes-*/sources/0/0")))
+        send(cluster, own, range(40), waited_ms=10)
+        wait_until(lambda: judged(first) == (40, 40), what="the first outcome")
+    send(cluster, own, range(40, 60), waited_ms=5000)
+    with judging() as second:
+        wait_until(lambda: judged(second) == (60, 40), what="the missed outcome")
+
+    with connect(cluster.bootstrap_servers, PLAIN) as admin:
+        for made in own.of_group("g"):
+            admin.delete_topic(made.name)

@@ -1,0 +1,161 @@
+"""Receipts judged window by window, as they come: late, twice, broken, and over a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from trimtab.evaluate.spark.live_outcomes import OutcomesQuery, Watching
+from trimtab.measure.spark import ingest
+from trimtab.measure.spark.tables import Warehouse
+from trimtab.measure.windows import MICROS
+from trimtab.model.codec import dumps
+from trimtab.model.control import Receipt
+from trimtab.model.control_codec import receipt_to
+
+HOW = Watching(window_s=10.0, sla_s=2.0, delay_s=1.0)
+
+
+def done(offset: int, finished_s: float, *, waited_s: float = 1.0, group: str = "g") -> Receipt:
+    return Receipt(
+        run="r",
+        group=group,
+        topic="t",
+        partition=0,
+        offset=offset,
+        key=None,
+        seq=None,
+        consumer=0,
+        incarnation="i0",
+        event_ts=round((finished_s - waited_s) * MICROS),
+        started_ts=round((finished_s - 0.5) * MICROS),
+        finished_ts=round(finished_s * MICROS),
+    )
+
+
+class Bench:
+    """A query with folders of its own, and batches made of receipts."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.warehouse = Warehouse(str(folder / "warehouse"))
+
+    def query(self, how: Watching = HOW) -> OutcomesQuery:
+        found = OutcomesQuery(
+            how, self.warehouse, run="live", folder=str(self.folder / "q"), source="receipts"
+        )
+        found.resume(self.spark)
+        return found
+
+    def batch(self, receipts: Iterable[Receipt], *, broken: int = 0) -> DataFrame:
+        lines = [dumps(receipt_to(r)) for r in receipts] + ["{"] * broken
+        raw = self.spark.createDataFrame([(line.encode(),) for line in lines], "value binary")
+        stamped = raw.withColumn("timestamp", F.timestamp_seconds(F.lit(10_000)))
+        return stamped.transform(ingest.receipt_records)
+
+    def table(self) -> dict[tuple[str, int], tuple[int, float, float | None]]:
+        """By group and start of the window: events, p50 in ms, share within the SLA."""
+        rows = self.warehouse.read(self.spark, "outcomes").withColumn(
+            "start", F.unix_seconds("window_start")
+        )
+        return {(r.group, r.start): (r.events, r.p50_ms, r.within_sla) for r in rows.collect()}
+
+    def kept(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "q-receipts").glob("*"))
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Bench:
+    return Bench(spark, tmp_path)
+
+
+def test_a_window_is_judged_once_the_watermark_has_passed_it(bench: Bench) -> None:
+    query = bench.query()
+
+    query.on_batch(bench.batch([done(0, 1), done(1, 4, waited_s=3.0), done(2, 10.5)]), 0)
+    before = bench.table()
+    query.on_batch(bench.batch([done(3, 11.5)]), 1)
+
+    assert before == {}
+    assert bench.table() == {("g", 0): (2, 2000.0, 0.5)}
+    told = {"group": "g"}
+    assert REGISTRY.get_sample_value("trimtab_outcome_within_sla_ratio", told) == 0.5
+    assert REGISTRY.get_sample_value(
+        "trimtab_outcome_latency_seconds", {**told, "quantile": "0.5"}
+    ) == pytest.approx(2.0)
+
+
+def test_when_all_is_read_windows_close_without_further_receipts(bench: Bench) -> None:
+    query = bench.query()
+    query.on_batch(bench.batch([done(0, 1)]), 0)
+
+    query.caught_up(bench.spark, 10 * MICROS)
+    early = bench.table()
+    query.caught_up(bench.spark, 11 * MICROS)
+
+    assert early == {}
+    assert bench.table() == {("g", 0): (1, 1000.0, 1.0)}
+    assert bench.kept() == []
+
+
+def test_groups_are_judged_apart_and_only_those_asked_for(bench: Bench) -> None:
+    both = [done(0, 1), done(0, 2, group="other"), done(0, 3, group="third")]
+    query = bench.query(Watching(window_s=10.0, groups=frozenset({"g", "other"})))
+
+    query.on_batch(bench.batch(both), 0)
+    query.caught_up(bench.spark, 60 * MICROS)
+
+    assert bench.table() == {("g", 0): (1, 1000.0, None), ("other", 0): (1, 1000.0, None)}
+
+
+def test_a_batch_that_is_repeated_counts_once(bench: Bench) -> None:
+    query = bench.query()
+    query.on_batch(bench.batch([done(0, 1), done(1, 12)]), 0)
+    query.on_batch(bench.batch([done(0, 1), done(1, 12)]), 0)
+
+    query.caught_up(bench.spark, 60 * MICROS)
+
+    assert bench.table() == {("g", 0): (1, 1000.0, 1.0), ("g", 10): (1, 1000.0, 1.0)}
+
+
+def test_a_restart_judges_what_was_kept_and_nothing_twice(bench: Bench) -> None:
+    first = bench.query()
+    first.on_batch(bench.batch([done(0, 1), done(1, 12)]), 0)
+    first.on_batch(bench.batch([done(2, 13)]), 1)
+
+    second = bench.query()
+    second.on_batch(bench.batch([done(3, 14)]), 2)
+    second.caught_up(bench.spark, 60 * MICROS)
+
+    assert bench.table() == {("g", 0): (1, 1000.0, 1.0), ("g", 10): (3, 1000.0, 1.0)}
+    assert bench.kept() == []
+
+
+def test_what_comes_after_its_window_was_closed_changes_nothing(bench: Bench) -> None:
+    query = bench.query()
+    query.on_batch(bench.batch([done(0, 1)]), 0)
+    query.caught_up(bench.spark, 60 * MICROS)
+
+    query.on_batch(bench.batch([done(1, 2)]), 1)
+    query.caught_up(bench.spark, 90 * MICROS)
+
+    assert bench.table() == {("g", 0): (1, 1000.0, 1.0)}
+    assert bench.kept() == []
+
+
+def test_a_receipt_that_does_not_parse_is_rejected_and_the_rest_counts(bench: Bench) -> None:
+    query = bench.query()
+
+    query.on_batch(bench.batch([done(0, 1)], broken=1), 0)
+    query.caught_up(bench.spark, 60 * MICROS)
+
+    rejects = bench.warehouse.read(bench.spark, "rejects").collect()
+    assert [(r.source, r.reason) for r in rejects] == [
+        ("receipts", "not JSON, or a field of another type")
+    ]
+    assert bench.table() == {("g", 0): (1, 1000.0, 1.0)}
