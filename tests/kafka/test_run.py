@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Consumer
 
 from tests.kafka.live_group import LOW, WITHIN_S, LiveGroup, live_group
 from tests.kafka.streams import wait_until
+from trimtab.model.codec import plan_from
 from trimtab.model.control import Action
+from trimtab.model.reading import parse
 from trimtab.testing.local_cluster import LocalCluster
 
 
@@ -51,6 +55,19 @@ def test_a_dry_run_decides_aloud_and_changes_nothing(group: LiveGroup) -> None:
     assert not group.admin.groups([group.group])
 
 
+def test_a_dry_run_takes_a_group_that_kafka_deals_to_as_it_is(group: LiveGroup) -> None:
+    config = {"bootstrap.servers": group.bootstrap, "group.id": group.group}
+    with closing(Consumer({**config, "auto.offset.reset": "earliest"})) as member:
+        member.subscribe([group.topic])
+        wait_until(lambda: member.poll(0.1) or member.assignment(), what="an ordinary member")
+
+        answer = said_by(group, "--for", "5s", "--max-quiet", "1")
+
+    assert answer.returncode == 0, answer.stderr
+    assert "nobody reads" not in answer.stdout
+    assert "none       1 → 1" in answer.stdout
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "why"),
     [
@@ -88,4 +105,10 @@ def test_decisions_are_kept_in_their_topic_and_as_a_table_with_reason_and_foreca
     assert all(decision.reason for decision in kept)
     assert kept[0].forecast["max_load"] == group.partitions * LOW
     assert [row["reason"] for row in table] == [decision.reason for decision in kept]
+    plans = {
+        key: plan_from(parse(value, origin=group.own.plans))
+        for *_, key, value in group.records(group.own.plans, 1)
+    }
+    followed = [plans[(d.plan or "").encode()] for d in kept if d.action is Action.SCALE_UP]
+    assert [(plan.scope.group, plan.after.consumers) for plan in followed] == [(group.group, 1)]
     wait_until(lambda: not group.consumers(), what="the end of its consumers")

@@ -40,6 +40,7 @@ from trimtab.model.control import (
     Stop,
     Stopped,
 )
+from trimtab.model.plan import Plan
 
 # ---------------------------------------------------------------- what happens
 
@@ -141,9 +142,10 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """A decision to be published, with what it rests on."""
+    """A decision to be published, with what it rests on and the plan that it follows."""
 
     decision: Decision
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +231,11 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A decision, and the assignment to go to where it asks for one."""
+    """A decision, and the assignment to go to where it asks for one, by a plan if there is one."""
 
     decision: Decision
     target: Assignment | None = None
+    plan: Plan | None = None
 
 
 Policy = Callable[[View], Verdict | None]
@@ -634,7 +637,7 @@ class _Turn:
         if verdict is None:
             return
         self.set(decided_at=self.state.now)
-        self.effects.append(Decide(verdict.decision))
+        self.effects.append(Decide(verdict.decision, verdict.plan))
         if verdict.target is None:
             return
         if verdict.decision.before != verdict.decision.after:

@@ -28,7 +28,7 @@ from trimtab.model.codec import plan_id
 from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import Layer, Plan
-from trimtab.plan.consumers import plan_consumers
+from trimtab.plan.consumers import described, plan_consumers
 from trimtab.plan.packing.least_loaded_ffd import Decision as Found
 from trimtab.plan.packing.least_loaded_ffd import Demand, decide
 from trimtab.plan.planner import DEFAULTS, Kind, PackingOptions, PackingPlanner
@@ -308,7 +308,17 @@ def _by_latency(said: _Said, view: View, facts: Facts, limits: GroupLimits, aim:
         present = view.assignment.loads(facts.loads)
         if forecast["max_load"] > _WORTH_MOVING * max(present.values(), default=0.0):
             return said.stay(f"{reason}; moving partitions would hardly relieve anybody", forecast)
-    return said.go(found.assignment, reason, forecast)
+    plan = described(
+        found.assignment,
+        facts.loads,
+        view.assignment,
+        limits,
+        planner=aim.planner,
+        made_ts=said.ts,
+        group=aim.group,
+        options=replace(aim.options, lags=facts.lags, sla_s=aim.sla_s),
+    )
+    return said.go(found.assignment, reason, forecast, plan=plan)
 
 
 def _by_packing(
@@ -442,7 +452,7 @@ class _Said:
             forecast=forecast or {},
             plan=None if plan is None else plan_id(plan),
         )
-        return Verdict(decision, target)
+        return Verdict(decision, target, plan)
 
 
 def _with_more(answer: Verdict, words: str) -> Verdict:

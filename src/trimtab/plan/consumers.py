@@ -48,9 +48,36 @@ def plan_consumers(
     `dead` are gone: what they had is placed like an arrival, and their indexes may be used again.
     """
     decides = planner_of(Layer.CONSUMERS, planner)
+    before = current.only(loads).without(dead)
+    return described(
+        decides(loads, before, limits, options),
+        loads,
+        current,
+        limits,
+        planner=planner,
+        made_ts=made_ts,
+        group=group,
+        dead=dead,
+        options=options,
+    )
+
+
+def described(  # noqa: PLR0913 - each is a fact of its own
+    after: Assignment,
+    loads: Mapping[TopicPartition, float],
+    current: Assignment,
+    limits: GroupLimits,
+    *,
+    planner: str,
+    made_ts: int,
+    group: str | None = None,
+    dead: frozenset[int] = frozenset(),
+    options: PackingOptions = DEFAULTS,
+) -> Plan:
+    """The plan that leads from `current` to what a planner has decided already."""
+    decides = planner_of(Layer.CONSUMERS, planner)
     present = current.only(loads)
     before = present.without(dead)
-    after = decides(loads, before, limits, options)
     orphans = frozenset(present) - frozenset(before)
     real = moved(before, after)
     bound = _bound(loads, limits, options, decides)

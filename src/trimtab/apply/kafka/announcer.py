@@ -8,9 +8,10 @@ import structlog
 
 from trimtab.apply.kafka.leadership import Post
 from trimtab.measure.kafka.publish import RecordPublisher
-from trimtab.model.codec import dumps
+from trimtab.model.codec import Json, dumps, plan_to
 from trimtab.model.control import Decision
 from trimtab.model.control_codec import decision_to
+from trimtab.model.plan import Plan
 from trimtab.observe import metrics
 
 log = structlog.get_logger()
@@ -20,19 +21,25 @@ class Announcer:
     """Announces the decisions of one reign; closing it delivers them."""
 
     def __init__(self, post: Post, on_decision: Callable[[Decision], None]) -> None:
-        self._topic = post.own.decisions
+        self._own = post.own
         self._on_decision = on_decision
         self._publisher = RecordPublisher(
             post.bootstrap_server, post.properties, client_id=post.name, linger_ms=0
         )
 
-    def announce(self, decision: Decision) -> None:
-        """Tells of a decision; never waits for a broker."""
+    def announce(self, decision: Decision, plan: Plan | None = None) -> None:
+        """Tells of a decision and the plan that it follows; never waits for a broker."""
         record = decision_to(decision)
-        self._publisher.publish(self._topic, decision.group.encode(), dumps(record).encode())
+        if plan is not None:
+            whole = plan_to(plan)
+            self._publish(self._own.plans, whole["id"], whole)
+        self._publish(self._own.decisions, decision.group, record)
         metrics.controller_decisions_total.labels(decision.group, decision.action).inc()
         log.info("decision_was_made", **record)
         self._on_decision(decision)
+
+    def _publish(self, topic: str, key: str, value: Json) -> None:
+        self._publisher.publish(topic, key.encode(), dumps(value).encode())
 
     def close(self) -> None:
         """Delivers what is under way."""

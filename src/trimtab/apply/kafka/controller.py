@@ -47,9 +47,11 @@ from trimtab.apply.kafka.ears import Ears
 from trimtab.apply.kafka.leadership import Lease, Post, Voice, micros, reigning, state_left
 from trimtab.apply.policy import Measured
 from trimtab.errors import TrimtabError
+from trimtab.measure.group_state import group_state
 from trimtab.measure.kafka.admin import Admin, connect
 from trimtab.measure.kafka.topics import CONTROL_PARTITIONS
 from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Decision
 from trimtab.observe import metrics
 
@@ -137,8 +139,8 @@ class GroupController:
             case Kill(consumer, why, identity):
                 log.warning("consumer_will_be_ended", consumer=consumer, why=why)
                 hands.kill(consumer, identity)
-            case Decide(decision):
-                announcer.announce(decision)
+            case Decide(decision, plan):
+                announcer.announce(decision, plan)
             case Note(violation=True):
                 metrics.controller_violations_total.labels(self._post.group).inc()
                 log.error("promise_was_broken", what=effect.what, **_named(effect))
@@ -159,10 +161,12 @@ def spectate(
         measured, began, decided = Measured(), time.monotonic(), float("-inf")
         while not stop.wait(post.look_every_s):
             _, measured = ears.listen(measured)
-            now, kept = time.monotonic(), state_left(post, missing_ok=True)
-            partitions = post.partitions(admin)
-            present = kept.assignment if kept else Assignment()
-            present = Assignment({p: c for p, c in present.items() if p in partitions})
+            now = time.monotonic()
+            try:
+                partitions, present = _present(post, admin)
+            except TrimtabError as error:  # a broker may be away for a while, or a group unsettled
+                log.warning("look_failed", why=error.message)
+                continue
             view = View(
                 now=now,
                 quiet_s=now - began,
@@ -179,6 +183,16 @@ def spectate(
             if verdict is not None:
                 decided = now
                 on_decision(verdict.decision)
+
+
+def _present(post: Post, admin: Admin) -> tuple[frozenset[TopicPartition], Assignment]:
+    """What there is to be read, and who reads it: as a controller left it, else as Kafka says."""
+    kept = state_left(post, missing_ok=True)
+    if kept is None:
+        found = group_state(admin, post.group, frozenset(post.topics))
+        return found.partitions, found.assignment
+    partitions = post.partitions(admin)
+    return partitions, kept.assignment.only(dict.fromkeys(partitions))
 
 
 def _named(note: Note) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import structlog
@@ -97,7 +98,8 @@ class SubscribedController:
                 )
             )
             log.info("controller_leads", group=post.group, version=found.epoch if found else 0)
-            turns = _Turns(self._post, self._backend, admin)
+            threads = open_now.enter_context(ThreadPoolExecutor(1, "scaling"))
+            turns = _Turns(self._post, self._backend, admin, threads)
             while lease.renewed() and not stop.is_set():
                 heard = ears.listen(turns.measured)
                 turns.measured = heard[1]
@@ -124,23 +126,23 @@ class SubscribedController:
         if verdict.target is not None:
             if decision.before != decision.after:
                 turns.scaled = view.now
-            self._go(verdict.target, view, turns.measured, voice)
-        announcer.announce(decision)
+            self._go(verdict.target, view, turns, voice)
+        announcer.announce(decision, verdict.plan)
 
-    def _go(self, target: Assignment, view: View, measured: Measured, voice: Voice) -> None:
+    def _go(self, target: Assignment, view: View, turns: _Turns, voice: Voice) -> None:
         """Writes the plan down, starts who is missing, publishes it, lets the idle go."""
         version = (self._plan.version if self._plan else 0) + 1
         state = GroupState(epoch=version, clean=True, assignment=target)
         voice.say([Persist(state)])
-        loads = {p: r.records_s or 0.0 for p in target if (r := measured.of(p)) is not None}
+        known = {p: turns.measured.of(p) for p in target}
+        loads = {p: rate.records_s or 0.0 for p, rate in known.items() if rate is not None}
         try:
             missing = set(target.consumers) - view.consumers
             if missing:
                 self._backend.create(missing)
             self._plan = GroupPlan(version=version, assignment=target, loads=loads)
-            idle = view.consumers - set(target.consumers)
-            if idle:
-                self._backend.remove(sorted(idle)[self._post.rules.warm_spares :])
+            idle = sorted(view.consumers - set(target.consumers))
+            turns.let_go(idle[self._post.rules.warm_spares :])
         except TrimtabError as error:
             log.warning("group_was_not_scaled", why=error.message)
 
@@ -148,8 +150,12 @@ class SubscribedController:
 class _Turns:
     """What is remembered between two looks."""
 
-    def __init__(self, post: Post, backend: Backend, admin: Admin) -> None:
+    def __init__(
+        self, post: Post, backend: Backend, admin: Admin, threads: ThreadPoolExecutor
+    ) -> None:
         self._post, self._backend, self._admin = post, backend, admin
+        self._threads = threads
+        self._leaving: set[int] = set()
         self.measured = Measured()
         self.rates: dict[int, Rate] = {}
         self.began = time.monotonic()
@@ -163,10 +169,25 @@ class _Turns:
         self.looked = now
         return True
 
+    def let_go(self, consumers: Sequence[int]) -> None:
+        """Asks consumers to end, without waiting: they finish what they have in hand."""
+        if consumers:
+            self._leaving.update(consumers)
+            self._threads.submit(self._remove, tuple(consumers))
+
+    def _remove(self, consumers: tuple[int, ...]) -> None:
+        try:
+            self._backend.remove(consumers)
+        except TrimtabError as error:
+            log.warning("consumers_did_not_end", why=error.message)
+        finally:
+            self._leaving.difference_update(consumers)
+
     def view(self, planned: Assignment) -> View:
         """What is to be decided from: the plan in force, and who is there to carry it out."""
         now = time.monotonic()
-        living = frozenset(self._backend.living())
+        leaving = frozenset(self._leaving)  # before the look: one that has gone meanwhile is gone
+        living = frozenset(self._backend.living()) - leaving
         partitions = self._post.partitions(self._admin)
         held = Assignment({p: c for p, c in planned.items() if p in partitions and c in living})
         bytes_s = {c: r.max_bytes_s for c, r in self.rates.items()}

@@ -71,6 +71,11 @@ class OwnTopics:
         """What controllers decided, and why."""
         return f"{self.prefix}decisions"
 
+    @property
+    def plans(self) -> str:
+        """Plans by their ids."""
+        return f"{self.prefix}plans"
+
     def control(self, group: str) -> str:
         """Commands and reports of a group: partition 0 to its controller, i + 1 to consumer i."""
         return f"{self.prefix}control.{group}"
@@ -91,6 +96,7 @@ class OwnTopics:
                 compacted=True,
             ),
             OwnTopic(name=self.decisions, partitions=1, retention_ms=30 * _DAY_MS),
+            OwnTopic(name=self.plans, partitions=1, retention_ms=30 * _DAY_MS, compacted=True),
             OwnTopic(name=self.receipts, partitions=4, retention_ms=7 * _DAY_MS),
         )
 
