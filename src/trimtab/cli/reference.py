@@ -28,8 +28,9 @@ from trimtab.model import codec, control_codec
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
 from trimtab.model.control import Action, Decision, GroupState, Receipt, Stopped
-from trimtab.model.load import KeyLoad, PartitionLoad, Source
+from trimtab.model.load import GroupLimits, KeyLoad, PartitionLoad, Source, Unit
 from trimtab.observe import metrics
+from trimtab.plan.consumers import plan_consumers
 from trimtab.plan.planner import PackingPlanner
 from trimtab.plan.registry import PLANNERS
 from trimtab.settings import Settings
@@ -45,7 +46,8 @@ _TABLES = {
     "lag": "How far each group is behind, and its state.",
     "receipts": "One row per processing of a record: by whom, and when.",
     "decisions": "What was decided for a group, and why; `forecast` is JSON.",
-    "outcomes": "Latency, share within the SLA and replicas of a run, per window of event time.",
+    "outcomes": "Latency, share within the SLA and replicas of a run, per window of event time; of "
+    "`measure --continuous`, per window of the time at which records were done.",
     "violations": "What the order audit found; `at` is a sequence number, else an offset.",
     "rejects": "Rows that could not be read, with the reason.",
 }
@@ -274,6 +276,19 @@ def _topics() -> str:
                 GroupState(epoch=7, clean=True, assignment=Assignment({pay[0]: 0})), ts=end
             ),
         ),
+        own.plans: (
+            "Key = the plan's id; every plan that a decision follows, in the form of a plan file.",
+            codec.plan_to(
+                plan_consumers(
+                    {TopicPartition("orders", n): 60.0 for n in range(2)},
+                    Assignment({TopicPartition("orders", n): 0 for n in range(2)}),
+                    GroupLimits(capacity=100.0, unit=Unit.RECORDS_S),
+                    planner="trim",
+                    made_ts=end,
+                    group="pay",
+                )
+            ),
+        ),
         own.decisions: (
             "Key = group; every decision, doing nothing and refusing included.",
             control_codec.decision_to(
@@ -324,10 +339,9 @@ def _topics() -> str:
     ]
     for topic in (*own.all, *own.of_group("pay")):
         days = topic.retention_ms // 86_400_000
+        kept = "the newest of each key" if topic.compacted else f"{days} day{'s'[: days > 1]}"
         only = ", exactly" if topic.only_partition else ""
-        parts.append(
-            _row(f"`{topic.name}`", f"{topic.partitions}{only}", f"{days} day{'s'[: days > 1]}")
-        )
+        parts.append(_row(f"`{topic.name}`", f"{topic.partitions}{only}", kept))
     parts.append("")
     for topic in (*own.all, *own.of_group("pay")):
         said, record = examples[topic.name]
