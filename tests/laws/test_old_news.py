@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.laws.group_world import World, towards
@@ -68,6 +70,33 @@ def test_consumers_that_run_where_the_orchestrator_does_not_look_are_not_taken_f
 
     assert world.owners == APART
     assert not world.pending
+
+
+def test_consumers_that_end_as_they_start_are_started_ever_more_rarely_and_at_once_when_mended():
+    world = World(frozenset(P))
+    world.settle(TOGETHER)
+    began: list[float] = []
+    start = world.start
+
+    def stillborn(consumer: int) -> None:
+        began.append(world.now)
+        start(consumer)
+        world.reports.pop()  # not a word of it
+        world.look(towards(APART))
+        del world.processes[consumer]
+
+    world.start = stillborn  # type: ignore[method-assign]
+    for _ in range(300):
+        world.turn(towards(APART))
+    world.start = start  # type: ignore[method-assign]
+    mended = world.settle(APART)
+
+    pauses = [later - earlier for earlier, later in pairwise(began)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 2
+    assert 60 <= pauses[-1] <= 62
+    assert world.owners == APART
+    assert mended <= 62
 
 
 def test_consumers_that_are_dead_are_waited_for_a_moment_only():

@@ -251,6 +251,7 @@ class Rules:
     dead_after_s: float = 30.0
     contested_after_s: float = 5.0
     strangers_s: float = 10.0  # two signs of life fit in
+    longest_pause_s: float = 60.0  # between consumers that end as they start
     warm_spares: int = 0
 
 
@@ -278,6 +279,8 @@ class Controller:
     killing: frozenset[int] = frozenset()
     unseen: frozenset[int] = frozenset()  # had partitions, and the orchestrator has them not
     listens_until: float = float("-inf")
+    stillborn: int = 0  # consumers in a row that ended before they said a word
+    creates_from: float = float("-inf")
 
     @property
     def query_id(self) -> str:
@@ -453,7 +456,7 @@ class _Turn:
                     heard=self.state.now,
                     introduced=self.state.now,
                 )
-                self.set(creating=self.state.creating - {report.consumer})
+                self.set(creating=self.state.creating - {report.consumer}, stillborn=0)
                 self.believe(report.consumer, report.partitions)
             case _:
                 return
@@ -586,6 +589,10 @@ class _Turn:
         lost = {p for p, c in state.held.items() if c == consumer}
         if lost:
             self.note("a consumer is gone", consumer, lost)
+        if consumer in state.creating:
+            pause_s = min(2.0 ** min(state.stillborn, 9) - 1, state.rules.longest_pause_s)
+            self.set(stillborn=state.stillborn + 1, creates_from=state.now + pause_s)
+            self.note(f"it ended before it said a word; the next one in {pause_s:g} s", consumer)
         self.set(
             members={c: m for c, m in state.members.items() if c != consumer},
             held={p: c for p, c in state.held.items() if c != consumer},
@@ -697,7 +704,7 @@ class _Turn:
         """Asks for consumers that the moves need and that do not exist, a leaving one once gone."""
         targets = {m.target for m in self.state.moves.values() if m.target is not None}
         missing = targets - self.state.members.keys() - self.state.creating
-        if missing:
+        if missing and self.state.now >= self.state.creates_from:
             self.set(creating=self.state.creating | missing)
             self.effects.append(Create(tuple(sorted(missing))))
 

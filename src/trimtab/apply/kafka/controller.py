@@ -285,6 +285,11 @@ class _Hands:
             log.warning("consumers_were_not_started", consumers=consumers, why=str(error))
             for consumer in consumers:
                 self._done.put(Gone(time.monotonic(), consumer))
+            return
+        # Seen at once, so that one that dies before the next look is missed and not waited for.
+        now, living = time.monotonic(), self._try(self._backend.living)
+        if living is not None:
+            self._done.put(Looked(now=now, living=living, partitions=None))
 
     def _make_room(self, admin: Admin, needed: int) -> int:
         """Raises the number of control partitions before a consumer looks for its own."""
