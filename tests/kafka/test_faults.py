@@ -428,13 +428,17 @@ def test_a_subscribed_group_goes_on_without_its_controller_and_follows_it_again(
             group.settle(2)
             wait_until(lambda: follows(group), within_s=WITHIN_S, what="the plan")
 
-            first.kill()
+            second = group.run("--mode", "group", "--listen", listen)
+            second.says("controller_waits")
+            first.pause()
+            second.says("nobody_can_ask_yet")  # the frozen one has the port, and does not answer
             group.signal(1, signal.SIGTERM)  # a rebalance that nobody can be asked about
             wait_until(lambda: shares(group) == [group.partitions], what="the one that is left")
             before = group.committed()
             wait_until(lambda: group.committed() != before, what="its work")
 
-            group.run("--mode", "group", "--listen", listen)
+            first.kill()
+            second.says("controller_leads")
             group.settle(2)
             wait_until(lambda: follows(group), within_s=WITHIN_S, what="the plan once more")
         group.judge(directed=False)

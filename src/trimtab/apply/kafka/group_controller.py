@@ -38,6 +38,7 @@ from trimtab.observe import metrics
 log = structlog.get_logger()
 
 _NEVER = float("-inf")
+_AGAIN_S = 1.0
 
 
 class SubscribedController:
@@ -92,11 +93,10 @@ class SubscribedController:
             ears = open_now.enter_context(closing(Ears(post)))
             admin = open_now.enter_context(connect(post.bootstrap_server, post.properties))
             announcer = open_now.enter_context(closing(Announcer(post, self._on_decision)))
-            open_now.enter_context(
-                AssignmentService(
-                    post.group, self._answer, self._version, host=self._host, port=self._port
-                )
-            )
+            service = self._service(lease, stop, had_one_before=found is not None)
+            if service is None:
+                return
+            open_now.enter_context(service)
             log.info("controller_leads", group=post.group, version=found.epoch if found else 0)
             threads = open_now.enter_context(ThreadPoolExecutor(1, "scaling"))
             turns = _Turns(self._post, self._backend, admin, threads)
@@ -109,6 +109,22 @@ class SubscribedController:
                 if not turns.due():
                     continue
                 self._turn(turns, voice, announcer)
+
+    def _service(
+        self, lease: Lease, stop: threading.Event, *, had_one_before: bool
+    ) -> AssignmentService | None:
+        """Where members ask; a controller before this one, frozen, may still hold the port."""
+        while lease.renewed() and not stop.is_set():
+            try:
+                return AssignmentService(
+                    self._post.group, self._answer, self._version, host=self._host, port=self._port
+                )
+            except ConfigError as error:
+                if not had_one_before:
+                    raise
+                log.warning("nobody_can_ask_yet", why=error.message)
+                stop.wait(_AGAIN_S)
+        return None
 
     def _turn(self, turns: _Turns, voice: Voice, announcer: Announcer) -> None:
         """Looks once, and decides if there is a reason."""
