@@ -22,6 +22,7 @@ from trimtab.experiments.live.kafka.conduct import Conducted, conduct, measured
 from trimtab.experiments.live.kafka.told import told
 from trimtab.experiments.live.plan import LiveRun, Strategy, Workload, unexplained
 from trimtab.experiments.live.response import response_times
+from trimtab.experiments.live.spark.judged import judged
 from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_from
@@ -114,8 +115,13 @@ def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
     capsys.readouterr()
     assert main.run(["evaluate", "outcome", "--sla", f"{SLA_S:g}s", *asked, "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
-    assert outcome["latency"]["events"] == len({(r.partition, r.offset) for r in mine})
+    assert outcome["events"] == len({(r.partition, r.offset) for r in mine})
     assert outcome["replicas_from"] == "control"
     assert outcome["handovers"]["moves"] >= 1
     assert main.run(["evaluate", "order", "--from-first", *asked, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == 0
+    figures = judged(spark, place, ours)
+    assert figures["records"] == outcome["events"]
+    assert figures["sla_share"] == pytest.approx(outcome["within_sla"])
+    assert (figures["order_findings"], figures["unexplained"]) == (0, 0)
+    assert figures["most_replicas"] == 2

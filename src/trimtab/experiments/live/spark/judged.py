@@ -38,7 +38,7 @@ def judged(session: Session, place: Place, run: Conducted) -> dict[str, Any]:
     asked = Asked(
         group=run.group,
         run=run.name,
-        from_ts=run.began_ts - _GENEROUS_US,
+        from_ts=run.ready_ts - _GENEROUS_US,
         to_ts=run.ended_ts + _GENEROUS_US,
     )
     with connect(place.bootstrap_server, place.properties) as admin:
