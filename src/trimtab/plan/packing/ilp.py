@@ -2,9 +2,11 @@
 
 Why      What heuristics are measured against, and the answer itself for small groups.
 Promise  The notes say `optimal`, or `feasible` with the bounds that were reached when time was up;
-         an answer is never passed off as better than it is. Capacities hold exactly: a solver
-         reckons with tolerances, so every answer is checked, and what does not fit is forbidden by
-         name before it is asked again. Without a time limit equal input gives equal plans.
+         an answer is never passed off as better than it is. Where the solver had none by then, it
+         is the packing that it began from: BFD's, or LL-FFD's with an SLA. Capacities hold exactly:
+         a solver reckons with tolerances, so every answer is checked, and what does not fit is
+         forbidden by name before it is asked again. Without a time limit equal input gives equal
+         plans.
          With an SLA it is the fewest consumers for rate and lag, named like those of `ll-ffd`.
 Cost     Exponential at worst. 48 partitions on 25 consumers take a second or two, 200 are out of
          reach: give a time limit.
@@ -94,8 +96,6 @@ def _by_latency(
         )
         if answer.bin_of is not None:
             bins = answer.bins(items)
-        elif not answer.proven:
-            raise _out_of_time(len(items), clock)
         if not answer.proven:
             notes = {"status": "feasible", "bound_consumers": max(least, answer.bound_up)}
     return assigned(bins, demand, current, notes=notes)
@@ -249,10 +249,11 @@ def _least_moved(task: _Task, clock: _Clock) -> tuple[dict[TopicPartition, int],
             alike=range(len(consumers) - new, len(consumers)),
         )
         answer = _solved(model, clock)
-        if answer.bin_of is None:
+        if answer.bin_of is not None:
+            found = {p: consumers[b] for p, b in zip(task.items, answer.bin_of, strict=True)}
+        elif found is None:
             raise _out_of_time(len(task.items), clock)
-        found = {p: consumers[b] for p, b in zip(task.items, answer.bin_of, strict=True)}
-        proven = proven and answer.proven
+        proven = proven and answer.proven and answer.bin_of is not None
         bound = max(0.0, total + answer.bound * unit)
     if proven:
         return found, {"status": "optimal"}
@@ -272,7 +273,11 @@ def _fewest(task: _Task, clock: _Clock) -> tuple[int, int, dict[TopicPartition, 
     most = len(carried) if fits else len(task.loads)
     names = list(islice(_unused(task.pinned), most))
     if not task.equal:
-        return (least, most, None) if least == most else _fewest_unequal(task, least, most, clock)
+        # Here it matters who is who, and one that is not to be had may be among them.
+        backup = dict(easy.items()) if fits and not carried.keys() & task.pinned else None
+        if least == most:
+            return least, most, backup
+        return _fewest_unequal(task, least, most, backup, clock)
     first = {p: names[c] for p, c in easy.items()}
     if least == most:
         return least, most, first
@@ -284,10 +289,16 @@ def _fewest(task: _Task, clock: _Clock) -> tuple[int, int, dict[TopicPartition, 
         return used if answer.proven else max(least, answer.bound_up), used, first
     if answer.proven:
         return most, most, first
-    return max(least, answer.bound_up), most, None
+    return max(least, answer.bound_up), most, first
 
 
-def _fewest_unequal(task: _Task, least: int, most: int, clock: _Clock) -> tuple[int, int, None]:
+def _fewest_unequal(
+    task: _Task,
+    least: int,
+    most: int,
+    backup: dict[TopicPartition, int] | None,
+    clock: _Clock,
+) -> tuple[int, int, dict[TopicPartition, int] | None]:
     consumers, new = task.candidates(most)
     model = _Model(
         sizes=(task.sizes,),
@@ -299,7 +310,9 @@ def _fewest_unequal(task: _Task, least: int, most: int, clock: _Clock) -> tuple[
     )
     answer = _solved(model, clock)
     if answer.bin_of is None:
-        raise _out_of_time(len(task.items), clock)
+        if backup is None:
+            raise _out_of_time(len(task.items), clock)
+        return max(least, answer.bound_up), most, backup
     used = len(set(answer.bin_of))
     return used if answer.proven else max(least, answer.bound_up), used, None
 

@@ -7,7 +7,8 @@ from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.plan.packing import ilp
-from trimtab.plan.packing.any_fit import ANY_FIT
+from trimtab.plan.packing.any_fit import ANY_FIT, any_fit
+from trimtab.plan.packing.bins import Rule
 from trimtab.plan.packing.ilp import EXACT, exact
 from trimtab.plan.packing.least_loaded_ffd import ll_ffd
 from trimtab.plan.planner import Kind, PackingOptions
@@ -165,11 +166,39 @@ def hard(seed=3, partitions=80):
     return of(*(rng.randint(15, 45) for _ in range(partitions)))
 
 
-def test_when_time_is_up_before_anything_was_found_it_says_so():
+@pytest.mark.parametrize("limits", [LIMITS, GroupLimits(capacity=100, capacities={0: 90, 7: 120})])
+def test_when_time_is_up_before_anything_was_found_it_is_bfd_s_packing(limits):
     loads = hard()
     now = Assignment({q: n % 40 for n, q in enumerate(loads)})
-    with pytest.raises(NoFeasiblePlan, match="80 partitions") as caught:
-        exact(loads, now, LIMITS, PackingOptions(time_limit_s=0.002))
+
+    plan = exact(loads, now, limits, PackingOptions(time_limit_s=0.002))
+
+    best_fit = any_fit(loads, Assignment(), limits, rule=Rule.BEST, decreasing=True)
+    assert plan.keys() == loads.keys()
+    assert all(load <= limits.of(c) for c, load in plan.loads(loads).items())
+    assert len(plan.consumers) <= len(best_fit.consumers)
+    assert plan.notes["status"] == "feasible"
+    assert plan.notes["bound_consumers"] <= len(plan.consumers)
+
+
+def test_when_time_is_up_before_anything_was_found_with_an_sla_it_is_ll_ffd_s_packing():
+    loads = hard()
+    options = PackingOptions(sla_s=1, lags=dict.fromkeys(loads, 20), time_limit_s=0.002)
+
+    plan = exact(loads, Assignment(), LIMITS, options)
+
+    assert plan == ll_ffd(loads, Assignment(), LIMITS, options)
+    assert plan.notes["status"] == "feasible"
+
+
+def test_where_nobody_knows_who_fits_at_all_it_says_that_time_was_up(monkeypatch):
+    nothing = ilp._Answer(bin_of=None, proven=False, bound=float("-inf"))
+    monkeypatch.setattr(ilp, "_asked", lambda *_: nothing)
+    limits = GroupLimits(capacity=100, capacities={5: 115})
+
+    with pytest.raises(NoFeasiblePlan, match="2 partitions in no valid way") as caught:
+        exact(of(110, 110), Assignment(), limits, PackingOptions(time_limit_s=1))
+
     assert "bfd" in str(caught.value.hint)
 
 
