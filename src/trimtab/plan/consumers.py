@@ -25,6 +25,7 @@ from trimtab.model.plan import (
     Scope,
     Unplaced,
 )
+from trimtab.plan.packing.bins import check_countable
 from trimtab.plan.packing.bounds import fewest_consumers, least_moved_load
 from trimtab.plan.packing.least_loaded_ffd import demand_of, lower_bound
 from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
@@ -48,6 +49,7 @@ def plan_consumers(
     `dead` are gone: what they had is placed like an arrival, and their indexes may be used again.
     """
     decides = planner_of(Layer.CONSUMERS, planner)
+    check_countable(loads, limits)
     before = current.only(loads).without(dead)
     return described(
         decides(loads, before, limits, options),

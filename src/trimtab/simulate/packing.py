@@ -18,6 +18,7 @@ from types import MappingProxyType
 from trimtab.evaluate.rscore import Iteration, judged, orphan_load, over_all
 from trimtab.model.assignment import Assignment
 from trimtab.model.load import GroupLimits, Loads
+from trimtab.plan.packing.bins import check_countable
 from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
 
 NOBODY_DIES: Mapping[int, frozenset[int]] = MappingProxyType({})
@@ -62,6 +63,7 @@ def simulate(
         gone = dead.get(k, frozenset())
         present = before.only(step.loads)
         current = present.without(gone)
+        check_countable(step.loads, limits)
         told = replace(options, iteration=k, lags=step.lags, sla_s=sla_s)
         began = clock()
         after = planner(step.loads, current, limits, told)

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from trimtab.errors import PlanningError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import plan_to
@@ -55,6 +56,12 @@ def test_the_example_of_the_contract():
     assert written["inverse"] == [{"topic": "orders", "partition": 0, "from": 1, "to": 0}]
     assert written["scope"] == {"group": "g", "topics": ["orders"]}
     assert (written["unplaced"], written["params"]) == ([], {"capacity": 2000000})
+
+
+@pytest.mark.parametrize("load", [8.0, 1e305])
+def test_a_capacity_that_makes_loads_infinite_is_refused(load):
+    with pytest.raises(PlanningError, match="more than can be counted in 1e-310"):
+        planned({A: load}, {A: 0}, GroupLimits(capacity=1e-310))
 
 
 def test_arrivals_are_listed_and_cost_nothing():

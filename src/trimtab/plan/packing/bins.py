@@ -21,6 +21,7 @@ from enum import StrEnum
 from heapq import heappush, heapreplace
 from typing import Protocol
 
+from trimtab.errors import PlanningError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
@@ -40,6 +41,16 @@ def check_loads(loads: Mapping[TopicPartition, float]) -> None:
     for partition, load in loads.items():
         if not (math.isfinite(load) and load >= 0):
             raise ValueError(f"{partition} has load {load}: it must be a number, 0 or more")
+
+
+def check_countable(loads: Mapping[TopicPartition, float], limits: GroupLimits) -> None:
+    """Refuses a capacity so small that loads are infinite beside it."""
+    whole = sum(loads.values())
+    if whole / limits.capacity == math.inf:
+        raise PlanningError(
+            f"{whole:g} {limits.unit} is more than can be counted in {limits.capacity:g}.",
+            hint="Look at the capacity and its unit.",
+        )
 
 
 def bigger_first(
