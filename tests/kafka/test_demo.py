@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCRIPT = Script(
-    topic="demo-orders", group="demo-billing", duration_s=12.0, rate_s=1000.0, partitions=8
+    topic="demo-orders",
+    group="demo-billing",
+    duration_s=12.0,
+    rate_s=1000.0,
+    partitions=8,
+    loop_s=10.0,
 )
 
 
@@ -128,6 +133,14 @@ def test_the_lines_are_whole_windows_inside_the_span(played: Outcome) -> None:
     assert all(found.from_ts <= p.ts - half and p.ts + half <= found.to_ts for p in points)
 
 
+def test_the_loop_ran_a_group_and_lost_nothing(played: Outcome) -> None:
+    found = played.loop.figures
+
+    assert found["records"] > 0
+    assert found["most_replicas"] >= 1
+    assert (found["order_findings"], found["unexplained"]) == (0, 0)
+
+
 def test_what_is_written_can_be_read_again(played: Outcome, folder: Path) -> None:
     files = write(played, folder)
 
@@ -137,7 +150,7 @@ def test_what_is_written_can_be_read_again(played: Outcome, folder: Path) -> Non
 
 
 def test_all_steps_were_announced_and_the_bars_moved(played: Outcome, listener: _Listener) -> None:
-    assert listener.steps == [2, 3, 4, 5]
+    assert listener.steps == [2, 3, 4, 5, 6]
     assert listener.moved > 0
 
 

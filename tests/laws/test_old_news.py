@@ -72,7 +72,7 @@ def test_consumers_that_run_where_the_orchestrator_does_not_look_are_not_taken_f
     assert not world.pending
 
 
-def test_consumers_that_end_as_they_start_are_started_ever_more_rarely_and_at_once_when_mended():
+def test_consumers_that_end_as_they_start_are_started_ever_more_rarely():
     world = World(frozenset(P))
     world.settle(TOGETHER)
     began: list[float] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.evaluate.spark.live_outcomes import OutcomesQuery, Watching
+from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.measure.spark import ingest
+from trimtab.measure.spark.spans import Asked
 from trimtab.measure.spark.tables import Warehouse
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import dumps
@@ -47,7 +50,7 @@ class Bench:
 
     def query(self, how: Watching = HOW) -> OutcomesQuery:
         found = OutcomesQuery(
-            how, self.warehouse, run="live", folder=str(self.folder / "q"), source="receipts"
+            how, self.warehouse, run="live", folder=str(self.folder / "q"), own=OwnTopics("")
         )
         found.resume(self.spark)
         return found
@@ -105,12 +108,35 @@ def test_when_all_is_read_windows_close_without_further_receipts(bench: Bench) -
 
 def test_groups_are_judged_apart_and_only_those_asked_for(bench: Bench) -> None:
     both = [done(0, 1), done(0, 2, group="other"), done(0, 3, group="third")]
-    query = bench.query(Watching(window_s=10.0, groups=frozenset({"g", "other"})))
+    groups = frozenset({"g", "other"})
+    query = bench.query(Watching(window_s=10.0, asked=Asked(groups=groups, from_ts=0, to_ts=0)))
 
     query.on_batch(bench.batch(both), 0)
     query.caught_up(bench.spark, 60 * MICROS)
 
     assert bench.table() == {("g", 0): (1, 1000.0, None), ("other", 0): (1, 1000.0, None)}
+
+
+def test_only_the_topics_asked_for_are_judged(bench: Bench) -> None:
+    asked = Asked(topics=frozenset({"u"}), from_ts=0, to_ts=0)
+    query = bench.query(Watching(window_s=10.0, asked=asked))
+
+    query.on_batch(bench.batch([done(0, 1), replace(done(0, 2), topic="u")]), 0)
+    query.caught_up(bench.spark, 60 * MICROS)
+
+    assert bench.table() == {("g", 0): (1, 1000.0, None)}
+
+
+def test_replicas_and_shares_are_of_those_that_finished_something(bench: Bench) -> None:
+    slow = replace(done(0, 19.9), incarnation="i1", started_ts=round(9.9 * MICROS))
+    query = bench.query()
+
+    query.on_batch(bench.batch([done(1, 14), slow]), 0)
+    query.caught_up(bench.spark, 60 * MICROS)
+
+    [row] = bench.warehouse.read(bench.spark, "outcomes").collect()
+    assert (row.replicas, row.replica_minutes) == (2.0, pytest.approx(2 * 10 / 60))
+    assert row.busiest_share == pytest.approx(10 / 10.5)
 
 
 def test_a_batch_that_is_repeated_counts_once(bench: Bench) -> None:

@@ -456,7 +456,11 @@ class _Turn:
                     heard=self.state.now,
                     introduced=self.state.now,
                 )
-                self.set(creating=self.state.creating - {report.consumer}, stillborn=0)
+                self.set(
+                    creating=self.state.creating - {report.consumer},
+                    stillborn=0,
+                    creates_from=float("-inf"),
+                )
                 self.believe(report.consumer, report.partitions)
             case _:
                 return
@@ -589,8 +593,8 @@ class _Turn:
         lost = {p for p, c in state.held.items() if c == consumer}
         if lost:
             self.note("a consumer is gone", consumer, lost)
-        if consumer in state.creating:
-            pause_s = min(2.0 ** min(state.stillborn, 9) - 1, state.rules.longest_pause_s)
+        if consumer in state.creating and state.now >= state.creates_from:  # once per attempt
+            pause_s = min(2.0 ** min(state.stillborn, 9), state.rules.longest_pause_s)
             self.set(stillborn=state.stillborn + 1, creates_from=state.now + pause_s)
             self.note(f"it ended before it said a word; the next one in {pause_s:g} s", consumer)
         self.set(
@@ -701,12 +705,19 @@ class _Turn:
         return stops, starts
 
     def create_missing(self) -> None:
-        """Asks for consumers that the moves need and that do not exist, a leaving one once gone."""
+        """Asks for consumers that the moves need and that do not exist, a leaving one once gone.
+
+        While those just started have ended at once, nobody waits for another try.
+        """
         targets = {m.target for m in self.state.moves.values() if m.target is not None}
         missing = targets - self.state.members.keys() - self.state.creating
         if missing and self.state.now >= self.state.creates_from:
             self.set(creating=self.state.creating | missing)
             self.effects.append(Create(tuple(sorted(missing))))
+        elif missing:
+            for partition, move in sorted(self.state.moves.items()):
+                if move.target in missing and move.stage is Stage.WAITING:
+                    self.drop(partition)
 
     def tell(
         self,

@@ -15,10 +15,9 @@ Paper    Landau et al. for planners by bytes/s: decide when a partition has no c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import TypeVar
 
 from trimtab.apply.controller import Verdict, View
 from trimtab.errors import PlanningError
@@ -29,8 +28,8 @@ from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import Layer, Plan
 from trimtab.plan.consumers import described, plan_consumers
-from trimtab.plan.packing.least_loaded_ffd import Decision as Found
 from trimtab.plan.packing.least_loaded_ffd import Demand, decide
+from trimtab.plan.packing.levelling import level
 from trimtab.plan.planner import DEFAULTS, Kind, PackingOptions, PackingPlanner
 from trimtab.plan.registry import planner_of
 
@@ -39,10 +38,7 @@ _NAMED = 3
 _IN_FLIGHT_S = 1.0
 _CLEAR_WITHIN = 0.5
 _SPARE = 0.03
-_DOUBLINGS, _HALVINGS = 64, 6
 _WORTH_MOVING = 0.9
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,44 +277,29 @@ def _before_anything_is_known(said: _Said, view: View) -> Verdict:
 
 
 def _by_latency(said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim) -> Verdict:
-    def found_with(capacity: float) -> Found:
-        sla_s = aim.sla_s or math.inf
-        return decide(
-            Demand(arrivals=facts.loads, lags=facts.lags, mu=capacity, sla_s=sla_s),
-            view.assignment,
-            view.consumers,
-            since_scaling_s=math.inf if view.orphans else view.since_scaling_s,
-            cooldown_s=aim.cooldown_s,
-        )
-
-    ideal = found_with(limits.capacity)
-    found = _no_more_than(aim.most, found_with, limits.capacity, lambda f: f.after, ideal)
-    if found is None:
-        return said.refuse(f"{ideal.reason}, and --max-consumers is {aim.most}")
-    reason = ideal.reason + _strained(ideal.after, found.after, aim)
+    sla_s = aim.sla_s or math.inf
+    found = decide(
+        Demand(arrivals=facts.loads, lags=facts.lags, mu=limits.capacity, sla_s=sla_s),
+        view.assignment,
+        view.consumers,
+        since_scaling_s=math.inf if view.orphans else view.since_scaling_s,
+        cooldown_s=aim.cooldown_s,
+    )
+    if aim.most is not None and found.after > aim.most:
+        pressing = {
+            p: urgent(load, facts.lags.get(p, 0), sla_s=sla_s) for p, load in facts.loads.items()
+        }
+        return _shared(said, view, facts, limits, aim, pressing, found.after, found.reason)
     carried = found.assignment.loads(facts.loads)
     forecast = {
         "consumers": found.after,
         "max_load": max(carried.values(), default=0.0),
-        **ideal.numbers,
+        **found.numbers,
     }
     if found.assignment == view.assignment and found.after == found.before:
-        return said.stay(reason, forecast)
-    if found is not ideal and not view.orphans and found.after == found.before:
-        present = view.assignment.loads(facts.loads)
-        if forecast["max_load"] > _WORTH_MOVING * max(present.values(), default=0.0):
-            return said.stay(f"{reason}; moving partitions would hardly relieve anybody", forecast)
-    plan = described(
-        found.assignment,
-        facts.loads,
-        view.assignment,
-        limits,
-        planner=aim.planner,
-        made_ts=said.ts,
-        group=aim.group,
-        options=replace(aim.options, lags=facts.lags, sla_s=aim.sla_s),
-    )
-    return said.go(found.assignment, reason, forecast, plan=plan)
+        return said.stay(found.reason, forecast)
+    plan = _described(said, view, facts, limits, aim, found.assignment)
+    return said.go(found.assignment, found.reason, forecast, plan=plan)
 
 
 def _by_packing(
@@ -328,74 +309,84 @@ def _by_packing(
     if aim.plans.kind is Kind.DEALS and options.members is None and "members" in aim.plans.reads:
         members = max(1, len(view.consumers))
         options = replace(options, members=min(members, aim.most or members))
-
-    def planned_with(capacity: float) -> Plan:
-        return plan_consumers(
-            facts.loads,
-            view.assignment,
-            replace(limits, capacity=capacity),
-            planner=aim.planner,
-            made_ts=said.ts,
-            group=aim.group,
-            options=options,
-        )
-
     # Filled to the brim, a consumer would be above its limit again a moment later.
-    room = limits.capacity * (1 - _SPARE) if aim.urgent else limits.capacity
-    ideal = planned_with(room)
-    plan = _no_more_than(aim.most, planned_with, room, lambda p: p.after.consumers, ideal)
-    needed = ideal.after.consumers
-    if plan is None:
-        return said.refuse(
-            f"{why}; {needed} consumers would be needed, and --max-consumers is {aim.most}"
-        )
+    room = replace(limits, capacity=limits.capacity * (1 - _SPARE)) if aim.urgent else limits
+    plan = plan_consumers(
+        facts.loads,
+        view.assignment,
+        room,
+        planner=aim.planner,
+        made_ts=said.ts,
+        group=aim.group,
+        options=options,
+    )
     before, after = len(view.consumers), plan.after.consumers
-    why += _strained(needed, after, aim)
+    if aim.most is not None and after > aim.most:
+        return _shared(said, view, facts, limits, aim, facts.loads, after, why)
     forecast = _forecast(plan)
-    resting = view.since_scaling_s < aim.cooldown_s and not view.orphans
-    if after != before and resting:
-        left_s = aim.cooldown_s - view.since_scaling_s
-        return said.stay(f"{why}; the cooldown goes on for {left_s:.1f} s", forecast)
-    heaviest = plan.before.max_load * (1.0 if plan is ideal else _WORTH_MOVING)
-    relieves = plan.after.max_load < heaviest and plan.before.max_load > limits.capacity
+    if after != before and (resting := _resting(view, aim)):
+        return said.stay(f"{why}; {resting}", forecast)
+    relieves = plan.after.max_load < plan.before.max_load and plan.before.max_load > limits.capacity
     if not view.orphans and after >= before and not relieves:
         return said.stay(f"{why}; no plan does with fewer or relieves anybody", forecast)
     return said.go(plan.assignment, why, forecast, plan=plan)
 
 
-def _no_more_than(
-    most: int | None,
-    attempt: Callable[[float], T],
-    capacity: float,
-    consumers: Callable[[T], int],
-    ideal: T,
-) -> T | None:
-    """The ideal where it keeps to `most`, else what is found with the least capacity that does.
+def _shared(
+    said: _Said,
+    view: View,
+    facts: Facts,
+    limits: GroupLimits,
+    aim: Aim,
+    weights: Mapping[TopicPartition, float],
+    needed: int,
+    why: str,
+) -> Verdict:
+    """What is too much for as many consumers as there may be, as evenly as it gets."""
+    most = aim.most or needed
+    why += f"; {needed} consumers would be needed, and --max-consumers is {most}"
+    after = level(weights, view.assignment, most)
+    plan = _described(said, view, facts, limits, aim, after)
+    forecast = _forecast(plan)
+    if view.orphans:
+        return said.go(after, why, forecast, plan=plan)
+    if len(after.consumers) != len(view.consumers):
+        if resting := _resting(view, aim):
+            return said.stay(f"{why}; {resting}", forecast)
+        return said.go(after, why, forecast, plan=plan)
+    heaviest = max(view.assignment.loads(weights).values(), default=0.0)
+    if max(after.loads(weights).values(), default=0.0) > _WORTH_MOVING * heaviest:
+        return said.stay(f"{why}; moving partitions would hardly relieve anybody", forecast)
+    return said.go(after, why, forecast, plan=plan)
 
-    None where no capacity brings the number down, as with planners that deal to a given number.
-    """
-    if most is None or consumers(ideal) <= most:
-        return ideal
-    low = high = capacity
-    for _ in range(_DOUBLINGS):
-        low, high = high, high * 2
-        if consumers(best := attempt(high)) <= most:
-            break
-    else:
+
+def _resting(view: View, aim: Aim) -> str | None:
+    """Why the number of consumers stays as it is for a while, if it does."""
+    left_s = aim.cooldown_s - view.since_scaling_s
+    if left_s <= 0 or view.orphans:
         return None
-    for _ in range(_HALVINGS):
-        middle = math.sqrt(low) * math.sqrt(high)
-        if consumers(found := attempt(middle)) <= most:
-            best, high = found, middle
-        else:
-            low = middle
-    return best
+    return f"the cooldown goes on for {left_s:.1f} s"
 
 
-def _strained(needed: int, after: int, aim: Aim) -> str:
-    if needed <= after:
-        return ""
-    return f"; {needed} consumers would be needed, and --max-consumers is {aim.most}"
+def _described(
+    said: _Said,
+    view: View,
+    facts: Facts,
+    limits: GroupLimits,
+    aim: Aim,
+    after: Assignment,
+) -> Plan:
+    """The plan of an assignment that was found without one."""
+    return described(
+        after,
+        facts.loads,
+        view.assignment,
+        limits,
+        planner=aim.planner,
+        made_ts=said.ts,
+        group=aim.group,
+        options=replace(aim.options, lags=facts.lags, sla_s=aim.sla_s),
+    )
 
 
 def _forecast(plan: Plan) -> dict[str, float]:

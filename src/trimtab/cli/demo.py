@@ -56,18 +56,19 @@ def demo(
             "-o",
             "--output",
             metavar="DIR",
-            help="Folder for report.html, measurement.json, plan.json and tables/. Default: "
-            "reports/demo in TRIMTAB_HOME, replaced by each run.",
+            help="Folder for report.html, measurement.json, plan.json, loop.json and tables/. "
+            "Default: reports/demo in TRIMTAB_HOME, replaced by each run.",
         ),
     ] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show the whole loop on a real cluster on this machine, in about two minutes.
+    """Show the whole loop on a real cluster on this machine, in about three minutes.
 
     Three brokers come up, a skewed load is sent to a topic, a consumer group reads it and one of
     its members falls behind. Spark measures rates, heavy keys and lag; a plan says who should read
-    what instead; one HTML page shows it all. Everything is stopped at the end, also by Ctrl-C.
+    what instead. Then a controller runs a group on the same skew, and Spark judges how it did; one
+    HTML page shows it all. Everything is stopped at the end, also by Ctrl-C.
     """
     from trimtab.demo.story import LEAST_DURATION_S, Script, tell
 
@@ -150,6 +151,7 @@ def _show(outcome: Outcome, files: Files, *, as_json: bool) -> None:
                 "report": str(files.report),
                 "measurement": measurement_to(outcome.measurement),
                 "plan": plan_to(outcome.plan),
+                "loop": outcome.loop.figures,
             }
         )
         return

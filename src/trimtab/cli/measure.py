@@ -358,7 +358,7 @@ class _Ask:
         from trimtab.evaluate.spark.live_outcomes import Watching
 
         return Watching(
-            window_s=self.settings.measure.outcome_window_s, sla_s=sla_s, groups=self.groups
+            window_s=self.settings.measure.outcome_window_s, sla_s=sla_s, asked=self.asked((0, 0))
         )
 
     def how(self) -> How:

@@ -1,9 +1,10 @@
-"""The demo: a real cluster, a skewed load, one turn of the loop, one page that shows it.
+"""The demo: a real cluster, a skewed load, the loop, one page that shows it.
 
 The story is always the same. A group of consumers is sized as people size it: for the mean, with
 something to spare. Keys are skewed and partitions are dealt by count, so one consumer drowns while
-the others idle. Trimtab measures that and plans who should read what instead. No figure is made
-up: rates, keys and lag are what Spark found, and the capacity is what the consumers really managed.
+the others idle. Trimtab measures that and plans who should read what instead; then a controller
+runs a group on the same skew, scaled down, and Spark judges how it did. No figure is made up:
+rates, keys and lag are what Spark found, and the capacity is what the consumers really managed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import MeasurementError
@@ -32,7 +33,7 @@ from trimtab.model.load import Measurement, Unit
 from trimtab.model.plan import Plan
 from trimtab.plan.consumers import plan_consumers
 from trimtab.plan.situation import in_group, situation_of_measurement
-from trimtab.report.page import page
+from trimtab.report.page import Change, Figure, Judged, page
 from trimtab.report.plots import RateHistory
 from trimtab.report.tables import quantity
 from trimtab.settings import Settings
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from trimtab.measure.spark.session import Session
     from trimtab.workload.kafka.load import LoadSummary
 
-STEPS = 6
+STEPS = 7
 CLUSTER = "demo"
 BROKERS = 3
 PLANNER = "mwf"
@@ -64,7 +65,8 @@ class Script:
     """What is played.
 
     `spare` is how much more than the mean load a consumer can handle. What happens in the first
-    `warm_up_s` is not measured; lines are drawn through windows of `line_s`.
+    `warm_up_s` is not measured; lines are drawn through windows of `line_s`. Then a controller
+    holds a group to `loop_sla_s` for `loop_s`, with the same skew at `loop_rate_s` in all.
     """
 
     duration_s: float = 30.0
@@ -80,6 +82,9 @@ class Script:
     warm_up_s: float = 3.0
     window_s: float = 10.0
     line_s: float = 2.0
+    loop_s: float = 30.0
+    loop_rate_s: float = 150.0
+    loop_sla_s: float = 5.0
 
     @property
     def pace_s(self) -> float:
@@ -118,6 +123,16 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """What came of the group that a controller ran; `figures` are those of a live experiment."""
+
+    rate_s: float
+    duration_s: float
+    sla_s: float
+    figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """All that came of it."""
 
@@ -127,11 +142,14 @@ class Outcome:
     history: RateHistory
     loads: Mapping[TopicPartition, float]
     plan: Plan
+    loop: Loop
     facts: Mapping[str, str]
 
     def page(self) -> str:
         """The report."""
-        return page(self.measurement, self.history, self.states, self.plan, self.facts)
+        return page(
+            self.measurement, self.history, self.states, self.plan, self.facts, judged(self.loop)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +159,7 @@ class Files:
     report: Path
     measurement: Path
     plan: Path
+    loop: Path
 
 
 def tell(
@@ -171,13 +190,13 @@ def tell(
             tables=folder / "tables",
         )
         outcome = play(script, scene, audience)
-        audience.step(6, "The report")
+        audience.step(7, "The report")
         files = write(outcome, folder)
     return outcome, files
 
 
 def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
-    """One turn of the loop on a cluster that is up: load, measure, plan."""
+    """The whole loop on a cluster that is up: load, measure, plan, run, judge."""
     from trimtab.measure.kafka.admin import connect
 
     with connect(scene.bootstrap_server, ClientProperties.none()) as admin:
@@ -192,6 +211,10 @@ def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
     audience.step(5, f"A plan for group {script.group}")
     audience.say(f"Capacity of a consumer: {shown.capacity_words}.")
     loads, plan = _planned(script, found, shown)
+    audience.step(
+        6, f"The loop for {script.loop_s:g} s: a controller runs a group on the same skew, smaller"
+    )
+    loop = _looped(script, scene, loads, audience)
     return Outcome(
         measurement=found.measurement,
         states=found.states,
@@ -199,6 +222,7 @@ def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
         history=history,
         loads=loads,
         plan=plan,
+        loop=loop,
         facts=_facts(script, scene, shown),
     )
 
@@ -209,11 +233,13 @@ def write(outcome: Outcome, folder: Path) -> Files:
         report=folder / "report.html",
         measurement=folder / "measurement.json",
         plan=folder / "plan.json",
+        loop=folder / "loop.json",
     )
     for path, text in (
         (files.report, outcome.page()),
         (files.measurement, dumps(measurement_to(outcome.measurement), indent=1) + "\n"),
         (files.plan, dumps(plan_to(outcome.plan), indent=2) + "\n"),
+        (files.loop, dumps(dict(outcome.loop.figures), indent=1) + "\n"),
     ):
         write_atomically(path, text)
     return files
@@ -420,6 +446,67 @@ def _planned(
         group=script.group,
     )
     return situation.loads, plan
+
+
+def _looped(
+    script: Script, scene: Scene, loads: Mapping[TopicPartition, float], audience: Audience
+) -> Loop:
+    from trimtab.demo.spark.loop import keep_level
+    from trimtab.experiments.live.kafka.conduct import Place
+    from trimtab.measure.kafka.topics import OwnTopics
+
+    place = Place(
+        bootstrap_server=scene.bootstrap_server,
+        folder=scene.tables.parent / "loop",
+        own=OwnTopics(scene.settings.topic_prefix),
+    )
+    whole = round(script.loop_s)
+    with audience.bar("running (s)") as move:
+        loop = keep_level(
+            loads,
+            scene.spark(),
+            place,
+            rate_s=script.loop_rate_s,
+            duration_s=script.loop_s,
+            sla_s=script.loop_sla_s,
+            on_progress=lambda time_s: move(min(int(time_s), whole), whole, ""),
+        )
+    shown = judged(loop)
+    for change in shown.changes:
+        audience.say(f"after {change.at}: {change.consumers} consumers, {change.reason}")
+    audience.say("; ".join(f"{f.value} {f.name}" for f in shown.figures))
+    return loop
+
+
+def judged(loop: Loop) -> Judged:
+    """What came of the loop, in words for the page."""
+    found = loop.figures
+    blocked = found["handover"] or found["blocked"]
+    return Judged(
+        sent=f"{loop.rate_s:.0f} records/s for {loop.duration_s:g} s",
+        figures=[
+            Figure(
+                f"{found['sla_share']:.1%}",
+                f"within {loop.sla_s:g} s",
+                f"of {found['records']} records, p99 {found['p99_s']:.2f} s",
+            ),
+            Figure(
+                f"{found['replica_minutes']:.1f}",
+                "replica-minutes",
+                f"{found['most_replicas']} consumers at most",
+            ),
+            Figure(
+                str(blocked["moves"]),
+                "hand-overs",
+                "" if blocked["p90_s"] is None else f"blocked p90 {blocked['p90_s']:.2f} s",
+            ),
+            Figure(str(found["order_findings"]), "losses and breaches of order", "all audited"),
+        ],
+        changes=[
+            Change(f"{max(0.0, at_s):.1f} s", f"{before} → {after}", reason)
+            for at_s, _, before, after, reason in found["changes"]
+        ],
+    )
 
 
 def _facts(script: Script, scene: Scene, shown: _Shown) -> dict[str, str]:

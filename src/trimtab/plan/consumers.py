@@ -97,7 +97,7 @@ def described(  # noqa: PLR0913 - each is a fact of its own
         after=_state(after, loads),
         bound=bound,
         bound_moved_load=least_moved_load(loads, before, limits),
-        gap=len(after.consumers) / bound - 1 if bound else 0.0,
+        gap=max(0.0, len(after.consumers) / bound - 1) if bound else 0.0,
         cost=Cost(
             moves=len(real),
             moved_load=moved_load(before, after, loads),

@@ -54,12 +54,29 @@ class MoveRow(NamedTuple):
     why: str
 
 
+class Change(NamedTuple):
+    """A decision that changed something: when, how many consumers before and after, and why."""
+
+    at: str
+    consumers: str
+    reason: str
+
+
+class Judged(NamedTuple):
+    """What came of a group that a controller ran."""
+
+    sent: str
+    figures: list[Figure]
+    changes: list[Change]
+
+
 def page(
     measurement: Measurement,
     rates_history: RateHistory,
     states: States,
     plan: Plan,
     settings: Mapping[str, str],
+    judged: Judged | None = None,
 ) -> str:
     """The whole report; `settings` are rows for its last table, such as versions."""
     limits = limits_of(plan)
@@ -99,6 +116,7 @@ def page(
         ],
         rows=[_row(p, plan, states) for p in measurement.partitions],
         settings=settings,
+        judged=judged,
     )
 
 

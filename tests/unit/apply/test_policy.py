@@ -240,13 +240,57 @@ class TestAGroupThatMayNotGrow:
         assert found.decision.after == 2
 
 
-def test_a_planner_that_cannot_do_with_so_few_refuses():
-    aim = replace(BYTES, planner="kafka-range", most=1, options=PackingOptions(members=2))
+@pytest.mark.parametrize("planner", ["ll-ffd", "trim", "mwf", "bfd"])
+def test_all_there_may_be_are_used_and_the_next_look_changes_nothing(
+    planner: str,
+) -> None:
+    aim = replace(LATENCY if planner == "ll-ffd" else BYTES, planner=planner, most=3)
+    known = measured(rates([60, 60, 60, 60]))
 
-    found = decided(seen(ALL_ON_0, quiet_s=30.0), measured(rates([60, 60, 60, 60])), aim)
+    first = decided(seen(ALL_ON_0), known, aim)
+    assert first.target is not None
+    again = decided(seen({p.partition: c for p, c in first.target.items()}), known, aim)
 
-    assert found.decision.action is Action.REFUSE
-    assert "--max-consumers is 1" in found.decision.reason
+    assert sorted(first.target.loads(dict.fromkeys(P, 60.0)).values()) == [60, 60, 120]
+    assert again.decision.action is Action.NONE
+
+
+def test_backlogs_are_shared_too_where_there_may_be_no_more():
+    aim = replace(LATENCY, most=2)
+    known = measured(rates([60, 60, 60, 60], lags=[4000, 4000, 0, 0]))
+
+    found = decided(seen({0: 0, 1: 0, 2: 1, 3: 1}), known, aim)
+
+    assert found.target is not None
+    assert found.target[P[0]] != found.target[P[1]]
+
+
+def test_a_plan_under_a_maximum_speaks_of_the_real_capacity():
+    found = decided(seen(ALL_ON_0), measured(rates([60, 60, 60, 60])), replace(BYTES, most=2))
+
+    assert found.plan is not None
+    assert found.plan.params["capacity"] == 100
+    assert (found.plan.bound, found.plan.after.consumers, found.plan.gap) == (4, 2, 0.0)
+
+
+def test_also_a_rule_that_only_counts_keeps_to_the_maximum():
+    aim = Aim(group="g", planner="keda-lag", unit=Unit.RECORDS_S, capacity=100.0, most=2)
+    known = measured(rates([10, 10, 10, 10], lags=[900, 900, 900, 900]))
+
+    found = decided(seen({0: 0, 1: 0}), known, aim)
+
+    assert found.target is not None
+    assert found.target.keys() == set(P)
+    assert len(found.target.consumers) == 2
+
+
+def test_at_the_maximum_the_cooldown_holds_too():
+    aim = replace(BYTES, most=2, cooldown_s=30.0)
+
+    found = decided(seen(ALL_ON_0, since_scaling_s=5.0), measured(rates([60, 60, 60, 60])), aim)
+
+    assert found.decision.action is Action.NONE
+    assert "cooldown goes on for 25.0 s" in found.decision.reason
 
 
 def test_without_a_capacity_one_consumer_works_first_and_then_its_report_counts():

@@ -12,6 +12,23 @@ from trimtab.model.codec import measurement_to, plan_to, read_loads, read_plan
 from trimtab.model.load import Unit
 from trimtab.settings import load_settings
 
+LOOP = story.Loop(
+    rate_s=150.0,
+    duration_s=30.0,
+    sla_s=5.0,
+    figures={
+        "records": 4500,
+        "sla_share": 0.9991,
+        "p99_s": 1.234,
+        "replica_minutes": 0.95,
+        "most_replicas": 2,
+        "handover": {"moves": 5, "p50_s": 0.2, "p90_s": 0.41, "max_s": 0.5},
+        "blocked": {"moves": 5, "p50_s": None, "p90_s": None, "max_s": None},
+        "order_findings": 0,
+        "changes": [[-9.0, "scale_up", 0, 1, "nobody reads"], [8.25, "scale_up", 1, 2, "overload"]],
+    },
+)
+
 
 def outcome():
     found = measurement()
@@ -22,6 +39,7 @@ def outcome():
         history=history(),
         loads=found.loads(Unit.RECORDS_S),
         plan=plan(found),
+        loop=LOOP,
         facts=SETTINGS,
     )
 
@@ -56,13 +74,13 @@ def test_the_tables_go_to_stdout_and_the_steps_to_stderr(told, home, capsys):
     assert "Heavy keys" in out
     assert "Lag" in out
     assert "Consumers" in out
-    assert "[3/6] Skewed load" in err
+    assert "[3/7] Skewed load" in err
     assert f"The report: {home / 'reports' / 'demo' / 'report.html'}" in err
     assert told["script"] == story.Script(rate_s=500, partitions=8, seed=3)
     assert told["keep"] is False
 
 
-def test_json_is_one_document_with_report_measurement_and_plan(told, tmp_path, capsys):
+def test_json_is_one_document_with_report_measurement_plan_and_loop(told, tmp_path, capsys):
     assert run(["demo", "--json", "-o", str(tmp_path / "there")]) == 0
 
     found = json.loads(capsys.readouterr().out)
@@ -71,6 +89,7 @@ def test_json_is_one_document_with_report_measurement_and_plan(told, tmp_path, c
         "report": str(tmp_path / "there" / "report.html"),
         "measurement": measurement_to(measurement()),
         "plan": plan_to(plan()),
+        "loop": LOOP.figures,
     }
 
 
@@ -209,3 +228,21 @@ def test_the_group_has_something_to_spare_in_all():
     script = story.Script()
 
     assert script.pace_s * script.consumers == pytest.approx(script.rate_s * (1 + script.spare))
+
+
+def test_the_loop_is_told_in_figures_and_changes():
+    told = story.judged(LOOP)
+
+    assert told.sent == "150 records/s for 30 s"
+    assert [(f.value, f.name) for f in told.figures] == [
+        ("99.9%", "within 5 s"),
+        ("0.9", "replica-minutes"),
+        ("5", "hand-overs"),
+        ("0", "losses and breaches of order"),
+    ]
+    assert told.figures[2].beside == "blocked p90 0.41 s"
+    assert [tuple(change) for change in told.changes] == [
+        ("0.0 s", "0 → 1", "nobody reads"),
+        ("8.2 s", "1 → 2", "overload"),
+    ]
+    assert "<h2>The loop</h2>" in outcome().page()

@@ -89,7 +89,7 @@ class ProcessBackend:
                 log.info("consumer_started", consumer=i, pid=process.pid, log=str(self._log(i)))
         # The lock is shared with those just started: it comes back when each has announced itself.
         with self._locked():
-            silent = [i for i in missing if not self._file(i).exists()]
+            silent = [i for i in missing if not self._lives(i)]
         if silent:
             raise ApplyError(
                 f"Consumer {silent[0]} ended before it began: "
@@ -144,6 +144,10 @@ class ProcessBackend:
                 if process is not None:
                     found[int(number[1])] = process
         return dict(sorted(found.items()))
+
+    def _lives(self, consumer: int) -> bool:
+        process = _read(self._file(consumer))
+        return process is not None and process_state(process) is not ProcessState.DEAD
 
     def _bury(self, consumers: Iterable[int]) -> None:
         """Clears away those that ended by themselves, and says what they said last."""

@@ -209,6 +209,7 @@ class _Hands:
         self._threads = threads
         self._done: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._over = threading.Event()
+        self._looking = threading.Lock()
         self._room = CONTROL_PARTITIONS
 
     def done(self) -> list[Event]:
@@ -271,11 +272,16 @@ class _Hands:
     def _look(self, admin: Admin) -> None:
         """Looks once; the processes last, so that what is said of them is not old."""
         partitions = self._try(partial(self._post.partitions, admin))
-        now = time.monotonic()
-        living = self._try(self._backend.living)
-        if living is not None:
-            self.make_room(living)
-            self._done.put(Looked(now=now, living=living, partitions=partitions))
+        self._look_at_processes(partitions)
+
+    def _look_at_processes(self, partitions: frozenset[TopicPartition] | None = None) -> None:
+        """One after another: an older look that came later would bury who has come between."""
+        with self._looking:
+            now = time.monotonic()
+            living = self._try(self._backend.living)
+            if living is not None:
+                self.make_room(living)
+                self._done.put(Looked(now=now, living=living, partitions=partitions))
 
     def _create(self, consumers: tuple[int, ...]) -> None:
         try:
@@ -287,9 +293,7 @@ class _Hands:
                 self._done.put(Gone(time.monotonic(), consumer))
             return
         # Seen at once, so that one that dies before the next look is missed and not waited for.
-        now, living = time.monotonic(), self._try(self._backend.living)
-        if living is not None:
-            self._done.put(Looked(now=now, living=living, partitions=None))
+        self._look_at_processes()
 
     def _make_room(self, admin: Admin, needed: int) -> int:
         """Raises the number of control partitions before a consumer looks for its own."""

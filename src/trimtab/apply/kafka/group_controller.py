@@ -12,6 +12,7 @@ Paper    Ezzeddine et al., section 3.3.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ from trimtab.observe import metrics
 log = structlog.get_logger()
 
 _NEVER = float("-inf")
-_AGAIN_S = 1.0
+_AGAIN_S, _TRIES = 1.0, 60
 
 
 class SubscribedController:
@@ -98,7 +99,8 @@ class SubscribedController:
                 return
             open_now.enter_context(service)
             log.info("controller_leads", group=post.group, version=found.epoch if found else 0)
-            threads = open_now.enter_context(ThreadPoolExecutor(1, "scaling"))
+            threads = ThreadPoolExecutor(1, "scaling")
+            open_now.callback(threads.shutdown, cancel_futures=True)  # another may count on them
             turns = _Turns(self._post, self._backend, admin, threads)
             while lease.renewed() and not stop.is_set():
                 heard = ears.listen(turns.measured)
@@ -114,17 +116,20 @@ class SubscribedController:
         self, lease: Lease, stop: threading.Event, *, had_one_before: bool
     ) -> AssignmentService | None:
         """Where members ask; a controller before this one, frozen, may still hold the port."""
-        while lease.renewed() and not stop.is_set():
+        for _ in range(_TRIES):
+            if stop.is_set() or not lease.renewed():
+                break
             try:
                 return AssignmentService(
                     self._post.group, self._answer, self._version, host=self._host, port=self._port
                 )
             except ConfigError as error:
-                if not had_one_before:
+                cause = error.__cause__
+                if not had_one_before or getattr(cause, "errno", None) != errno.EADDRINUSE:
                     raise
                 log.warning("nobody_can_ask_yet", why=error.message)
                 stop.wait(_AGAIN_S)
-        return None
+        return None  # the lease goes to who may have better luck
 
     def _turn(self, turns: _Turns, voice: Voice, announcer: Announcer) -> None:
         """Looks once, and decides if there is a reason."""
@@ -137,6 +142,8 @@ class SubscribedController:
         verdict = self._judge(view, turns.measured, micros())
         if verdict is None:
             return
+        if verdict.target is not None and turns.leaving & set(verdict.target.consumers):
+            return  # who is just ending cannot be counted on, nor be started again yet
         decision = verdict.decision
         turns.decided = view.now
         if verdict.target is not None:
@@ -185,6 +192,11 @@ class _Turns:
         self.looked = now
         return True
 
+    @property
+    def leaving(self) -> frozenset[int]:
+        """Consumers that were asked to end, and may still be there."""
+        return frozenset(self._leaving)
+
     def let_go(self, consumers: Sequence[int]) -> None:
         """Asks consumers to end, without waiting: they finish what they have in hand."""
         if consumers:
@@ -194,15 +206,15 @@ class _Turns:
     def _remove(self, consumers: tuple[int, ...]) -> None:
         try:
             self._backend.remove(consumers)
-        except TrimtabError as error:
-            log.warning("consumers_did_not_end", why=error.message)
+        except Exception as error:  # a thread has nobody to raise to; the next turn sees them again
+            log.warning("consumers_did_not_end", why=str(error))
         finally:
             self._leaving.difference_update(consumers)
 
     def view(self, planned: Assignment) -> View:
         """What is to be decided from: the plan in force, and who is there to carry it out."""
         now = time.monotonic()
-        leaving = frozenset(self._leaving)  # before the look: one that has gone meanwhile is gone
+        leaving = self.leaving  # before the look: one that has gone meanwhile is gone
         living = frozenset(self._backend.living()) - leaving
         partitions = self._post.partitions(self._admin)
         held = Assignment({p: c for p, c in planned.items() if p in partitions and c in living})

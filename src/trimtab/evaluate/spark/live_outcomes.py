@@ -2,7 +2,8 @@
 
 Windows are of the time at which a record was finished: only those are complete a moment after they
 end, while a record of a window of event time may be hours behind. A record that is processed again
-in a later window counts there too.
+in a later window counts there too, and a consumer that finished anything in one was there for all
+of it.
 
 Promise  The receipts of each micro-batch are kept under its number until their windows are closed,
          and a window's rows carry its time: what is done again after a crash replaces itself.
@@ -11,7 +12,7 @@ Promise  The receipts of each micro-batch are kept under its number until their 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -21,12 +22,13 @@ from pyspark.sql.types import LongType, StructType
 
 from trimtab.evaluate.spark import outcomes as steps
 from trimtab.evaluate.spark.order_audit import distinct_receipts
+from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.measure.spark import ingest
 from trimtab.measure.spark.live import Stream, Supervised, now_ts, pattern_of
 from trimtab.measure.spark.rates import window_number
 from trimtab.measure.spark.schemas import RECEIPTS
 from trimtab.measure.spark.session import storage_path
-from trimtab.measure.spark.spans import Target
+from trimtab.measure.spark.spans import Asked, Target
 from trimtab.measure.spark.tables import Folder, Warehouse
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
@@ -44,7 +46,7 @@ class Watching:
 
     window_s: float
     sla_s: float | None = None
-    groups: frozenset[str] | None = None
+    asked: Asked = field(default_factory=lambda: Asked(from_ts=0, to_ts=0))
     delay_s: float = 2.0
 
     @property
@@ -63,15 +65,24 @@ def outcomes_query(
     checkpoint: str,
 ) -> Supervised:
     """The query, with the receipts that its predecessor had not yet judged."""
-    asked = {"cluster": cluster, "how": [how.window_s, how.sla_s, sorted(how.groups or ())]}
-    identity = short_hash(asked)
+    asked = how.asked
+    identity = short_hash(
+        {
+            "cluster": cluster,
+            "receipts": target.own.receipts,
+            "topics": sorted(asked.topics),
+            "pattern": None if asked.pattern is None else asked.pattern.pattern,
+            "groups": None if asked.groups is None else sorted(asked.groups),
+            "how": [how.window_s, how.sla_s],
+        }
+    )
     folder = f"{storage_path(checkpoint)}/{_NAME}-{identity}"
     query = OutcomesQuery(
         how,
         warehouse,
         run=f"live-{_NAME}-{identity}",
         folder=folder,
-        source=target.own.receipts,
+        own=target.own,
     )
     query.resume(session)
     stream = Stream(
@@ -90,9 +101,9 @@ class OutcomesQuery:
     """Receipts → the table of outcomes and the metrics, one window after another."""
 
     def __init__(
-        self, how: Watching, warehouse: Warehouse, *, run: str, folder: str, source: str
+        self, how: Watching, warehouse: Warehouse, *, run: str, folder: str, own: OwnTopics
     ) -> None:
-        self.how, self.warehouse, self.run, self.source = how, warehouse, run, source
+        self.how, self.warehouse, self.run, self.own = how, warehouse, run, own
         self.kept = Folder(f"{folder}-receipts")
         self.marks = Folder(f"{folder}-closed")
         self.closed_until = 0  # the number of the first window that is still open
@@ -155,11 +166,12 @@ class OutcomesQuery:
 
     def _wanted(self, receipts: DataFrame) -> DataFrame:
         windowed = receipts.withColumn("window", window_number("finished_ts", self.how.window_s))
-        groups = self.how.groups
-        return windowed if groups is None else windowed.where(F.col("group").isin(*groups))
+        asked = self.how.asked
+        named = windowed.where(asked.named("topic", self.own.prefix))
+        return named if asked.groups is None else named.where(F.col("group").isin(*asked.groups))
 
     def _reject(self, parsed: DataFrame, batch_id: int) -> None:
-        bad = parsed.transform(ingest.rejects, source=self.source)
+        bad = parsed.transform(ingest.rejects, source=self.own.receipts)
         if count := bad.count():
             metrics.measure_rejects_total.labels(_NAME).inc(count)
             log.warning("receipts_were_rejected", records=count)
@@ -184,7 +196,7 @@ class OutcomesQuery:
                 mine = whole.where(F.col("group") == row.group)
                 table = steps.outcomes(
                     mine,
-                    steps.replicas_from_receipts(mine),
+                    self._at_work(mine, number),
                     run=run,
                     group=row.group,
                     sla_s=self.how.sla_s,
@@ -196,6 +208,15 @@ class OutcomesQuery:
                 table.unpersist()
         finally:
             whole.unpersist()
+
+    def _at_work(self, receipts: DataFrame, number: int) -> DataFrame:
+        """Every incarnation that finished something counts for the whole window."""
+        start, end = (F.timestamp_micros(F.lit(n * self.how.width)) for n in (number, number + 1))
+        return (
+            receipts.select("incarnation")
+            .distinct()
+            .select(start.alias("from_ts"), end.alias("to_ts"), F.lit(1).alias("replicas"))
+        )
 
     def _receipts(self, session: SparkSession, batches: list[str]) -> DataFrame:
         return session.read.schema(_KEPT).parquet(*(self.kept.path(name) for name in batches))

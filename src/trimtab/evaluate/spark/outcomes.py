@@ -61,12 +61,13 @@ def outcomes(
     their mean while there were any, `busiest_share` the part of all processing time that the
     busiest consumer had.
     """
+    worked = "started_ts" if timed_by == "event_ts" else timed_by
     records = receipts.transform(first_receipts).withColumn(
         "window", window_number(timed_by, window_s)
     )
     judged = latencies(records, sla_s=sla_s, by=("window",))
     counted = judged.join(_replicas_by_window(replicas, window_s=window_s), "window", "left").join(
-        _busiest_by_window(receipts, window_s=window_s), "window", "left"
+        _busiest_by_window(receipts, window_s=window_s, timed_by=worked), "window", "left"
     )
     return (
         with_window_times(counted, window_s=window_s)
@@ -185,10 +186,10 @@ def consumers(receipts: DataFrame) -> DataFrame:
     )
 
 
-def _busiest_by_window(receipts: DataFrame, *, window_s: float) -> DataFrame:
+def _busiest_by_window(receipts: DataFrame, *, window_s: float, timed_by: str) -> DataFrame:
     per_consumer = (
         receipts.transform(_busy)
-        .groupBy(window_number("started_ts", window_s).alias("window"), "incarnation")
+        .groupBy(window_number(timed_by, window_s).alias("window"), "incarnation")
         .agg(F.sum("busy_us").alias("busy_us"))
     )
     whole = F.sum("busy_us")

@@ -59,6 +59,7 @@ class Workload(StrEnum):
     LANDAU_5 = "delta-5"
     LANDAU_25 = "delta-25"
     SHORT = "short"
+    GIVEN = "given"  # by the run itself
 
     def schedule(self, seed: int, *, stretch: float = 1.0) -> RateSchedule:
         """The rates of its partitions; `stretch` multiplies all times."""
@@ -66,6 +67,8 @@ class Workload(StrEnum):
             return ezzeddine_workload_1().stretched(stretch)
         if self is Workload.SHORT:
             return _short().stretched(stretch)
+        if self is Workload.GIVEN:
+            raise ValueError("this workload is what a run says")
         walk = landau_stream(
             seed=seed,
             partitions=LANDAU_PARTITIONS,
@@ -105,7 +108,8 @@ def _short() -> RateSchedule:
 class LiveRun:
     """One strategy on one schedule.
 
-    `most` is how many consumers a controller may have. Where the run is `settled`, the rates that
+    `rates` for `duration_s` are what is sent by the workload that is given. `most` is how many
+    consumers a controller may have. Where the run is `settled`, the rates that
     the schedule begins with are sent beforehand, until a controller's group carries them.
     """
 
@@ -116,6 +120,8 @@ class LiveRun:
     sla_s: float = SLA_S
     most: int | None = None
     settled: bool = False
+    rates: tuple[float, ...] = ()
+    duration_s: float = 0.0
 
     @property
     def key(self) -> str:
@@ -126,6 +132,8 @@ class LiveRun:
     @property
     def schedule(self) -> RateSchedule:
         """What is sent."""
+        if self.workload is Workload.GIVEN:
+            return RateSchedule.constant(self.rates, duration_s=self.duration_s)
         return self.workload.schedule(self.seed, stretch=self.stretch)
 
     @property

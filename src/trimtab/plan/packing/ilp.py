@@ -3,7 +3,8 @@
 Why      What heuristics are measured against, and the answer itself for small groups.
 Promise  The notes say `optimal`, or `feasible` with the bounds that were reached when time was up;
          an answer is never passed off as better than it is. Where the solver had none by then, it
-         is the packing that it began from: BFD's, or LL-FFD's with an SLA. Capacities hold exactly:
+         is the packing that it began from: BFD's, or LL-FFD's with an SLA; it
+         refuses only where consumers differ and that does not fit. Capacities hold exactly:
          a solver reckons with tolerances, so every answer is checked, and what does not fit is
          forbidden by name before it is asked again. Without a time limit equal input gives equal
          plans.
@@ -314,7 +315,8 @@ def _fewest_unequal(
             raise _out_of_time(len(task.items), clock)
         return max(least, answer.bound_up), most, backup
     used = len(set(answer.bin_of))
-    return used if answer.proven else max(least, answer.bound_up), used, None
+    found = {p: consumers[b] for p, b in zip(task.items, answer.bin_of, strict=True)}
+    return used if answer.proven else max(least, answer.bound_up), used, found
 
 
 def _unit(loads: Collection[float], capacity: float) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.evaluate.order import Rules
@@ -51,6 +53,8 @@ def judged(session: Session, place: Place, run: Conducted) -> dict[str, Any]:
             rules=Rules(from_first=True),
             expected=expected_places(session, offsets=run.offsets),
         )
+        # What was sent to settle a group is audited like everything else, and not judged.
+        given = replace(given, receipts=given.receipts.where(_sent_since(run.began_ts)))
         outcome = judge(
             session, given, asked, Judging(sla_s=run.sla_s, replicas_from=ReplicasFrom.RECEIPTS)
         )
@@ -91,6 +95,10 @@ def judged(session: Session, place: Place, run: Conducted) -> dict[str, Any]:
             if d["action"] not in ("none", "refuse")
         ],
     }
+
+
+def _sent_since(ts: int) -> Column:
+    return F.unix_micros("event_ts") >= ts
 
 
 def _read_once(given: Given) -> Given:
