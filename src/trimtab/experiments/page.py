@@ -280,7 +280,7 @@ def _not_below(part: Part) -> list[str]:
     missed = [
         (delta, planners)
         for delta, planners in part.figures["planners"].items()
-        if planners["trim"]["e_rscore"] >= planners["mwf"]["e_rscore"]
+        if 0 < planners["mwf"]["e_rscore"] <= planners["trim"]["e_rscore"]
     ]
     if not missed:
         return []
