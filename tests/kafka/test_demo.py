@@ -166,7 +166,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path) -> None:
             start_new_session=True,
         )
     try:
-        _wait_for(demo, said, "[2/6]")
+        _wait_for(demo, said, "[2/7]")
         os.killpg(demo.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground
 
         assert demo.wait(timeout=90) == 130

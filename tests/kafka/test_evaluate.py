@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from pyspark.sql import SparkSession
 
 from tests.kafka.streams import wait_until
+from trimtab.cli import main
 from trimtab.client_properties import ClientProperties
 from trimtab.evaluate.spark.live_outcomes import Watching, outcomes_query
 from trimtab.measure.kafka.admin import connect
@@ -60,7 +63,11 @@ def send(cluster: LocalCluster, own: OwnTopics, offsets: range, *, waited_ms: in
 
 
 def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
-    cluster: LocalCluster, spark: SparkSession, tmp_path: Path
+    cluster: LocalCluster,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     own = OwnTopics(f"own-{uuid.uuid4().hex[:8]}.")
     warehouse = Warehouse(str(tmp_path / "warehouse"))
@@ -99,6 +106,15 @@ def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
     send(cluster, own, range(40, 60), waited_ms=5000)
     with judging() as second:
         wait_until(lambda: judged(second) == (60, 40), what="the missed outcome")
+
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)
+    monkeypatch.setattr("trimtab.cli.evaluate.spark_session", lambda *_, **__: spark)
+    capsys.readouterr()
+    asked = ["--group", "g", "--sla", "1s", "--bootstrap-server", cluster.bootstrap_servers]
+    assert main.run(["evaluate", "outcome", *asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["events"], found["within_sla"]) == (60, pytest.approx(40 / 60))
 
     with connect(cluster.bootstrap_servers, PLAIN) as admin:
         for made in own.of_group("g"):

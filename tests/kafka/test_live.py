@@ -5,16 +5,13 @@ Judged here by the plain auditor; Spark's is held to it elsewhere, and judges th
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
-from pyspark.sql import SparkSession
 
-from trimtab.cli import main
 from trimtab.evaluate.order import Place as Expected
 from trimtab.evaluate.order import Rules, audit, findings
 from trimtab.experiments.live.kafka import conduct as door
@@ -22,7 +19,6 @@ from trimtab.experiments.live.kafka.conduct import Conducted, conduct, measured
 from trimtab.experiments.live.kafka.told import told
 from trimtab.experiments.live.plan import LiveRun, Strategy, Workload, unexplained
 from trimtab.experiments.live.response import response_times
-from trimtab.experiments.live.spark.judged import judged
 from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_from
@@ -81,11 +77,7 @@ def order_findings(receipts: list[Receipt], conducted: Conducted) -> dict[str, i
 
 @pytest.mark.timeout(900)  # a machine that is busy with other things takes its time
 def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
-    cluster: LocalCluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    spark: SparkSession,
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = OwnTopics(f"t{uuid4().hex[:6]}.")
     monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)
@@ -109,19 +101,3 @@ def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
     assert spans["measure"]
     assert spans["decide"]
     assert spans["hand over"]
-
-    monkeypatch.setattr("trimtab.cli.evaluate.spark_session", lambda *_, **__: spark)
-    asked = ["--group", ours.group, "--from", str(ours.ready_ts), "--bootstrap-server", bootstrap]
-    capsys.readouterr()
-    assert main.run(["evaluate", "outcome", "--sla", f"{SLA_S:g}s", *asked, "--json"]) == 0
-    outcome = json.loads(capsys.readouterr().out)
-    assert outcome["events"] == len({(r.partition, r.offset) for r in mine})
-    assert outcome["replicas_from"] == "control"
-    assert outcome["handovers"]["moves"] >= 1
-    assert main.run(["evaluate", "order", "--from-first", *asked, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["findings"] == 0
-    figures = judged(spark, place, ours)
-    assert figures["records"] == ours.sent
-    assert figures["sla_share"] == pytest.approx(within(mine, ours, SLA_S))
-    assert (figures["order_findings"], figures["unexplained"]) == (0, 0)
-    assert figures["most_replicas"] == 2
