@@ -37,7 +37,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.testing.local_cluster import LocalCluster
 
 PARTITIONS = 6
-SOON_S = 30.0
+SOON_S = 120.0
 
 
 @pytest.fixture

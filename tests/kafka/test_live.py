@@ -11,14 +11,16 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
+from pyspark.sql import SparkSession
 
 from trimtab.evaluate.order import Place as Expected
 from trimtab.evaluate.order import Rules, audit, findings
 from trimtab.experiments.live.kafka import conduct as door
-from trimtab.experiments.live.kafka.conduct import Conducted, conduct, measured
+from trimtab.experiments.live.kafka.conduct import Conducted, conduct
 from trimtab.experiments.live.kafka.told import told
 from trimtab.experiments.live.plan import LiveRun, Strategy, Workload, unexplained
 from trimtab.experiments.live.response import response_times
+from trimtab.experiments.live.spark.measuring import measured_here
 from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_from
@@ -29,7 +31,14 @@ SLA_S = 3.0
 
 
 def run(strategy: Strategy) -> LiveRun:
-    return LiveRun(strategy=strategy, workload=Workload.SHORT, sla_s=SLA_S, most=2, settled=True)
+    return LiveRun(
+        strategy=strategy,
+        workload=Workload.SHORT,
+        sla_s=SLA_S,
+        most=2,
+        max_quiet_s=600.0,  # it stays as it is while it waits for the load
+        settled=True,
+    )
 
 
 def receipts_of(bootstrap: str, topic: str, run: str) -> list[Receipt]:
@@ -77,7 +86,7 @@ def order_findings(receipts: list[Receipt], conducted: Conducted) -> dict[str, i
 
 @pytest.mark.timeout(900)  # a machine that is busy with other things takes its time
 def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
-    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = OwnTopics(f"t{uuid4().hex[:6]}.")
     monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)
@@ -85,7 +94,7 @@ def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
     bootstrap = cluster.bootstrap_servers
     place = door.Place(bootstrap_server=bootstrap, folder=tmp_path / "runs", own=own)
 
-    with measured(place):
+    with measured_here(spark, place):
         ours = conduct(run(Strategy.OURS), place)
         spans = response_times(told(place, ours))
     sticky = conduct(run(Strategy.STICKY), place, replay=ours.replicas)

@@ -368,11 +368,16 @@ def judge(
 ) -> Outcome:
     """Says what a run came to, and keeps the table of its windows."""
     receipts = given.receipts.transform(distinct_receipts).persist()
+    # Several questions are asked of it, and each would read the topic anew.
+    control = None if given.control is None else given.control.persist()
     try:
         with spark_errors("judging receipts"):
-            return _judged(session, given, asked, how, receipts, warehouse)
+            known = replace(given, control=control)
+            return _judged(session, known, asked, how, receipts, warehouse)
     finally:
         receipts.unpersist()
+        if control is not None:
+            control.unpersist()
 
 
 def _judged(

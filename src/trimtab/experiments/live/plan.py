@@ -94,13 +94,13 @@ def _led_in(schedule: RateSchedule) -> RateSchedule:
 
 
 def _short() -> RateSchedule:
-    """20 s of eight partitions, two of which are as much as one consumer can carry of such.
+    """15 s of eight partitions, two of which are as much as one consumer can carry of such.
 
     Two consumers carry them apart, with a fifth to spare. Kafka deals by number and gives both to
     one, whether its two members come at once (0, 2, 4, 6) or one by one (0, 1, 2, 3).
     """
     return RateSchedule.constant(
-        [62.0 if partition in (0, 2) else 2.0 for partition in range(8)], duration_s=20.0
+        [62.0 if partition in (0, 2) else 2.0 for partition in range(8)], duration_s=15.0
     )
 
 
@@ -109,8 +109,9 @@ class LiveRun:
     """One strategy on one schedule.
 
     `rates` for `duration_s` are what is sent by the workload that is given. `most` is how many
-    consumers a controller may have. Where the run is `settled`, the rates that
-    the schedule begins with are sent beforehand, until a controller's group carries them.
+    consumers a controller may have, and `max_quiet_s` how long it waits before it looks whether
+    fewer would do. Where the run is `settled`, the rates that the schedule begins with are sent
+    beforehand, until a controller has dealt the partitions so that its group can carry them.
     """
 
     strategy: Strategy
@@ -119,6 +120,7 @@ class LiveRun:
     stretch: float = 1.0
     sla_s: float = SLA_S
     most: int | None = None
+    max_quiet_s: float = MAX_QUIET_S
     settled: bool = False
     rates: tuple[float, ...] = ()
     duration_s: float = 0.0

@@ -25,7 +25,7 @@ def level(loads: Mapping[TopicPartition, float], current: Assignment, consumers:
     >>> orders = [TopicPartition("orders", n) for n in range(4)]
     >>> after = level(dict(zip(orders, (60, 60, 60, 50))), Assignment({p: 0 for p in orders}), 3)
     >>> [after[p] for p in orders]
-    [2, 1, 0, 0]
+    [1, 2, 0, 0]
     """
     check_loads(loads)
     present = current.only(loads)

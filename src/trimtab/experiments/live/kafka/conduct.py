@@ -33,7 +33,6 @@ from trimtab.experiments.live.plan import (
     BATCH_BYTES,
     INTERVAL_S,
     LINGER_MS,
-    MAX_QUIET_S,
     REPORTED_RATE,
     SERVICE_MS,
     VALUE_BYTES,
@@ -169,12 +168,7 @@ class _Conductor:
             began_ts, began = _micros(), time.monotonic()
             self.began = began
             summary = self._send(self.schedule, on_progress=on_progress)
-            sent_at = time.monotonic()
-            _until(
-                lambda: watch.lag == 0 and watch.looked_at > sent_at,
-                _DRAINED_WITHIN_S,
-                f"{self.name} was not read to its end",
-            )
+            self._wait_until_read(watch)
             ended_ts = _micros()
             offsets = ends_of(admin, self.name)
         return Conducted(
@@ -216,19 +210,27 @@ class _Conductor:
             raise MeasurementError(f"{summary.failed} records of {self.name} were not sent.")
         return summary
 
+    def _wait_until_read(self, watch: _Watch) -> None:
+        sent_at = time.monotonic()
+        _until(
+            lambda: watch.lag == 0 and watch.looked_at > sent_at,
+            _DRAINED_WITHIN_S,
+            f"{self.name} was not read to its end",
+        )
+
     def _settle(self, watch: _Watch) -> None:
-        """Sends what the load begins with, until nobody has too much of it and nothing waits."""
+        """Sends what the load begins with until nobody has too much of it; then they catch up."""
         opening = RateSchedule.constant(self.run.opening, duration_s=_SETTLED_WITHIN_S)
         rates = dict(zip(self.partitions, self.run.opening, strict=True))
 
-        def settled() -> bool:
+        def level() -> bool:
             dealt = self._dealt()
             carried = dealt.loads(rates) if dealt is not None else {}
-            level = bool(carried) and max(carried.values()) <= REPORTED_RATE
-            return level and watch.lag is not None and watch.lag <= sum(rates.values())
+            return bool(carried) and max(carried.values()) <= REPORTED_RATE
 
         with _in_thread("opening", lambda stop: self._send(opening, stop=stop)):
-            _until(settled, _SETTLED_WITHIN_S, f"{self.name} was not level")
+            _until(level, _SETTLED_WITHIN_S, f"{self.name} was not level")
+        self._wait_until_read(watch)
 
     def _prepare(self, admin: Admin) -> None:
         replication = max(1, min(3, len(admin.cluster().live)))
@@ -259,7 +261,7 @@ class _Conductor:
             # Landau's planners know nothing of lag.
             sla_s=None if self.run.strategy is Strategy.MWF else self.run.sla_s,
             interval_s=INTERVAL_S,
-            max_quiet_s=MAX_QUIET_S,
+            max_quiet_s=self.run.max_quiet_s,
             most=self.run.most,
         )
         controller = GroupController(
