@@ -11,12 +11,10 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from statistics import median
 from typing import Any
-
-from confluent_kafka import Producer
 
 from trimtab.apply.cycle import Cycle, Limits, Work
 from trimtab.apply.kafka.directed_reader import DirectedReader
@@ -26,10 +24,9 @@ from trimtab.experiments.live.distributions import levels, mode
 from trimtab.experiments.live.kafka.conduct import Place
 from trimtab.measure.kafka.admin import TopicSpec, connect
 from trimtab.model.cluster import TopicPartition
-from trimtab.workload.kafka.errors import kafka_errors
+from trimtab.workload.kafka.fill import fill
 
 _VALUE_BYTES = 1000
-_FLUSH_S = 300.0
 _MOST_IDLE = 30
 
 
@@ -91,34 +88,14 @@ def _fill(place: Place, sources: Sequence[TopicPartition], size: int) -> int:
     """Spreads bytes evenly, in values of 1000 that do not compress; returns how many."""
     chance = random.Random(0)
     values = [chance.randbytes(_VALUE_BYTES) for _ in range(64)]
-    failed: list[str] = []
-
-    def on_delivery(error: Any, _: Any) -> None:
-        if error is not None:
-            failed.append(error.str())
-
-    config: Mapping[str, Any] = {
-        "client.id": "trimtab-peak",
-        **place.properties.for_confluent(),
-        "bootstrap.servers": place.bootstrap_server,
-        "acks": "1",
-        "linger.ms": 50,
-    }
-    with kafka_errors("filling topics"):
-        producer = Producer(dict(config))
-        for n in range(size // _VALUE_BYTES):
-            topic, partition = sources[n % len(sources)]
-            value = values[n % len(values)]
-            while True:
-                try:
-                    producer.produce(topic, value, partition=partition, on_delivery=on_delivery)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            if not n % 1000:
-                producer.poll(0)
-        left = producer.flush(_FLUSH_S)
-    if left or failed:
-        why = failed[0] if failed else f"{left} records were not acknowledged"
-        raise MeasurementError(f"Filling topics failed: {why}.")
-    return size // _VALUE_BYTES * _VALUE_BYTES
+    count = size // _VALUE_BYTES
+    fill(
+        ((sources[n % len(sources)], values[n % len(values)]) for n in range(count)),
+        {
+            "client.id": "trimtab-peak",
+            **place.properties.for_confluent(),
+            "bootstrap.servers": place.bootstrap_server,
+        },
+        what="topics",
+    )
+    return count * _VALUE_BYTES
