@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from structlog.testing import capture_logs
 
 from trimtab.apply.backends.processes import ProcessBackend
 from trimtab.errors import ApplyError
+from trimtab.processes import ProcessState, process_state, spawn_announced
 
 DEADLINE_S = 30.0
 
@@ -142,8 +144,10 @@ def test_the_lock_is_not_kept_by_a_consumer(folder):
 
 
 def test_a_consumer_that_dies_by_itself_vanishes_and_its_last_words_are_told(folder):
-    backend = ProcessBackend(_shell("echo out of cheese; exit 3"), folder)
+    until_told = 'until [ -e "die" ]; do sleep 0.05; done'
+    backend = ProcessBackend(_shell(f"{until_told}; echo out of cheese; exit 3"), folder)
     backend.create({0})
+    (folder / "die").touch()
 
     with capture_logs() as said:
         _until(lambda: not backend.living())
@@ -153,14 +157,32 @@ def test_a_consumer_that_dies_by_itself_vanishes_and_its_last_words_are_told(fol
     assert death["last_words"][-1] == "out of cheese"
 
 
+def test_a_consumer_that_is_dead_before_create_returns_is_no_success(folder, monkeypatch):
+    def spawned_and_gone(*args, **kwargs):
+        process = spawn_announced(*args, **kwargs)
+        _until(lambda: process_state(process) is ProcessState.DEAD)
+        return process
+
+    monkeypatch.setattr("trimtab.apply.backends.processes.spawn_announced", spawned_and_gone)
+    backend = ProcessBackend(_shell("echo out of cheese; exit 3"), folder)
+
+    with pytest.raises(ApplyError, match="Consumer 0 ended before it began: out of cheese"):
+        backend.create({0})
+
+    assert not backend.living()
+
+
 def test_a_program_that_does_not_exist_is_told_by_its_log(folder):
     backend = ProcessBackend(lambda index: ["/nowhere/trimtab"], folder)
-    backend.create({0})
 
     with capture_logs() as said:
+        # On a busy machine it may be gone before `create` returns, which then says so.
+        with suppress(ApplyError):
+            backend.create({0})
         _until(lambda: not backend.living())
 
-    assert "No such file" in " ".join(said[0]["last_words"])
+    [death] = [s for s in said if s["event"] == "consumer_died"]
+    assert "No such file" in " ".join(death["last_words"])
 
 
 def test_a_consumer_created_after_its_death_is_another_one(folder):
