@@ -436,11 +436,14 @@ def forget(place: Place, run: Conducted) -> None:
 
 @contextmanager
 def measured(place: Place, *, window_s: float = 5.0) -> Iterator[None]:
-    """One Spark pipeline that measures the topics of all runs, while the block goes on."""
+    """One Spark pipeline that measures the topics of all runs, while the block goes on.
+
+    Outcomes are judged when a run is over: meanwhile they would only take the processor's time.
+    """
     from trimtab.apply.backends.measuring import measuring
 
     words = ["trimtab.cli.main", "measure", "--continuous", "--pattern", "live-.*"]
-    words += ["--keys", "none", "--window", f"{window_s:g}s"]
+    words += ["--keys", "none", "--no-outcomes", "--window", f"{window_s:g}s"]
     command = [sys.executable, "-m", *words, *place.to()]
     folder = place.folder / "measure"
     with measuring(ProcessBackend(lambda _: command, folder), lambda: False):
