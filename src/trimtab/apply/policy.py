@@ -35,7 +35,7 @@ from trimtab.plan.registry import planner_of
 
 _MICROS = 1_000_000
 _NAMED = 3
-_IN_FLIGHT_S = 1.0
+_IN_FLIGHT_S, _TOLERATED = 1.0, 0.3
 _CLEAR_WITHIN = 0.5
 _SPARE = 0.03
 _WORTH_MOVING = 0.9
@@ -193,12 +193,13 @@ def _load(
 def urgent(records_s: float, lag: int, *, sla_s: float) -> float:
     """What a partition asks of a consumer: what arrives, and its backlog within half the SLA.
 
-    A second of arrivals is under way in any healthy group, and is no backlog.
+    A second of arrivals is under way in any healthy group, and is no backlog. Nor is what waits
+    for less than three tenths of the SLA: a partition that was just handed over has that much.
 
-    >>> urgent(60.0, 60, sla_s=5.0), urgent(60.0, 160, sla_s=5.0)
+    >>> urgent(60.0, 90, sla_s=5.0), urgent(60.0, 190, sla_s=5.0)
     (60.0, 100.0)
     """
-    backlog = max(0.0, lag - records_s * _IN_FLIGHT_S)
+    backlog = max(0.0, lag - records_s * max(_IN_FLIGHT_S, sla_s * _TOLERATED))
     return records_s + backlog / (sla_s * _CLEAR_WITHIN)
 
 

@@ -53,10 +53,15 @@ def decided(view: View, known: Measured, aim: Aim = AIM) -> Verdict:
 
 @pytest.mark.parametrize(
     ("records_s", "lag", "load"),
-    [(0.0, 0, 0.0), (40.0, 40, 40.0), (40.0, 90, 60.0), (0.0, 250, 100.0)],
+    [(0.0, 0, 0.0), (40.0, 60, 40.0), (40.0, 110, 60.0), (0.0, 250, 100.0)],
 )
 def test_a_backlog_counts_as_what_clears_it_within_half_the_sla(records_s, lag, load):
     assert urgent(records_s, lag, sla_s=5.0) == pytest.approx(load)
+
+
+def test_a_second_of_arrivals_is_no_backlog_however_short_the_sla():
+    assert urgent(40.0, 40, sla_s=1.0) == 40.0
+    assert urgent(40.0, 50, sla_s=1.0) == 60.0
 
 
 def test_a_group_that_keeps_up_with_arrivals_but_not_with_its_backlog_is_scaled_up():
@@ -65,7 +70,7 @@ def test_a_group_that_keeps_up_with_arrivals_but_not_with_its_backlog_is_scaled_
     found = decided(seen(0, 0, 0, 0), behind)
 
     assert found.decision.action is Action.SCALE_UP
-    assert "carries 208 records/s, above 100" in found.decision.reason
+    assert "carries 192 records/s, above 100" in found.decision.reason
 
 
 def test_what_is_under_way_in_a_healthy_group_is_no_reason_to_do_anything():
