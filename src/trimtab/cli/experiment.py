@@ -357,7 +357,9 @@ def _cluster(settings: Settings) -> Iterator[Connection]:
     if settings.bootstrap_server or settings.command_config or local_cluster_runs(settings):
         yield connection(settings)
         return
-    with LocalCluster("live", home=settings.home, cache=settings.cache, say=say) as running:
+    with LocalCluster(
+        "live", home=settings.home, cache=settings.cache, say=say, enduring=True
+    ) as running:
         yield Connection(running.bootstrap_servers, client_properties(settings))
 
 

@@ -406,6 +406,12 @@ def _live(title: str) -> Callable[[Part], str]:
             lines.append(
                 f"\n{late:.0f} records were sent more than 0.1 s late: the machine was busy."
             )
+        again = {s: f["tries"] for s, f in part.figures["strategies"].items() if f["tries"] > 1}
+        if again:
+            told = ", ".join(f"{s} {tries:g} times" for s, tries in again.items())
+            lines.append(
+                f"\nRun more than once, for more than 0.5 % of the load had been late: {told}."
+            )
         return "\n".join(lines) + "\n"
 
     return section

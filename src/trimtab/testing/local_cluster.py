@@ -60,7 +60,8 @@ MOST_BROKERS = 26
 LEAST_FREE_BYTES = 500_000_000
 _OURS = ".trimtab-cluster"  # stands in every folder made here
 
-_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_JVM = ("-XX:+UseSerialGC", "-Djava.awt.headless=true")
+_SOON = "-XX:TieredStopAtLevel=1"  # quick to compile, for nodes that live a minute
 _CONTROLLER_HEAP = ("-Xms64m", "-Xmx128m")
 _BROKER_HEAP = ("-Xms128m", "-Xmx320m")
 
@@ -104,6 +105,7 @@ class LocalCluster:
         cache: Path | None = None,
         say: Callable[[str], None] | None = None,
         timeout_s: float = 90.0,
+        enduring: bool = False,
     ) -> None:
         """Changes nothing yet.
 
@@ -118,6 +120,7 @@ class LocalCluster:
             cache: Where jars are kept; the user's cache folder when not given.
             say: Is told what is being done.
             timeout_s: How long nodes may take until they answer.
+            enduring: Compiles more, for a cluster that lives long: dearer at first, then cheaper.
         """
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
             raise ConfigError(
@@ -144,6 +147,7 @@ class LocalCluster:
         self._cache = cache
         self._say = say or (lambda _: None)
         self._timeout_s = timeout_s
+        self._enduring = enduring
 
     def __enter__(self) -> Self:
         self.up()
@@ -391,7 +395,8 @@ class LocalCluster:
         jars = self._jars or broker_jars(cache=self._cache)
         archive = class_archive(java, jars, folder=jars_folder(self._cache), say=self._say)
         shared = (f"-XX:SharedArchiveFile={archive}",) if archive else ()
-        return (str(java), *_JVM, *shared, "-cp", class_path(jars))
+        compiled = () if self._enduring else (_SOON,)
+        return (str(java), *_JVM, *compiled, *shared, "-cp", class_path(jars))
 
     def _command(self, node: Node, jvm: Sequence[str]) -> list[str]:
         return [

@@ -53,6 +53,7 @@ def figures(**more: Any) -> dict[str, Any]:
         "unexplained": 0,
         "refused": 0,
         "late": 0,
+        "tries": 1,
         "ended_s": 601.0,
         "edges_s": [0.1, 1.0, 10.0],
         "within": [0.1, 0.9, 1.0],

@@ -57,6 +57,7 @@ class ProcessBackend:
     folder: Path
     patience_s: float = field(default=30.0, kw_only=True)
     workdir: Path | None = field(default=None, kw_only=True)
+    _leaving: set[ProcessId] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def living(self) -> Mapping[int, str]:
         """Returns each living consumer, paused ones included, with its pid and start time."""
@@ -100,6 +101,7 @@ class ProcessBackend:
     def remove(self, idle: Collection[int]) -> None:
         """Asks consumers to end (SIGTERM) and waits; none is forced."""
         leaving = {i: process for i, process in self._known().items() if i in idle}
+        self._leaving.update(leaving.values())
         for process in leaving.values():
             send(process, signal.SIGTERM)
         stayed = wait_until_dead(tuple(leaving.values()), self.patience_s)
@@ -155,14 +157,16 @@ class ProcessBackend:
             # Read again: before we had the lock, another one may have been started.
             process = _read(self._file(i))
             if process is not None and process_state(process) is ProcessState.DEAD:
-                last = _last_words(self._log(i))
-                log.warning("consumer_died", consumer=i, pid=process.pid, last_words=last)
+                if process not in self._leaving:  # else `remove` tells of it
+                    last = _last_words(self._log(i))
+                    log.warning("consumer_died", consumer=i, pid=process.pid, last_words=last)
                 self._file(i).unlink(missing_ok=True)
 
     def _forget(self, gone: Mapping[int, ProcessId], event: str) -> None:
         for i, process in gone.items():
             if _read(self._file(i)) == process:
                 self._file(i).unlink(missing_ok=True)
+            self._leaving.discard(process)
             log.info(event, consumer=i, pid=process.pid)
 
     @contextmanager

@@ -35,7 +35,7 @@ SLA_BAR, MINUTES_BAR, STICKY_BAR, BLOCKED_BAR_S = 0.999, 22.0, 0.80, 1.0
 _MEANT = (
     *("records", "sla_share", "p50_s", "p90_s", "p99_s", "max_s", "replica_minutes", "moves"),
     *("most_replicas", "max_lag", "order_findings", "repeats", "unexplained", "decisions"),
-    *("refused", "late"),
+    *("refused", "late", "tries"),
 )
 
 

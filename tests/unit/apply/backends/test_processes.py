@@ -222,6 +222,20 @@ def test_removing_lets_a_consumer_finish(folder):
     assert (folder / "consumer-1.log").read_text().endswith("bye\n")
 
 
+def test_a_look_while_a_consumer_leaves_does_not_call_it_dead(folder):
+    backend = ProcessBackend(_shell(GENTLE), folder)
+    backend.create({0})
+    _up(folder, 0)
+
+    with capture_logs() as said:
+        leaving = threading.Thread(target=backend.remove, args=({0},))
+        leaving.start()
+        _until(lambda: not backend.living())
+        leaving.join()
+
+    assert [s["event"] for s in said] == ["consumer_removed"]
+
+
 def test_removing_never_forces_and_names_who_stayed(folder):
     scripts = {0: DEAF, 1: GENTLE}
     backend = ProcessBackend(
