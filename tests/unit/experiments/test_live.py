@@ -10,6 +10,7 @@ import pytest
 from trimtab.errors import ConfigError
 from trimtab.experiments.kept import keep as keep_parts
 from trimtab.experiments.live import comparison
+from trimtab.experiments.live.experiment import TRIES, Live
 from trimtab.experiments.live.kept_runs import keep, kept
 from trimtab.experiments.live.plan import (
     HorizontalScaler,
@@ -239,6 +240,37 @@ def test_a_page_says_when_rates_came_later_than_decisions_are_made():
 
     assert "Rates were published" not in pages[0]
     assert "Rates were published 3.2 s after their sample" in pages[1]
+
+
+def nowhere(folder: Path) -> Live:
+    """Runs that are not conducted need neither brokers nor Spark."""
+    nobody: Any = None
+    return Live(place=nobody, session=nobody, folder=folder)
+
+
+def test_a_run_whose_load_was_late_is_run_again_and_the_page_says_so(tmp_path, monkeypatch):
+    tries = [figures(late=900), figures(late=46), figures(late=3)]
+    live = nowhere(tmp_path)
+    monkeypatch.setattr(Live, "_run", lambda *_: tries.pop(0))
+
+    found = live.runs([run(Strategy.OURS)], again=False, on_run=lambda *_: None)
+
+    assert found[run(Strategy.OURS)]["tries"] == 3
+    assert found[run(Strategy.OURS)]["late"] == 3
+    assert kept(tmp_path, run(Strategy.OURS).key, run(Strategy.OURS).settings()) is not None
+    part = comparison.comparison(found, Workload.EZZEDDINE_1)
+    assert "the load had been late: trim 3 times" in page(
+        "ezzeddine-live", {"live-workload-1": part}
+    )
+
+
+def test_a_run_that_is_late_each_time_is_kept_as_it_is(tmp_path, monkeypatch):
+    live = nowhere(tmp_path)
+    monkeypatch.setattr(Live, "_run", lambda *_: figures(late=900))
+
+    found = live.runs([run(Strategy.OURS)], again=False, on_run=lambda *_: None)
+
+    assert (found[run(Strategy.OURS)]["late"], found[run(Strategy.OURS)]["tries"]) == (900, TRIES)
 
 
 def test_pages_with_pictures_are_made_of_both_experiments(tmp_path: Path):

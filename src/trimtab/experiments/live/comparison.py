@@ -14,6 +14,7 @@ from trimtab.experiments.live.distributions import levels
 from trimtab.experiments.live.plan import (
     INTERVAL_S,
     LINGER_MS,
+    MAX_QUIET_S,
     REPORTED_RATE,
     SERVICE_MS,
     SLA_S,
@@ -80,6 +81,7 @@ def _settings(workload: Workload, stretch: float, seeds: int) -> dict[str, Any]:
         "reported rate": REPORTED_RATE,
         "sla_s": SLA_S,
         "decisions every s": INTERVAL_S,
+        "fewer looked for after s": MAX_QUIET_S,
         "cycle s": WAIT_S,
         "linger ms": LINGER_MS,
         "seeds": seeds,
