@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from trimtab.experiments.live.plan import LATE_AT_MOST
 from trimtab.experiments.part import Part, Parts
 from trimtab.experiments.plots import drawings
 from trimtab.experiments.published import landau as landau_paper
@@ -410,7 +411,8 @@ def _live(title: str) -> Callable[[Part], str]:
         if again:
             told = ", ".join(f"{s} {tries:g} times" for s, tries in again.items())
             lines.append(
-                f"\nRun more than once, for more than 0.5 % of the load had been late: {told}."
+                f"\nRun more than once, for more than {100 * LATE_AT_MOST:g} % "
+                f"of the load had been late: {told}."
             )
         return "\n".join(lines) + "\n"
 

@@ -107,6 +107,7 @@ class ProcessBackend:
         stayed = wait_until_dead(tuple(leaving.values()), self.patience_s)
         with self._locked():
             self._forget({i: p for i, p in leaving.items() if p not in stayed}, "consumer_removed")
+        self._leaving.difference_update(stayed)  # if they end later, that is told as any end is
         if stayed:
             who = ", ".join(
                 f"{i} (pid {p.pid}, {process_state(p).value})"

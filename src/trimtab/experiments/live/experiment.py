@@ -18,7 +18,14 @@ import structlog
 from trimtab.experiments.live import comparison
 from trimtab.experiments.live.distributions import curve, levels
 from trimtab.experiments.live.kept_runs import keep, kept
-from trimtab.experiments.live.plan import LiveRun, Strategy, Timeline, Workload, runs_of
+from trimtab.experiments.live.plan import (
+    LATE_AT_MOST,
+    LiveRun,
+    Strategy,
+    Timeline,
+    Workload,
+    runs_of,
+)
 from trimtab.experiments.live.response import response_times
 from trimtab.experiments.part import Part
 from trimtab.experiments.published import landau as landau_paper
@@ -30,8 +37,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 EZZEDDINE, LANDAU = "ezzeddine-live", "landau-live"
-LATE_AT_MOST, TRIES = 0.005, 3
-"""A run counts when no more of its records than that were sent late; else it is tried again."""
+TRIES = 3
+"""How often a run is run whose load was late each time."""
 
 EDGES_S = tuple(round(0.001 * 10 ** (k / 8), 5) for k in range(41))
 

@@ -249,6 +249,10 @@ def test_removing_never_forces_and_names_who_stayed(folder):
         backend.remove({0, 1})
 
     assert list(backend.living()) == [0]
+    with capture_logs() as said:
+        os.kill(pid, signal.SIGKILL)
+        _until(lambda: not backend.living())
+    assert [s["event"] for s in said] == ["consumer_died"]
 
 
 def test_killing_works_on_a_paused_consumer_and_returns_when_it_is_gone(folder):
