@@ -233,7 +233,7 @@ def test_the_group_has_something_to_spare_in_all():
 def test_the_loop_is_told_in_figures_and_changes():
     told = story.judged(LOOP)
 
-    assert told.sent == "150 records/s for 30 s"
+    assert told.sent == "up to 150 records/s for 30 s"
     assert [(f.value, f.name) for f in told.figures] == [
         ("99.9%", "within 5 s"),
         ("0.9", "replica-minutes"),

@@ -111,10 +111,11 @@ def _short() -> RateSchedule:
 class LiveRun:
     """One strategy on one schedule.
 
-    `rates` for `duration_s` are what is sent by the workload that is given. `most` is how many
-    consumers a controller may have, and `max_quiet_s` how long it waits before it looks whether
-    fewer would do. Where the run is `settled`, the rates that the schedule begins with are sent
-    beforehand, until a controller has dealt the partitions so that its group can carry them.
+    `rates` for `duration_s` are what is sent by the workload that is given, after a climb from
+    nothing that takes half of the time. `most` is how many consumers a controller may have, and
+    `max_quiet_s` how long it waits before it looks whether fewer would do. Where the run is
+    `settled`, the rates that the schedule begins with are sent beforehand, until a controller has
+    dealt the partitions so that its group can carry them.
     """
 
     strategy: Strategy
@@ -138,7 +139,10 @@ class LiveRun:
     def schedule(self) -> RateSchedule:
         """What is sent."""
         if self.workload is Workload.GIVEN:
-            return RateSchedule.constant(self.rates, duration_s=self.duration_s)
+            nothing, climbed_s = [0.0] * len(self.rates), self.duration_s / 2
+            return RateSchedule.ramp(
+                nothing, self.rates, duration_s=self.duration_s, end_s=climbed_s
+            )
         return self.workload.schedule(self.seed, stretch=self.stretch)
 
     @property

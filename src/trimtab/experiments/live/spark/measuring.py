@@ -22,7 +22,7 @@ from trimtab.measure.spark.spans import Asked, Target
 from trimtab.measure.spark.tables import Warehouse
 
 _TOPICS = re.compile("live-.*")
-_MEASURED_OVER_S, _LEAST_S, _TRIGGER_S, _SAMPLED_EVERY_S = 5.0, 2.0, 0.2, 0.5
+_MEASURED_OVER_S, _LEAST_S, _TRIGGER_S, _SAMPLED_EVERY_S = 5.0, 2.0, 1.0, 0.5
 
 
 @contextmanager
