@@ -248,6 +248,26 @@ def nowhere(folder: Path) -> Live:
     return Live(place=nobody, session=nobody, folder=folder)
 
 
+@pytest.fixture
+def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that a warm-up was made for."""
+    warmed: list[str] = []
+    monkeypatch.setattr(Live, "_warm_up", lambda _, run: warmed.append(run.key))
+    return warmed
+
+
+def test_the_first_run_that_was_not_kept_has_a_warm_up_and_no_other(tmp_path, monkeypatch, warmed):
+    runs = [run(strategy) for strategy in (Strategy.OURS, Strategy.MWF, Strategy.FIXED)]
+    live = nowhere(tmp_path)
+    monkeypatch.setattr(Live, "_run", lambda *_: figures())
+    live.runs(runs[:1], again=False, on_run=lambda *_: None)
+    live.runs(runs, again=False, on_run=lambda *_: None)
+    live.runs(runs, again=False, on_run=lambda *_: None)
+
+    assert warmed == [runs[0].key, runs[1].key]
+
+
+@pytest.mark.usefixtures("warmed")
 def test_a_run_whose_load_was_late_is_run_again_and_the_page_says_so(tmp_path, monkeypatch):
     tries = [figures(late=900), figures(late=46), figures(late=3)]
     live = nowhere(tmp_path)
@@ -264,6 +284,7 @@ def test_a_run_whose_load_was_late_is_run_again_and_the_page_says_so(tmp_path, m
     )
 
 
+@pytest.mark.usefixtures("warmed")
 def test_a_run_that_is_late_each_time_is_kept_as_it_is(tmp_path, monkeypatch):
     live = nowhere(tmp_path)
     monkeypatch.setattr(Live, "_run", lambda *_: figures(late=900))

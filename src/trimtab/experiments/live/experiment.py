@@ -9,7 +9,7 @@ whoever it is of: it is run again, and the page says how often.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,9 @@ EZZEDDINE, LANDAU = "ezzeddine-live", "landau-live"
 TRIES = 3
 """How often a run is run whose load was late each time."""
 
+WARM_UP = 0.25
+"""How long the warm-up is, of a run."""
+
 EDGES_S = tuple(round(0.001 * 10 ** (k / 8), 5) for k in range(41))
 
 OnRun = Callable[[str, int, int], None]
@@ -68,12 +71,24 @@ class Live:
     def runs(self, runs: Sequence[LiveRun], *, again: bool, on_run: OnRun) -> comparison.Found:
         """The figures of all runs, kept ones included."""
         found: dict[LiveRun, Mapping[str, Any]] = {}
+        warm = False
         for done, run in enumerate(runs):
-            on_run(run.key, done, len(runs))
             known = None if again else kept(self.folder, run.key, run.settings())
+            if known is None and not warm:
+                on_run("warm-up", done, len(runs))
+                self._warm_up(run)
+                warm = True
+            on_run(run.key, done, len(runs))
             found[run] = self._on_schedule(run, found) if known is None else known
         on_run("", len(runs), len(runs))
         return found
+
+    def _warm_up(self, run: LiveRun) -> None:
+        """A short run that nobody judges: the first on cold brokers would be worse than others."""
+        from trimtab.experiments.live.kafka.conduct import conduct, forget
+
+        short = replace(run, strategy=Strategy.OURS, stretch=run.stretch * WARM_UP)
+        forget(self.place, conduct(short, self.place))
 
     def _on_schedule(self, run: LiveRun, found: comparison.Found) -> dict[str, Any]:
         """A run whose load was sent when it was due, or the last of some tries."""
