@@ -134,6 +134,10 @@ _LANDAU_LIVE = f"""\
 # Landau et al., live: peak rates, response times, and random walks on real brokers
 
 {_LIVE}
+The first run of a series comes after a short one that is not judged, for cold brokers are slow \
+whoever is measured. The load goes ahead of everything else on the machine, where the system \
+allows it.
+
 `trimtab experiment landau-live` runs all of it, keeps each run, and makes this page.
 """
 
