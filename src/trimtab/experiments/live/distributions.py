@@ -32,13 +32,16 @@ def curve(values: Sequence[float], edges: Sequence[float]) -> list[float]:
 
 
 def mode(values: Sequence[float], *, width: float = 0.1) -> float:
-    """The middle of the fullest window of ± `width` of a value; the higher of two as full.
+    """The middle of the fullest window; the higher of two as full.
+
+    All windows are as wide: `width` of the median to each side, else high values had more room.
 
     >>> mode([1.0, 5.0, 20.0, 21.0, 19.5])
     20.0
     """
+    reach = width * median(values)
 
     def around(value: float) -> list[float]:
-        return [v for v in values if abs(v - value) <= width * value]
+        return [v for v in values if abs(v - value) <= reach]
 
     return median(around(max(values, key=lambda value: (len(around(value)), value))))
