@@ -138,6 +138,12 @@ The first run of a series comes after a short one that is not judged, for cold b
 whoever is measured. The load goes ahead of everything else on the machine, where the system \
 allows it.
 
+Two results were seen and measured anew. Ours on delta 5 was the first run of all, on cold \
+brokers without a warm-up: 89.2 % in time at 28.4 replica-minutes, blocked p90 2.74 s. That is \
+why there is a warm-up now; LL-FFD and MWF on delta 5 ran after it and stand as they were. The \
+peaks had modes of 29.4, 19.5 and 22.9 MB/s, in windows that grew with the value, and medians of \
+16.8, 18.6 and 14.8; windows are of one width now.
+
 `trimtab experiment landau-live` runs all of it, keeps each run, and makes this page.
 """
 
@@ -153,6 +159,15 @@ records, where the paper has 1 s and 5 MB: a move must not block a partition for
 and starts weigh more. Order, reasons and who is ahead are always judged.
 - **Time to measure** is in the delays: where Spark's rates come late on a busy machine, decisions \
 do, too.
+"""
+
+_LANDAU_LIVE_MISSED = """\
+- **The blocked time of a move is above its bar of 1 s on both walks**, where workload 1 of the \
+other paper meets it. From `stop` to `started` a move takes 0.65 s at p90; where the rest goes has \
+not been taken apart. Delta 5 of ours also ran while the machine was slow: its new consumers took \
+4.6 s to start, on delta 25 it was 2.2 s.
+- **MWF is ahead of ours on both walks, LL-FFD on delta 5**: in time, or in replica-minutes. Ours \
+looks for fewer consumers after 5 s of quiet also in the middle of a climb, and needs them again.
 """
 
 
@@ -534,6 +549,6 @@ _PAGES: Mapping[str, tuple[str, Mapping[str, Callable[[Part], str]], str]] = {
             "live-delta-5": _live("A random walk with delta 5"),
             "live-delta-25": _live("A random walk with delta 25"),
         },
-        _LIVE_DEVIATIONS,
+        _LIVE_DEVIATIONS + _LANDAU_LIVE_MISSED,
     ),
 }
