@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from trimtab.apply.cycle import Capacity, Cycle, Limits, Totals, Work
+from trimtab.apply.cycle import SETTLE_S, Capacity, Cycle, Limits, Totals, Work
 from trimtab.apply.handling import Retry
 from trimtab.apply.records import Record
 from trimtab.errors import ApplyError, BrokerUnavailable
@@ -369,3 +369,63 @@ def test_waiting_for_records_is_no_work():
 def test_senseless_limits_are_refused(wrong):
     with pytest.raises(ValueError, match="no limits"):
         Limits(**wrong)
+
+
+def _slow(world: World) -> Callable[[Record], None]:
+    """A handler that takes a tenth of a second."""
+
+    def handle(one: Record) -> None:
+        world.handle(one)
+        world.now += 0.1
+
+    return handle
+
+
+def test_while_nobody_calls_batches_are_handled_without_waiting_for_the_brokers():
+    world = World(*([record(0, n)] for n in range(20)))
+    cycle = cycle_of(
+        world,
+        handler=_slow(world),
+        receipts=world,
+        limits=Limits(batch_bytes=10, wait_s=0.2),
+    )
+    cycle.turn(called=lambda: False)
+    assert [event[0] for event in world.events if event[0] in ("confirm", "commit")] == [
+        "confirm",
+        "commit",
+    ]
+    assert world.of("commit") == [({P0: 5},)]  # half a second of a tenth each
+    assert world.now == pytest.approx(SETTLE_S)
+    assert cycle.totals == Totals(records=5, bytes=50, batches=1)
+    assert len(world.arrivals) == 15
+
+
+def test_who_calls_in_the_middle_of_a_batch_is_listened_to_once_all_before_is_committed():
+    world = World([record(0, n) for n in range(40)])
+    cycle = cycle_of(world, handler=_slow(world), limits=Limits(batch_bytes=400, wait_s=0.2))
+
+    def listen() -> None:
+        world.events.append(("listen",))
+        world.stop.set()
+
+    cycle.run(listen, called=lambda: len(world.of("handle")) >= 3)
+    assert [event[0] for event in world.events if event[0] != "tend"] == [
+        *["handle"] * 4,  # two pauses of two records
+        *("commit", "listen"),
+    ]
+    assert world.of("commit") == [({P0: 4},)]
+
+
+def test_a_sink_writes_after_every_batch_though_nobody_calls():
+    world = World([record(0, 0)], [record(0, 1)])
+    cycle = cycle_of(world, sink=world, limits=Limits(batch_bytes=10, wait_s=0.2))
+    cycle.turn(called=lambda: False)
+    assert world.of("write") == [("orders", [(0, 0)])]
+    assert world.of("commit") == [({P0: 1},)]
+
+
+def test_an_idle_consumer_listens_though_nobody_calls():
+    world = World()
+    cycle = cycle_of(world, limits=Limits(batch_bytes=10, wait_s=0.2))
+    cycle.turn(called=lambda: False)
+    assert world.now == pytest.approx(0.2)

@@ -131,10 +131,13 @@ class DirectedConsumer:
             open_now.callback(channel.close)
             if not channel.open(self.stop):
                 return cycle.totals
+            reader.meet(duties.topics)
             reports.send(self._state.hello)
             log.info("consumer_began", group=duties.group, incarnation=self.incarnation)
             open_now.enter_context(_pulse(duties, self.incarnation, cycle, reports))
-            return cycle.run(lambda: self._listen(channel, reports, reader, cycle))
+            return cycle.run(
+                lambda: self._listen(channel, reports, reader, cycle), called=channel.called
+            )
 
     def _listen(
         self, channel: ControlChannel, reports: Reports, reader: DirectedReader, cycle: Cycle

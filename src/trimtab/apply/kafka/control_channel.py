@@ -73,6 +73,7 @@ class ControlChannel:
     ) -> None:
         self._topic = topic
         self._partition = partition_of(consumer)
+        self._heard: list[Command] = []
         config: dict[str, Any] = {
             "client.id": client_id,
             **properties.for_confluent(),
@@ -117,8 +118,18 @@ class ControlChannel:
             raise translated(KafkaException(error), f"reading the control topic {self._topic}")
         return f"it has no partition {self._partition} yet"
 
+    def called(self) -> bool:
+        """Whether any command waits to be obeyed."""
+        self._heard.extend(self._new())
+        return bool(self._heard)
+
     def commands(self) -> tuple[Command, ...]:
         """The commands that have come, in order; does not wait for more."""
+        commands = (*self._heard, *self._new())
+        self._heard.clear()
+        return commands
+
+    def _new(self) -> tuple[Command, ...]:
         found = []
         with kafka_errors(f"reading the control topic {self._topic}"):
             while messages := self._reader.consume(100, 0):

@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -36,6 +37,7 @@ GONE_AFTER_S = 5.0
 
 _LOOK_EVERY_S = 1.0
 _ASK_S = 10.0
+_MEET_S = 2.0
 _CHUNKS = 1000
 _KB = 1024
 _UNKNOWN = frozenset(
@@ -121,6 +123,25 @@ class DirectedReader:
         }
         with kafka_errors(f"starting the reader of group {group}"):
             self._consumer = Consumer(config)
+
+    def meet(self, topics: Collection[str]) -> None:
+        """Speaks with every broker that leads a partition: who is connected takes one sooner.
+
+        What cannot be had in time is left for the moment when it is needed.
+        """
+        until = time.monotonic() + _MEET_S
+        met: set[int] = set()
+        with suppress(KafkaException):
+            for topic in topics:
+                known = self._consumer.list_topics(topic, timeout=_MEET_S).topics[topic]
+                for number, partition in known.partitions.items():
+                    left_s = until - time.monotonic()
+                    if partition.leader in met or partition.leader < 0 or left_s <= 0:
+                        continue
+                    met.add(partition.leader)
+                    self._consumer.get_watermark_offsets(
+                        TheirPartition(topic, number), timeout=left_s
+                    )
 
     # ------------------------------------------------------------ by command
 
