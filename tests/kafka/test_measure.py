@@ -524,7 +524,8 @@ def _driver(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """`trimtab measure --continuous` as users run it."""
     command = [sys.executable, "-m", "trimtab.cli.main", "measure", "--continuous"]
-    command += ["--topic", topic, "--no-monitor", "--key-window", "2s", "--epsilon", "0.000001"]
+    command += ["--topic", topic, "--no-monitor", "--no-outcomes", "--key-window", "2s"]
+    command += ["--epsilon", "0.000001"]
     command += ["--threshold", "count:5", "--warehouse", str(folder / "warehouse")]
     command += ["--checkpoint", str(folder / "checkpoints"), "--master", "local[2]"]
     command += ["--bootstrap-server", cluster.bootstrap_servers]

@@ -9,7 +9,8 @@ Promise  An offset is committed only when every record before it was handled, wr
          listened to, so no partition is ever given away with unwritten records.
          Handling pauses after `Limits.wait_s`: when somebody is to be listened to, what was handled
          is committed first, and the rest of the batch goes on afterwards. So a stop waits for one
-         record, not for one batch. While nobody calls, commits are `SETTLE_S` apart.
+         record, not for one batch. A consumer that says when it is called goes on for `SETTLE_S`
+         before it commits. What fails in between does not undo what was handled before it.
 Cost     O(n log n) per batch of n records: across partitions what waited longest comes first.
 Paper    Landau et al., the consumer's four phases. Differs: the pause within a long batch.
 """
@@ -21,6 +22,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -99,7 +101,7 @@ class Capacity:
         self._busy_s, self._records, self._bytes = 0.0, 0, 0
 
     def add(self, busy_s: float, records: int, size: int) -> None:
-        """Counts a batch."""
+        """Counts a turn."""
         self._busy_s += busy_s
         self._records += records
         self._bytes += size
@@ -230,8 +232,8 @@ class Cycle:
     ) -> Totals:
         """Turns until it is told to stop; `listen` is called when nothing is half done.
 
-        `called` says whether there is anything to listen to. A reader that takes partitions away
-        on its own must not have it: its records are to be committed before it is asked for more.
+        `called` says whether there is anything to listen to. Who gives it must `settle` before a
+        partition goes to another reader within a turn.
         """
         while not self._stop.is_set():
             self.turn(called)
@@ -239,14 +241,22 @@ class Cycle:
         return self._totals
 
     def turn(self, called: Callable[[], bool] = lambda: True) -> None:
-        """Gathers and handles, once or until somebody calls; then writes and commits."""
+        """Gathers and handles, then writes and commits.
+
+        Without a sink the first half goes on while there is work and nobody calls, for `SETTLE_S`.
+        """
         until = self._clock() + SETTLE_S
         turn = _Turn()
-        while self._work(turn) and self._may_go_on(until) and not called():
-            pass
+        try:
+            while self._work(turn) and self._may_go_on(turn, until) and not called():
+                pass
+        except Exception:
+            with suppress(TrimtabError):  # what was handled is kept; the first error is told
+                self.settle()
+            raise
         began = self._clock()
         self._write(turn)
-        self._commit()
+        self._commit(self._due())
         if turn.records:
             busy_s = turn.busy_s + self._clock() - began
             self.capacity.add(busy_s, turn.records, turn.bytes)
@@ -257,6 +267,16 @@ class Cycle:
                 batches=self._totals.batches + 1,
                 dead_letters=self._totals.dead_letters + turn.dead_letters,
             )
+
+    def settle(self) -> None:
+        """Commits what was handled in the turn that is under way; what a sink has yet to write not.
+
+        It knows nothing of what is being read meanwhile: the reader may be ahead of the batch.
+        """
+        if self._sink is not None:
+            return
+        self._confirm()
+        self._commit({p: at for p, at in self._next.items() if at > self._committed.get(p, -1)})
 
     def _work(self, turn: _Turn) -> bool:
         """Gathers and handles; says whether there was anything to do."""
@@ -271,9 +291,10 @@ class Cycle:
             turn.unwritten.extend(done)
         return bool(done)
 
-    def _may_go_on(self, until: float) -> bool:
-        """Whether more may be handled before the commit; what a sink is to write may not grow."""
-        return self._sink is None and not self._stop.is_set() and self._clock() < until
+    def _may_go_on(self, turn: _Turn, until: float) -> bool:
+        """Whether more may be handled before the commit; what is held until then may not grow."""
+        holds = self._sink is not None or turn.dead_letters > 0
+        return not holds and not self._stop.is_set() and self._clock() < until
 
     # ------------------------------------------------------------ gather
 
@@ -374,12 +395,14 @@ class Cycle:
             return
         if self._sink is not None:
             self._write_tables([d.record for d in turn.unwritten if not d.dead], self._sink)
-        if self._dead_letters is not None:
-            self._until_well("confirming the dead letters", self._dead_letters.confirm)
-        if self._sink is not None:
             written_ts = self._now_us()  # what a sink has not written is not finished
             for d in turn.unwritten:
                 self._note(d._replace(finished_ts=written_ts))
+        self._confirm()
+
+    def _confirm(self) -> None:
+        if self._dead_letters is not None:
+            self._until_well("confirming the dead letters", self._dead_letters.confirm)
         if self._receipts is not None:
             self._until_well("confirming the receipts", self._receipts.confirm)
 
@@ -402,8 +425,7 @@ class Cycle:
         with ThreadPoolExecutor(min(len(tables), _WRITERS)) as pool:
             list(pool.map(write, tables))
 
-    def _commit(self) -> None:
-        offsets = self._due()
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         if not offsets:
             return
         self._until_well("committing offsets", lambda: self._reader.commit(self._still(offsets)))

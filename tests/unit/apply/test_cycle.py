@@ -429,3 +429,85 @@ def test_an_idle_consumer_listens_though_nobody_calls():
     cycle = cycle_of(world, limits=Limits(batch_bytes=10, wait_s=0.2))
     cycle.turn(called=lambda: False)
     assert world.now == pytest.approx(0.2)
+
+
+def test_an_error_in_a_later_read_does_not_undo_what_was_handled_before_it():
+    world = World([record(0, 0)], [record(0, 1)])
+    cycle = cycle_of(
+        world,
+        handler=world.handle,
+        receipts=world,
+        limits=Limits(batch_bytes=10, wait_s=0.2),
+    )
+
+    def fail() -> None:
+        if len(world.of("handle")) == 2:
+            world.positions[P0] = 9  # as far as the reader came before it failed
+            raise ApplyError("a record cannot be read")
+
+    world.before["read"] = fail
+    with pytest.raises(ApplyError, match="cannot be read"):
+        cycle.turn(called=lambda: False)
+    assert [event[0] for event in world.events][-2:] == ["confirm", "commit"]
+    assert world.of("commit") == [({P0: 2},)]
+
+
+def test_settled_while_more_is_read_only_what_was_handled_is_committed():
+    world = World([record(0, 0)], [record(0, 1)])
+    cycle = cycle_of(world, handler=world.handle, limits=Limits(batch_bytes=10, wait_s=0.2))
+
+    def revoke() -> None:
+        if len(world.of("handle")) == 1 and not world.of("commit"):
+            world.positions[P0] = 5
+            cycle.settle()
+
+    world.before["read"] = revoke
+    cycle.turn(called=lambda: False)
+    assert world.of("commit") == [({P0: 1},), ({P0: 2},)]
+
+
+def test_a_sink_that_has_not_written_has_nothing_to_settle():
+    world = World([record(0, 0)])
+    cycle = cycle_of(world, handler=world.handle, sink=world)
+    world.before["handle"] = cycle.settle
+    cycle.turn()
+    assert world.of("commit") == [({P0: 1},)]
+    assert [event[0] for event in world.events] == ["handle", "write", "commit"]
+
+
+def test_capacity_is_that_of_all_batches_of_a_turn():
+    world = World(*([record(0, n)] for n in range(20)))
+    cycle = cycle_of(world, handler=_slow(world), limits=Limits(batch_bytes=10, wait_s=0.2))
+    while cycle.capacity.records_s is None:
+        cycle.turn(called=lambda: False)
+    assert cycle.capacity.records_s == pytest.approx(10.0)
+    assert cycle.capacity.bytes_s == pytest.approx(100.0)
+
+
+def test_a_dead_letter_is_confirmed_before_more_is_handled():
+    world = World(*([record(0, n)] for n in range(9)))
+
+    def handle(one: Record) -> None:
+        if one.offset == 3:
+            raise ValueError("bad")
+
+    cycle = cycle_of(
+        world, handler=handle, dead_letters=world, limits=Limits(batch_bytes=10, wait_s=0.2)
+    )
+    cycle.turn(called=lambda: False)
+    assert [event[0] for event in world.events] == ["bury", "confirm", "commit"]
+    assert world.of("commit") == [({P0: 4},)]
+    assert cycle.totals == Totals(records=4, bytes=40, batches=1, dead_letters=1)
+
+
+def test_told_to_stop_in_a_later_batch_it_commits_all_of_them():
+    world = World(*([record(0, n)] for n in range(9)))
+    cycle = cycle_of(world, handler=world.handle, limits=Limits(batch_bytes=10, wait_s=0.2))
+
+    def stop() -> None:
+        if len(world.of("handle")) == 2:
+            world.stop.set()
+
+    world.before["handle"] = stop
+    cycle.run(called=lambda: False)
+    assert world.of("commit") == [({P0: 3},)]

@@ -37,7 +37,7 @@ GONE_AFTER_S = 5.0
 
 _LOOK_EVERY_S = 1.0
 _ASK_S = 10.0
-_MEET_S = 2.0
+_MEET_S, _GREET_S = 2.0, 0.5
 _CHUNKS = 1000
 _KB = 1024
 _UNKNOWN = frozenset(
@@ -125,23 +125,29 @@ class DirectedReader:
             self._consumer = Consumer(config)
 
     def meet(self, topics: Collection[str]) -> None:
-        """Speaks with every broker that leads a partition: who is connected takes one sooner.
+        """Speaks with the brokers that lead partitions: who is connected takes one over sooner.
 
-        What cannot be had in time is left for the moment when it is needed.
+        Whom it does not reach in time it meets when it has to.
         """
         until = time.monotonic() + _MEET_S
         met: set[int] = set()
-        with suppress(KafkaException):
-            for topic in topics:
-                known = self._consumer.list_topics(topic, timeout=_MEET_S).topics[topic]
-                for number, partition in known.partitions.items():
-                    left_s = until - time.monotonic()
-                    if partition.leader in met or partition.leader < 0 or left_s <= 0:
-                        continue
-                    met.add(partition.leader)
+        for topic in topics:
+            for number, leader in self._leaders(topic).items():
+                if leader in met or leader < 0 or time.monotonic() > until:
+                    continue
+                met.add(leader)
+                with suppress(KafkaException):
                     self._consumer.get_watermark_offsets(
-                        TheirPartition(topic, number), timeout=left_s
+                        TheirPartition(topic, number), timeout=_GREET_S
                     )
+
+    def _leaders(self, topic: str) -> dict[int, int]:
+        try:
+            known = self._consumer.list_topics(topic, timeout=_GREET_S).topics[topic]
+        except KafkaException as error:
+            log.info("leaders_are_not_known_yet", topic=topic, why=error.args[0].str())
+            return {}
+        return {number: partition.leader for number, partition in known.partitions.items()}
 
     # ------------------------------------------------------------ by command
 

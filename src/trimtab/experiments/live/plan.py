@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from trimtab.apply.cycle import SETTLE_S
 from trimtab.errors import ConfigError
 from trimtab.workload.rate_streams import (
     RateSchedule,
@@ -159,6 +160,7 @@ class LiveRun:
             "interval_s": INTERVAL_S,
             "wait_s": WAIT_S,
             "batch_bytes": BATCH_BYTES,
+            "settle_s": SETTLE_S,
         }
 
 

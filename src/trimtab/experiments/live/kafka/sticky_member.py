@@ -2,8 +2,8 @@
 
 Why      A comparison is fair when only the dealing differs: this member has the same cycle, the
          same service time and the same receipts as a directed consumer.
-Promise  Commits are made by the cycle alone. A partition that is revoked is let go between two
-         turns, when everything handled of it is committed.
+Promise  Commits are made by the cycle alone. A partition that is revoked is let go when everything
+         handled of it is committed; one that is lost to others is past that.
 
 Run as a program: `python -m trimtab.experiments.live.kafka.sticky_member --help`.
 """
@@ -30,6 +30,7 @@ from trimtab.apply.handling import FixedService
 from trimtab.apply.kafka.outbox import Outbox, ReceiptTopic
 from trimtab.apply.records import Record
 from trimtab.client_properties import ClientProperties
+from trimtab.errors import ApplyError
 from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.model.cluster import TopicPartition
 from trimtab.observe.logging import configure
@@ -64,10 +65,13 @@ class StickyReader:
         properties: ClientProperties,
         *,
         client_id: str,
-        on_revoked: Callable[[Collection[TopicPartition]], None],
+        settle: Callable[[], None],
+        on_gone: Callable[[Collection[TopicPartition]], None],
     ) -> None:
         self._group = group
-        self._on_revoked = on_revoked
+        self._settle = settle
+        self._on_gone = on_gone
+        self._commits = self._revokes = False
         self._positions: dict[TopicPartition, int | None] = {}
         self._waiting: deque[Record] = deque()
         with kafka_errors(f"joining group {group}"):
@@ -87,7 +91,7 @@ class StickyReader:
                 }
             )
             self._consumer.subscribe(
-                [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+                [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
             )
 
     def read(self, timeout_s: float) -> Sequence[Record]:
@@ -105,6 +109,13 @@ class StickyReader:
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Keeps the next offset to read of these partitions, also across a rebalance."""
+        self._commits = True
+        try:
+            self._insist(offsets)
+        finally:
+            self._commits = False
+
+    def _insist(self, offsets: Mapping[TopicPartition, int]) -> None:
         deadline = time.monotonic() + _REBALANCED_WITHIN_S
         while asked := [
             TheirPartition(p.topic, p.partition, at)
@@ -116,6 +127,8 @@ class StickyReader:
                 if refused := [answer.error for answer in answers if answer.error]:
                     raise KafkaException(refused[0])  # noqa: TRY301 - one way to fail for both
             except KafkaException as error:
+                if self._revokes:  # nothing may be waited for in here
+                    raise ApplyError(f"Group {self._group} went on without a commit.") from error
                 if error.args[0].code() not in _BEING_DEALT or time.monotonic() > deadline:
                     raise translated(error, f"committing for group {self._group}") from error
                 self._consume(1, _NAP_S)  # the rebalance goes on in here, and may take them away
@@ -144,12 +157,23 @@ class StickyReader:
         self._positions.update(dict.fromkeys(_names(partitions)))
         log.info("partitions_assigned", group=self._group, owned=len(self._positions))
 
-    def _revoked(self, _: Consumer, partitions: Sequence[TheirPartition]) -> None:
+    def _revoked(self, consumer: Consumer, partitions: Sequence[TheirPartition]) -> None:
+        if not self._commits:  # else that is what is being done
+            self._revokes = True
+            try:
+                self._settle()
+            except ApplyError as error:
+                log.warning("partitions_were_not_settled", group=self._group, why=error.message)
+            finally:
+                self._revokes = False
+        self._lost(consumer, partitions)
+
+    def _lost(self, _: Consumer, partitions: Sequence[TheirPartition]) -> None:
         gone = frozenset(_names(partitions))
         for partition in gone:
             self._positions.pop(partition, None)
         self._waiting = deque(r for r in self._waiting if r.source not in gone)
-        self._on_revoked(gone)
+        self._on_gone(gone)
 
 
 def _names(partitions: Sequence[TheirPartition]) -> list[TopicPartition]:
@@ -191,6 +215,9 @@ def work(asked: argparse.Namespace, stop: threading.Event) -> None:
         incarnation=incarnation,
     )
 
+    def settle() -> None:
+        cycle.settle()
+
     def release(gone: Collection[TopicPartition]) -> None:
         cycle.release(gone)
 
@@ -200,7 +227,8 @@ def work(asked: argparse.Namespace, stop: threading.Event) -> None:
         asked.bootstrap_server,
         properties,
         client_id=name,
-        on_revoked=release,
+        settle=settle,
+        on_gone=release,
     )
     cycle = Cycle(
         reader,
@@ -213,7 +241,7 @@ def work(asked: argparse.Namespace, stop: threading.Event) -> None:
         on_trouble=lambda what, error: log.warning("work_was_held_up", what=what, why=str(error)),
     )
     try:
-        cycle.run()
+        cycle.run(called=lambda: False)  # nobody gives it commands
     finally:
         reader.close()
 
