@@ -34,5 +34,11 @@ def renew(folder: Path, experiment: str, *, forms: Sequence[Format] = ("svg",)) 
         for form in forms:
             write_atomically(folder / "plots" / f"{name}.{form}", picture(draw, form=form))
     place = folder / f"{experiment}.md"
-    write_atomically(place, page(experiment, parts))
+    write_atomically(place, page(experiment, parts, remarks(folder, experiment)))
     return place
+
+
+def remarks(folder: Path, experiment: str) -> str:
+    """What somebody wrote down about the runs that are kept; empty where nobody did."""
+    place = folder / "results" / f"{experiment}.remarks.txt"
+    return place.read_text(encoding="utf-8") if place.exists() else ""

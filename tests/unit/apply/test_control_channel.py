@@ -11,10 +11,13 @@ from trimtab.model.control import StateQuery
 from trimtab.model.control_codec import control_to
 
 
+def _query(name: str) -> StateQuery:
+    return StateQuery(epoch=1, query_id=name)
+
+
 class _Message:
-    def __init__(self, query_id: str) -> None:
-        query = StateQuery(epoch=1, query_id=query_id)
-        self._value = dumps(control_to(query, ts=1)).encode()
+    def __init__(self, name: str) -> None:
+        self._value = dumps(control_to(_query(name), ts=1)).encode()
 
     def error(self) -> None:
         return None
@@ -44,6 +47,6 @@ def test_who_asks_whether_it_is_called_takes_nothing_away():
     assert channel.called()
     assert channel.called()
     topic.arrived.append(_Message("third"))
-    assert [c.query_id for c in channel.commands()] == ["first", "second", "third"]
+    assert channel.commands() == tuple(map(_query, ("first", "second", "third")))
     assert channel.commands() == ()
     assert not channel.called()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.errors import BadFile
-from trimtab.experiments.kept import keep, renew, results_file
+from trimtab.experiments.kept import keep, remarks, renew, results_file
 from trimtab.experiments.page import page, rows_table
 from trimtab.experiments.part import Part, read_parts
 from trimtab.experiments.plots import drawings, picture
@@ -20,7 +20,7 @@ KEPT = {path.stem: path for path in sorted((PAPERS / "results").glob("*.json"))}
 
 @pytest.mark.parametrize("experiment", KEPT)
 def test_a_page_is_what_the_kept_results_make_of_it(experiment):
-    made = page(experiment, read_parts(KEPT[experiment]))
+    made = page(experiment, read_parts(KEPT[experiment]), remarks(PAPERS, experiment))
     assert (PAPERS / f"{experiment}.md").read_text(encoding="utf-8") == made
 
 
@@ -48,6 +48,14 @@ def test_what_is_outside_stands_out_and_is_counted():
     table = rows_table(rows)
     assert table.startswith("1 within, 1 outside.")
     assert "| broken | 0 | 1 | 0 | **outside** |" in table
+
+
+def test_remarks_on_the_runs_stand_on_their_page_and_on_no_other(tmp_path):
+    parts = {"headline": Part(settings={}, rows=(at_most("a", 0, 0),), figures={})}
+    assert "Remarks" not in keep(tmp_path, "landau", parts).read_text(encoding="utf-8")
+    (tmp_path / "results" / "landau.remarks.txt").write_text("- The machine was slow.\n")
+    made = renew(tmp_path, "landau").read_text(encoding="utf-8")
+    assert "## Remarks on these runs\n\n- The machine was slow.\n" in made
 
 
 def test_a_part_that_is_run_again_replaces_itself_and_leaves_the_others(tmp_path):
