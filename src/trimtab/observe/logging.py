@@ -22,8 +22,9 @@ def configure(*, verbose: bool = False) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.INFO if verbose else logging.WARNING
         ),
-        # Looked up at each event, so that a stderr replaced later is the one written to.
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        # Looked up at each event, so that a stderr replaced later is the one written to. A line
+        # and its end in one write: the clients' threads write there, too.
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
     clients: Any = logging.getLogger("kafka"), logging.getLogger("librdkafka")

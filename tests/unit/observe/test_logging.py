@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -56,3 +58,21 @@ def test_clients_are_silent_unless_asked_and_never_print_what_they_send(
     client.debug("Send: b'password'")
 
     assert capsys.readouterr().err.splitlines() == ["connected"]
+
+
+def test_a_line_is_written_at_once_so_that_no_other_thread_gets_into_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[str] = []
+
+    class Recorded(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", Recorded())
+    configure(verbose=True)
+
+    structlog.get_logger().info("sample_was_taken")
+
+    assert [text[-1] for text in written] == ["\n"]
