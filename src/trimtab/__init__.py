@@ -22,6 +22,7 @@ from trimtab.errors import (
     ThinData,
     TrimtabError,
     UnknownPlanner,
+    UnknownTopic,
     UnsupportedStore,
 )
 from trimtab.model.assignment import Assignment, moved
@@ -58,10 +59,14 @@ from trimtab.model.plan import (
 )
 from trimtab.plan.consumers import plan_consumers
 from trimtab.plan.registry import PLANNERS
+from trimtab.plan.routing.leaders import LeaderSnapshot
+from trimtab.plan.routing.partitioner import Counted, Granularity, Partitioner, RoutingOptions
+from trimtab.plan.routing.registry import PARTITIONERS, partitioner_of
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PARTITIONERS",
     "PLANNERS",
     "ApplyError",
     "Assignment",
@@ -75,13 +80,16 @@ __all__ = [
     "ConsumerMove",
     "ConsumerState",
     "Cost",
+    "Counted",
     "Fenced",
     "Findings",
+    "Granularity",
     "Group",
     "GroupLimits",
     "InverseMove",
     "KeyLoad",
     "Layer",
+    "LeaderSnapshot",
     "LoadStep",
     "Loads",
     "Measurement",
@@ -89,6 +97,7 @@ __all__ = [
     "Member",
     "NoFeasiblePlan",
     "PartitionLoad",
+    "Partitioner",
     "Plan",
     "PlanDamaged",
     "PlanOutdated",
@@ -96,6 +105,7 @@ __all__ = [
     "ProtocolViolation",
     "Reason",
     "Replicas",
+    "RoutingOptions",
     "SchemaMismatch",
     "Scope",
     "Source",
@@ -104,10 +114,12 @@ __all__ = [
     "TrimtabError",
     "Unit",
     "UnknownPlanner",
+    "UnknownTopic",
     "Unplaced",
     "UnsupportedStore",
     "__version__",
     "moved",
+    "partitioner_of",
     "plan_consumers",
     "plan_id",
     "read_loads",

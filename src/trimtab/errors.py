@@ -14,7 +14,8 @@
     │   └── SchemaMismatch                             a table without the columns it should have
     ├── PlanningError                       exit   4
     │   ├── NoFeasiblePlan
-    │   └── UnknownPlanner
+    │   ├── UnknownPlanner
+    │   └── UnknownTopic                               a record for a topic nobody has seen
     └── ApplyError                          exit   5
         ├── PlanOutdated                               the world has moved on since
         ├── PlanDamaged                                the file is not the plan its id promises
@@ -98,6 +99,10 @@ class NoFeasiblePlan(PlanningError):
 
 class UnknownPlanner(PlanningError):
     """No planner of that name stands in the registry."""
+
+
+class UnknownTopic(PlanningError):
+    """A record is for a topic that the snapshot does not know."""
 
 
 class ApplyError(TrimtabError):

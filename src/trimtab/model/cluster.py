@@ -31,13 +31,17 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """One partition's place on the brokers; sizes and offsets are None where unknown."""
+    """One partition's place on the brokers; sizes and offsets are None where unknown.
+
+    `elr` are the eligible leader replicas: out of sync, yet they have all that was acknowledged.
+    """
 
     topic: str
     partition: int
     leader: BrokerId
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
+    elr: tuple[BrokerId, ...] = ()
     log_bytes: int | None = None
     begin_offset: int | None = None
     end_offset: int | None = None

@@ -46,6 +46,7 @@ from trimtab.model.plan import (
     Unplaced,
 )
 from trimtab.model.reading import Node, parse_file
+from trimtab.model.weights import Weights
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -237,7 +238,8 @@ def snapshot_from(node: Node) -> ClusterSnapshot:
 
 def _read_replicas(entry: Node, brokers: Mapping[int, Broker]) -> Replicas:
     entry.known(
-        "topic", "partition", "leader", "replicas", "isr", "bytes", "begin_offset", "end_offset"
+        *("topic", "partition", "leader", "replicas", "isr", "elr"),
+        *("bytes", "begin_offset", "end_offset"),
     )
 
     def known(node: Node) -> BrokerId:
@@ -257,9 +259,11 @@ def _read_replicas(entry: Node, brokers: Mapping[int, Broker]) -> Replicas:
         return None if found is None else found.integer(least=0)
 
     leader, replicas, isr = entry.need("leader"), list_of("replicas"), list_of("isr")
-    for broker in isr:
-        if broker not in replicas:
-            entry.need("isr").fail(f"broker {broker} is in sync without being a replica")
+    elr = list_of("elr") if entry.get("elr") is not None else ()
+    for name, word, listed in (("isr", "in sync", isr), ("elr", "eligible", elr)):
+        for broker in listed:
+            if broker not in replicas:
+                entry.need(name).fail(f"broker {broker} is {word} without being a replica")
     leads = NO_LEADER if leader.value == NO_LEADER else known(leader)
     if leads != NO_LEADER and leads not in replicas:
         leader.fail(f"broker {leads} leads without being a replica")
@@ -269,6 +273,7 @@ def _read_replicas(entry: Node, brokers: Mapping[int, Broker]) -> Replicas:
         leader=leads,
         replicas=replicas,
         isr=isr,
+        elr=elr,
         log_bytes=maybe("bytes"),
         begin_offset=maybe("begin_offset"),
         end_offset=maybe("end_offset"),
@@ -292,6 +297,7 @@ def snapshot_to(snapshot: ClusterSnapshot) -> Json:
                 "replicas": list(p.replicas),
                 "isr": list(p.isr),
             }
+            | ({"elr": list(p.elr)} if p.elr else {})
             | _present(bytes=p.log_bytes, begin_offset=p.begin_offset, end_offset=p.end_offset)
             for p in snapshot.partitions
         ],
@@ -679,6 +685,27 @@ def hot_keys_to(
         "epsilon": epsilon,
         "keys": [key_load_to(k) for k in keys],
     }
+
+
+def weights_to(weights: Weights) -> Json:
+    """A record of `trimtab.weights`."""
+    return {
+        "v": VERSION,
+        "ts": weights.ts,
+        "valid_s": tidy(weights.valid_s),
+        "weights": {str(broker): weight for broker, weight in sorted(weights.weights.items())},
+    }
+
+
+def weights_from(node: Node) -> Weights:
+    """Reads a record of `trimtab.weights`."""
+    node.version()
+    named = node.need("weights")
+    return Weights(
+        ts=node.need("ts").integer(least=0),
+        valid_s=node.need("valid_s").number(above=0),
+        weights={named.index(name): value.number(least=0) for name, value in named.items()},
+    )
 
 
 def offsets_from(node: Node) -> dict[TopicPartition, tuple[int, int]]:

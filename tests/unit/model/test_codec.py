@@ -28,9 +28,12 @@ from trimtab.model.codec import (
     snapshot_from,
     snapshot_to,
     telemetry_to,
+    weights_from,
+    weights_to,
 )
 from trimtab.model.load import KeyLoad, Loads, Measurement, PartitionLoad, Source, Unit
 from trimtab.model.reading import parse
+from trimtab.model.weights import Weights
 from trimtab.plan.consumers import plan_consumers
 from trimtab.plan.situation import situation_of_file
 
@@ -337,6 +340,18 @@ def test_a_partition_that_stands_twice_in_a_measurement_is_refused():
         measurement_from(node(dumps(twice)))
 
 
+def test_eligible_leader_replicas_are_read_and_written_where_there_are_any():
+    listed = '{"topic":"A","partition":0,"leader":1,"replicas":[1,2],"isr":[1],"elr":[2]}'
+    brokers = '"brokers":[{"id":1},{"id":2}]'
+    snapshot = snapshot_from(node(f'{{"v":1,{brokers},"partitions":[{listed}]}}'))
+    assert snapshot.partitions[0].elr == (2,)
+    assert snapshot_from(node(dumps(snapshot_to(snapshot)))) == snapshot
+    assert "elr" not in dumps(snapshot_to(snapshot_from(node(SNAPSHOT))))
+    stranger = listed.replace('"replicas":[1,2]', '"replicas":[1]')
+    with pytest.raises(BadFile, match="broker 2 is eligible without being a replica"):
+        snapshot_from(node(f'{{"v":1,{brokers},"partitions":[{stranger}]}}'))
+
+
 def test_a_snapshot_value_holds_each_partition_once():
     place = snapshot_from(node(SNAPSHOT)).partitions[0]
     with pytest.raises(ValueError, match="A-0 stands twice"):
@@ -454,3 +469,28 @@ def test_a_plan_that_is_none_gets_one_line_naming_file_and_place(fields, fault):
     with pytest.raises(BadFile) as raised:
         plan_from(node(json.dumps({**plan_to(a_plan()), **fields})))
     assert raised.value.message.startswith(f"f.json: {fault}")
+
+
+WEIGHTS = '{"v":1,"ts":1,"valid_s":10,"weights":{"1":1.0,"2":0.3}}'
+
+
+def test_weights_are_written_and_read_as_the_contract_says():
+    weights = weights_from(parse(WEIGHTS, origin="trimtab.weights"))
+
+    assert weights == Weights(ts=1, valid_s=10, weights={1: 1.0, 2: 0.3})
+    assert dumps(weights_to(weights)).replace(" ", "") == WEIGHTS
+
+
+@pytest.mark.parametrize(
+    ("record", "complaint"),
+    [
+        ('{"v":2,"ts":1,"valid_s":10,"weights":{}}', "version 2 is unknown"),
+        ('{"v":1,"ts":1,"valid_s":0,"weights":{}}', "valid_s: should be above 0"),
+        ('{"v":1,"ts":1,"valid_s":10,"weights":{"1":-1}}', "weights.1: is negative"),
+        ('{"v":1,"ts":1,"valid_s":10,"weights":{"one":1}}', '"one" is not a number'),
+        ('{"v":1,"ts":1,"valid_s":10}', 'has no "weights"'),
+    ],
+)
+def test_weights_that_are_none_are_refused(record, complaint):
+    with pytest.raises(BadFile, match=complaint):
+        weights_from(parse(record, origin="trimtab.weights"))
