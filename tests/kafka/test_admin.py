@@ -159,3 +159,13 @@ def test_an_address_without_a_port_number_is_a_configuration_error():
         connect("broker:port", PLAIN),
     ):
         pytest.fail("this is no address")
+
+
+def test_a_topic_stands_where_it_was_assigned_to(admin):
+    name, held = f"placed-{uuid.uuid4().hex[:8]}", {0: [1, 3], 1: [2, 3], 2: [2, 1]}
+
+    admin.create_topic(TopicSpec(name=name, partitions=3, replication=2, assignment=held))
+
+    assert {p.partition: list(p.replicas) for p in admin.topics([name])} == held
+    assert [p.leader for p in admin.topics([name])] == [1, 2, 2]
+    admin.delete_topic(name)

@@ -82,7 +82,7 @@ def page(
     limits = limits_of(plan)
     loads = measurement.loads(limits.unit)
     groups = sorted({group for p in measurement.partitions for group in p.lag})
-    return _template().render(
+    return template("report.html").render(
         title=f"Trimtab: {', '.join(plan.scope.topics)}",
         began=f"{datetime.fromtimestamp(measurement.from_ts / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC",
         span_s=(measurement.to_ts - measurement.from_ts) / 1e6,
@@ -209,10 +209,11 @@ def _row(p: PartitionLoad, plan: Plan, states: States) -> Row:
 
 
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """A template that ships with us."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("trimtab.report")
     return Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    ).get_template("report.html")
+    ).get_template(name)

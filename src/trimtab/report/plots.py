@@ -41,23 +41,23 @@ MOST_LINES = 5
 MOST_KEYS = 15
 MOST_LABELS = 8
 
-_INK = "#0b0c0d"  # stands for the colour of the text around; no palette has it
+INK = "#0b0c0d"  # stands for the colour of the text around; no palette has it
 _STYLE: dict[RcKeyType, Any] = {
     "font.family": "sans-serif",
     "font.size": 9.0,
     "svg.fonttype": "none",  # text stays text: small, and it can be searched
     "svg.hashsalt": "trimtab",
     "text.parse_math": False,  # a key may hold dollar signs
-    "text.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "legend.frameon": False,
-    "grid.color": _INK,
+    "grid.color": INK,
     "grid.alpha": 0.15,
 }
 
@@ -81,7 +81,7 @@ def rates(loads: Mapping[TopicPartition, float], owners: Assignment, unit: Unit)
     """Each partition's rate, coloured by the consumer that reads it."""
     shown = _heaviest(loads)
     by_owner = len(owners.consumers) <= len(OWNERS)
-    with _figure("rate of each partition") as (axes, svg):
+    with inline_figure("rate of each partition") as (axes, svg):
         for at, name in enumerate(shown):
             owner = owners.get(name)
             plain = GREY if owner is None else BLUE
@@ -89,7 +89,7 @@ def rates(loads: Mapping[TopicPartition, float], owners: Assignment, unit: Unit)
                 at, loads[name], color=OWNERS[owner] if by_owner and owner is not None else plain
             )
         if by_owner and owners:
-            _legend(axes, {f"consumer {c}": OWNERS[c] for c in owners.consumers})
+            legend(axes, {f"consumer {c}": OWNERS[c] for c in owners.consumers})
         _partitions_below(axes, shown, of=len(loads))
         _rates_left(axes, unit)
     return svg()
@@ -102,14 +102,14 @@ def rates_over_time(history: RateHistory, *, from_ts: int, unit: Unit) -> str:
         for name, points in history.items()
     }
     order = sorted(lines, key=lambda n: (-max((rate for _, rate in lines[n]), default=0.0), n))
-    with _figure("rates over time") as (axes, svg):
+    with inline_figure("rates over time") as (axes, svg):
         for name in reversed(order[MOST_LINES:]):
             axes.plot(*_columns(lines[name]), color=GREY, linewidth=0.8, alpha=0.7)
         for name, colour in reversed(list(zip(order[:MOST_LINES], OWNERS, strict=False))):
             axes.plot(*_columns(lines[name]), color=colour, linewidth=1.8, marker="o", markersize=3)
         named = dict(zip(map(str, order), OWNERS[:MOST_LINES], strict=False))
         rest = {f"{len(order) - MOST_LINES} others": GREY} if len(order) > MOST_LINES else {}
-        _legend(axes, named | rest)
+        legend(axes, named | rest)
         axes.set_xlabel("seconds since the span began")
         axes.set_ylim(bottom=0)
         _rates_left(axes, unit)
@@ -119,13 +119,13 @@ def rates_over_time(history: RateHistory, *, from_ts: int, unit: Unit) -> str:
 def heavy_keys(keys: Sequence[KeyLoad]) -> str:
     """The heaviest keys with the part of their count that is in doubt."""
     shown = sorted(keys, key=lambda k: (-k.lower, k.topic, k.key))[:MOST_KEYS]
-    with _figure("heavy keys", height=0.6 + 0.22 * len(shown)) as (axes, svg):
+    with inline_figure("heavy keys", height=0.6 + 0.22 * len(shown)) as (axes, svg):
         places = range(len(shown))
         axes.barh(places, [k.lower for k in shown], color=BLUE)
         doubtful = [k.upper - k.lower for k in shown]
         if any(doubtful):
             axes.barh(places, doubtful, left=[k.lower for k in shown], color=SKY)
-            _legend(axes, {"surely": BLUE, "at most": SKY})
+            legend(axes, {"surely": BLUE, "at most": SKY})
         for at, key in enumerate(shown):
             axes.annotate(
                 f"{key.share:.1%}, partition {key.partition_home}",
@@ -138,7 +138,7 @@ def heavy_keys(keys: Sequence[KeyLoad]) -> str:
         axes.invert_yaxis()
         axes.margins(x=0.22)
         axes.set_xlabel("records in the span")
-        axes.xaxis.set_major_formatter(_engineering())
+        axes.xaxis.set_major_formatter(engineering())
         axes.grid(axis="x")
     return svg()
 
@@ -151,7 +151,7 @@ def lag(
     """A group's lag on each partition, coloured by its state."""
     known = {p.name: p.lag[group] for p in partitions if group in p.lag}
     shown = _heaviest({name: float(lag or 0) for name, lag in known.items()})
-    with _figure(f"lag of group {group}") as (axes, svg):
+    with inline_figure(f"lag of group {group}") as (axes, svg):
         seen = []
         for at, name in enumerate(shown):
             records, state = known[name], states.get((group, name), "unknown")
@@ -159,10 +159,10 @@ def lag(
             axes.bar(at, records or 0, color=STATES.get(state, GREY))
             if records is None:
                 axes.text(at, 0, "?", ha="center", va="bottom")
-        _legend(axes, {state: colour for state, colour in STATES.items() if state in seen})
+        legend(axes, {state: colour for state, colour in STATES.items() if state in seen})
         _partitions_below(axes, shown, of=len(known))
         axes.set_ylabel("records behind")
-        axes.yaxis.set_major_formatter(_engineering())
+        axes.yaxis.set_major_formatter(engineering())
         axes.set_ylim(bottom=0, top=None if any(known.values()) else 1)
         axes.grid(axis="y")
     return svg()
@@ -177,7 +177,7 @@ def consumers(
     """What each consumer carries before and after, against what it can."""
     carried, carries = before.loads(loads), after.loads(loads)
     shown = sorted({*carried, *carries})[:MOST_BARS]
-    with _figure("load of each consumer, before and after") as (axes, svg):
+    with inline_figure("load of each consumer, before and after") as (axes, svg):
         overloaded, names = False, []
         for at, consumer in enumerate(shown):
             room = limits.of(consumer)
@@ -185,10 +185,10 @@ def consumers(
             overloaded |= max(was, will) > room
             axes.bar(at - 0.2, was, 0.38, color=RED if was > room else GREY)
             axes.bar(at + 0.2, will, 0.38, color=RED if will > room else BLUE)
-            axes.plot([at - 0.45, at + 0.45], [room, room], color=_INK, linewidth=1.4)
+            axes.plot([at - 0.45, at + 0.45], [room, room], color=INK, linewidth=1.4)
             names.append(f"{consumer}\n{was / room:.0%} → {will / room:.0%}")
         over = {"over its capacity": RED} if overloaded else {}
-        _legend(axes, {"before": GREY, "after": BLUE, **over, "capacity": _INK})
+        legend(axes, {"before": GREY, "after": BLUE, **over, "capacity": INK})
         roomy = len(shown) <= MOST_LABELS
         axes.set_xticks(range(len(shown)), names if roomy else [str(c) for c in shown])
         axes.set_xlabel("consumer" + (", and its load in % of its capacity" if roomy else ""))
@@ -228,24 +228,26 @@ def _partitions_below(axes: Axes, shown: Sequence[TopicPartition], *, of: int) -
 
 def _rates_left(axes: Axes, unit: Unit) -> None:
     axes.set_ylabel(str(unit))
-    axes.yaxis.set_major_formatter(_engineering())
+    axes.yaxis.set_major_formatter(engineering())
     axes.grid(axis="y")
 
 
-def _engineering() -> EngFormatter:
+def engineering() -> EngFormatter:
+    """Numbers with k, M and so on."""
     from matplotlib.ticker import EngFormatter
 
     return EngFormatter(sep="\N{NARROW NO-BREAK SPACE}")
 
 
-def _legend(axes: Axes, colours: Mapping[str, str]) -> None:
+def legend(axes: Axes, colours: Mapping[str, str], *, columns: int = 6) -> None:
+    """Names the colours above the figure."""
     from matplotlib.patches import Patch
 
     axes.legend(
         handles=[Patch(color=colour, label=name) for name, colour in colours.items()],
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
-        ncols=6,
+        ncols=columns,
         borderaxespad=0.2,
         handlelength=1.0,
         columnspacing=1.2,
@@ -257,7 +259,7 @@ def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[f
 
 
 @contextmanager
-def _figure(title: str, *, height: float = 2.6) -> Iterator[tuple[Axes, Callable[[], str]]]:
+def inline_figure(title: str, *, height: float = 2.6) -> Iterator[tuple[Axes, Callable[[], str]]]:
     """Axes to draw on, and what gives their SVG once the block has ended."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -283,4 +285,4 @@ def _inline(svg: str, title: str) -> str:
     body = re.sub(r'(<svg [^>]*?) ?width="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg [^>]*?) ?height="[^"]*"', r"\1", body, count=1)
     body = body.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1)
-    return body.replace(_INK, "currentColor").strip()
+    return body.replace(INK, "currentColor").strip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from trimtab.errors import BrokerUnavailable
@@ -50,7 +50,7 @@ class FakeAdmin:
         """The partitions of these topics, or of all; sizes and offsets are asked for apart."""
         self._enter("topics")
         return tuple(
-            replace(p, log_bytes=None, begin_offset=None, end_offset=None)
+            replace(p, elr=(), log_bytes=None, begin_offset=None, end_offset=None)
             for name, p in sorted(self.partitions.items())
             if names is None or name.topic in names
         )
@@ -100,12 +100,14 @@ class FakeAdmin:
         }
 
     def create_topic(self, topic: TopicSpec) -> bool:
-        """Creates a topic, its replicas dealt to the brokers in turn."""
+        """Creates a topic, its replicas as assigned or dealt to the brokers in turn."""
         self._enter("create_topic")
         if topic.name in self.settings:
             return False
         self.settings[topic.name] = _DEFAULT_SETTINGS | dict(topic.settings)
         self._deal(topic.name, range(topic.partitions), topic.replication)
+        for number, held in topic.assignment.items():
+            self._place(topic.name, number, tuple(map(BrokerId, held)))
         return True
 
     def topic_settings(self, name: str) -> dict[str, str] | None:
@@ -114,11 +116,26 @@ class FakeAdmin:
         found = self.settings.get(name)
         return None if found is None else dict(found)
 
-    def add_partitions(self, topic: str, total: int) -> None:
-        """Raises the number of partitions of a topic to `total`."""
+    def min_insync(self, names: Collection[str]) -> dict[str, int]:
+        """In-sync replicas that a write with acks=all needs, of all topics that exist."""
+        self._enter("min_insync")
+        known = sorted(self.settings.keys() & set(names))
+        return {name: int(self.settings[name]["min.insync.replicas"]) for name in known}
+
+    def eligible(self, names: Collection[str]) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+        """Eligible leader replicas of the partitions of these topics that have any."""
+        self._enter("eligible")
+        return {name: p.elr for name, p in self.partitions.items() if p.topic in names and p.elr}
+
+    def add_partitions(
+        self, topic: str, total: int, *, held_by: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """Raises the number of partitions of a topic to `total`; `held_by` places each new one."""
         self._enter("add_partitions")
         present = [p for p in self.partitions.values() if p.topic == topic]
         self._deal(topic, range(len(present), total), len(present[0].replicas))
+        for number, held in enumerate(held_by, start=len(present)):
+            self._place(topic, number, tuple(map(BrokerId, held)))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic; harmless when it is gone."""
@@ -134,17 +151,21 @@ class FakeAdmin:
     def _deal(self, topic: str, numbers: Iterable[int], replication: int) -> None:
         ids = [b.id for b in self.brokers]
         for number in numbers:
-            replicas = tuple(ids[(number + i) % len(ids)] for i in range(replication))
-            self.partitions[TopicPartition(topic, number)] = Replicas(
-                topic=topic,
-                partition=number,
-                leader=replicas[0],
-                replicas=replicas,
-                isr=replicas,
-                log_bytes=0,
-                begin_offset=0,
-                end_offset=0,
+            self._place(
+                topic, number, tuple(ids[(number + i) % len(ids)] for i in range(replication))
             )
+
+    def _place(self, topic: str, number: int, replicas: tuple[BrokerId, ...]) -> None:
+        self.partitions[TopicPartition(topic, number)] = Replicas(
+            topic=topic,
+            partition=number,
+            leader=replicas[0],
+            replicas=replicas,
+            isr=replicas,
+            log_bytes=0,
+            begin_offset=0,
+            end_offset=0,
+        )
 
 
 class FakePublisher:

@@ -209,6 +209,10 @@ class LocalCluster:
             ),
         )
 
+    def process(self, broker: int) -> ProcessId:
+        """The process of a broker; ConfigError when it has none."""
+        return self._living_process(broker)[1]
+
     def up(self) -> ClusterStatus:
         """Brings the cluster up, or what is missing of it; returns when every broker answers."""
         with self._locked():
@@ -521,15 +525,19 @@ class LocalCluster:
             f'The cluster "{self.name}" has no broker {broker}, only 1 to {len(state.brokers)}.'
         )
 
+    def _living_process(self, broker: int) -> tuple[Node, ProcessId]:
+        _, node = self._find(broker)
+        if node.process is None or not node.is_alive:
+            raise ConfigError(
+                f"Broker {broker} has no process: it is {node.state}.",
+                hint=f'Start it with "trimtab cluster start {broker}".',
+            )
+        return node, node.process
+
     def _signal_living(self, broker: int, number: signal.Signals) -> None:
         with self._locked():
-            _, node = self._find(broker)
-            if node.process is None or not node.is_alive:
-                raise ConfigError(
-                    f"Broker {broker} has no process: it is {node.state}.",
-                    hint=f'Start it with "trimtab cluster start {broker}".',
-                )
-            send(node.process, number)
+            node, process = self._living_process(broker)
+            send(process, number)
             wanted = BrokerState.PAUSED if number == signal.SIGSTOP else BrokerState.RUNNING
             deadline = time.monotonic() + 5.0
             while node.state is not wanted and time.monotonic() < deadline:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -38,6 +38,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ConfigError
+from trimtab.measure.kafka import topic_facts
 from trimtab.model.cluster import Broker, BrokerId, Group, Member, Replicas, TopicPartition
 from trimtab.workload.kafka.errors import is_authentication, is_passing, kafka_errors, reason_of
 
@@ -63,12 +64,19 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic to be created."""
+    """A topic to be created; `assignment` says which brokers hold each partition, leader first."""
 
     name: str
     partitions: int
     replication: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    assignment: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.assignment and sorted(self.assignment) != list(range(self.partitions)):
+            raise ValueError(f"topic {self.name}: assignment and partitions do not agree")
+        if any(len(set(held)) != self.replication for held in self.assignment.values()):
+            raise ValueError(f"topic {self.name}: assignment and replication do not agree")
 
 
 class Admin(Protocol):
@@ -114,8 +122,18 @@ class Admin(Protocol):
         """All settings of a topic, defaults included; None when there is no such topic."""
         ...
 
-    def add_partitions(self, topic: str, total: int) -> None:
-        """Raises the number of partitions of a topic to `total`."""
+    def min_insync(self, names: Collection[str]) -> dict[str, int]:
+        """In-sync replicas that a write with acks=all needs, of all topics that exist."""
+        ...
+
+    def eligible(self, names: Collection[str]) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+        """Eligible leader replicas of the partitions of these topics that have any."""
+        ...
+
+    def add_partitions(
+        self, topic: str, total: int, *, held_by: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """Raises the number of partitions of a topic to `total`; `held_by` places each new one."""
         ...
 
     def delete_topic(self, name: str) -> None:
@@ -512,11 +530,9 @@ class KafkaAdmin:
 
     def create_topic(self, topic: TopicSpec) -> bool:
         """Creates a topic and waits until all see it; False when it was there already."""
-        wanted = {
-            "num_partitions": topic.partitions,
-            "replication_factor": topic.replication,
-            "configs": dict(topic.settings),
-        }
+        counted = {"num_partitions": topic.partitions, "replication_factor": topic.replication}
+        placed = {"assignments": {number: list(held) for number, held in topic.assignment.items()}}
+        wanted = {**(placed if topic.assignment else counted), "configs": dict(topic.settings)}
         with kafka_errors(f"creating topic {topic.name}"):
             try:
                 self._line.client.create_topics({topic.name: wanted})
@@ -535,10 +551,23 @@ class KafkaAdmin:
         settings = found.get("topic", {}).get(name, {})
         return {key: entry["value"] or "" for key, entry in settings.items()}
 
-    def add_partitions(self, topic: str, total: int) -> None:
-        """Raises the number of partitions of a topic to `total`."""
+    def min_insync(self, names: Collection[str]) -> dict[str, int]:
+        """In-sync replicas that a write with acks=all needs, of all topics that exist."""
+        with kafka_errors("reading min.insync.replicas of topics"):
+            return topic_facts.min_insync(self._line.ask_any, names)
+
+    def eligible(self, names: Collection[str]) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+        """Eligible leader replicas of the partitions of these topics that have any."""
+        with kafka_errors("reading eligible leader replicas"):
+            return topic_facts.eligible(self._line.ask_any, names)
+
+    def add_partitions(
+        self, topic: str, total: int, *, held_by: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """Raises the number of partitions of a topic to `total`; `held_by` places each new one."""
+        wanted = {"count": total, "assignments": [list(held) for held in held_by]}
         with kafka_errors(f"adding partitions to topic {topic}"):
-            self._line.client.create_partitions({topic: total})
+            self._line.client.create_partitions({topic: wanted if held_by else total})
             self._wait_until_seen(topic, partitions=total)
 
     def delete_topic(self, name: str) -> None:

@@ -47,6 +47,30 @@ def take_snapshot(
     )
 
 
+def take_placement(
+    admin: Admin,
+    *,
+    topics: Collection[str] | None = None,
+    internal: bool = False,
+    clock: Callable[[], int],
+    own_prefix: str = "trimtab.",
+) -> tuple[ClusterSnapshot, frozenset[BrokerId]]:
+    """Where partitions are, without sizes, offsets and groups; and the brokers that are down."""
+    ts = clock()
+    info = admin.cluster()
+    placed = tuple(
+        p
+        for p in admin.topics(topics)
+        if internal or topics is not None or not is_internal(p.topic, own_prefix=own_prefix)
+    )
+    behind = {p.topic for p in placed if len(p.isr) < len(p.replicas)}
+    eligible = admin.eligible(behind) if behind else {}
+    partitions = tuple(replace(p, elr=eligible.get(p.name, ())) for p in placed)
+    brokers = _with_unregistered(info.brokers, partitions)
+    taken = ClusterSnapshot(ts=ts, cluster=info.cluster, brokers=brokers, partitions=partitions)
+    return taken, frozenset(broker.id for broker in brokers) - info.live
+
+
 def is_internal(topic: str, *, own_prefix: str) -> bool:
     """Whether a topic is Kafka's own or Trimtab's, and so nobody's load."""
     return topic.startswith((INTERNAL_PREFIX, own_prefix))

@@ -6,7 +6,7 @@ Promise  A topic that exists is never changed. One whose settings break what its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,8 @@ class OwnTopic:
     """How one of our topics is made.
 
     `only_partition` when its readers count on a single one; `compacted` when the newest record of
-    a key is what they want, however old.
+    a key is what they want, however old; `per_broker` when each broker has a partition with one
+    replica, so that a broker that hangs holds up nobody else.
     """
 
     name: str
@@ -38,6 +39,7 @@ class OwnTopic:
     retention_ms: int
     only_partition: bool = False
     compacted: bool = False
+    per_broker: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,16 @@ class OwnTopics:
         """Plans by their ids."""
         return f"{self.prefix}plans"
 
+    @property
+    def weights(self) -> str:
+        """How much of the keyless records each broker should get."""
+        return f"{self.prefix}weights"
+
+    @property
+    def probe(self) -> str:
+        """What steering writes to measure each broker by itself; nobody reads it."""
+        return f"{self.prefix}probe"
+
     def control(self, group: str) -> str:
         """Commands and reports of a group: partition 0 to its controller, i + 1 to consumer i."""
         return f"{self.prefix}control.{group}"
@@ -98,6 +110,22 @@ class OwnTopics:
             OwnTopic(name=self.decisions, partitions=1, retention_ms=30 * _DAY_MS),
             OwnTopic(name=self.plans, partitions=1, retention_ms=30 * _DAY_MS, compacted=True),
             OwnTopic(name=self.receipts, partitions=4, retention_ms=7 * _DAY_MS),
+        )
+
+    @property
+    def of_steering(self) -> tuple[OwnTopic, ...]:
+        """How the topics are made that steering needs."""
+        return (
+            OwnTopic(
+                name=self.weights,
+                partitions=1,
+                retention_ms=_DAY_MS,
+                compacted=True,
+                per_broker=True,
+            ),
+            OwnTopic(
+                name=self.probe, partitions=1, retention_ms=LEAST_RETENTION_MS, per_broker=True
+            ),
         )
 
     @property
@@ -143,6 +171,44 @@ def ensure(admin: Admin, topics: Iterable[OwnTopic]) -> tuple[str, ...]:
             settings = admin.topic_settings(topic.name) or {}  # another process was faster
         _check(admin, topic, settings)
     return tuple(created)
+
+
+def ensure_per_broker(
+    admin: Admin, topic: OwnTopic, brokers: Collection[int], live: Collection[int]
+) -> dict[int, int]:
+    """Makes or grows a topic with a partition on each broker; returns who holds which.
+
+    A broker that is down gets its partition when it is back. What lies on a broker that has left
+    the cluster stays behind without a leader.
+    """
+    from trimtab.measure.kafka.admin import TopicSpec
+
+    placed = admin.topics([topic.name])
+    if not placed:
+        order = sorted(live)
+        spec = TopicSpec(
+            name=topic.name,
+            partitions=len(order),
+            replication=1,
+            settings={
+                "cleanup.policy": "compact" if topic.compacted else "delete",
+                "retention.ms": str(topic.retention_ms),
+                "segment.ms": str(LEAST_RETENTION_MS),
+                "segment.bytes": str(2**20),
+                "min.insync.replicas": "1",
+            },
+            assignment={number: (broker,) for number, broker in enumerate(order)},
+        )
+        if order and admin.create_topic(spec):
+            return {broker: number for number, broker in enumerate(order)}
+        placed = admin.topics([topic.name])  # another process was faster
+    found = {int(p.replicas[0]): p.partition for p in placed if len(p.replicas) == 1}
+    missing = sorted(set(live) - found.keys())
+    if missing and placed:
+        total = len(placed) + len(missing)
+        admin.add_partitions(topic.name, total, held_by=[(broker,) for broker in missing])
+        found |= {broker: len(placed) + n for n, broker in enumerate(missing)}
+    return {broker: number for broker, number in found.items() if broker in brokers}
 
 
 def replicas_for(admin: Admin) -> int:

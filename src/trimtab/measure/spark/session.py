@@ -163,7 +163,9 @@ def said_by(error: BaseException) -> str:
     if isinstance(error, TrimtabError):
         return error.message
     lines = [line.strip() for line in _text(error).splitlines() if line.strip()]
-    named = re.compile(r"(Caused by: )?([\w.]+\.)?\w*(Error|Exception|Exit|Interrupt)\b:? ?")
+    named = re.compile(
+        r"(Caused by: )?(trimtab\.errors\.\w+|([\w.]+\.)?\w*(Error|Exception|Exit|Interrupt))\b:? ?"
+    )
     causes = [line for line in lines if named.match(line)]
     if not causes:
         return lines[0] if lines else type(error).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trimtab.measure.kafka.snapshot import take_snapshot
+from trimtab.measure.kafka.snapshot import take_placement, take_snapshot
 from trimtab.model.cluster import NO_LEADER, Broker, BrokerId, TopicPartition
 from trimtab.testing.fakes import FakeAdmin
 
@@ -77,3 +77,28 @@ def test_a_broker_known_only_from_replica_lists_stands_in_the_snapshot(world: Fa
 
 def test_only_the_groups_asked_for_are_described(world: FakeAdmin) -> None:
     assert take_snapshot(world, groups=["nobody"], clock=lambda: 0).groups == ()
+
+
+def test_a_placement_asks_for_no_size_offset_or_group(world: FakeAdmin) -> None:
+    asked: list[str] = []
+    for heavy in ("log_dirs", "offsets", "group_names", "groups", "committed", "eligible"):
+        world.before[heavy] = lambda heavy=heavy: asked.append(heavy)  # type: ignore[misc]
+
+    seen, down = take_placement(world, clock=lambda: 42)
+
+    assert (seen.ts, seen.topics, asked) == (42, ("orders",), [])
+    assert down == frozenset()
+
+
+def test_a_placement_knows_who_is_down_and_who_is_eligible(world: FakeAdmin) -> None:
+    name = TopicPartition("orders", 0)
+    one, two, nine = BrokerId(1), BrokerId(2), BrokerId(9)
+    world.partitions[name] = replace(
+        world.partitions[name], replicas=(one, two, nine), isr=(one,), elr=(two,)
+    )
+    world.silent = {two}
+
+    seen, down = take_placement(world, clock=lambda: 0)
+
+    assert [p.elr for p in seen.partitions] == [(two,), ()]
+    assert down == {two, nine}

@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.errors import ConfigError
 from trimtab.measure.kafka.admin import TopicSpec
-from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
+from trimtab.measure.kafka.topics import OwnTopics, ensure_per_broker, ensure_topics
 from trimtab.model.cluster import Broker, BrokerId
 from trimtab.testing.fakes import FakeAdmin
 
@@ -97,3 +97,29 @@ def test_a_topic_made_by_another_process_meanwhile_is_checked() -> None:
 
     with pytest.raises(ConfigError, match="compact"):
         ensure_topics(admin, OwnTopics())
+
+
+WEIGHTS = OwnTopics().of_steering[0]
+
+
+def test_a_topic_per_broker_has_a_partition_on_each_that_is_there():
+    admin = FakeAdmin(brokers=[Broker(id=BrokerId(7)), Broker(id=BrokerId(42))])
+
+    assert ensure_per_broker(admin, WEIGHTS, {7, 42}, {7, 42}) == {7: 0, 42: 1}
+    assert [p.replicas for p in admin.topics([WEIGHTS.name])] == [(7,), (42,)]
+    assert admin.settings[WEIGHTS.name]["cleanup.policy"] == "compact"
+
+
+def test_a_topic_per_broker_grows_when_a_broker_joins_and_forgets_who_has_left():
+    admin = FakeAdmin(brokers=[Broker(id=BrokerId(1)), Broker(id=BrokerId(2))])
+    ensure_per_broker(admin, WEIGHTS, {1, 2}, {1, 2})
+
+    assert ensure_per_broker(admin, WEIGHTS, {2, 3}, {2, 3}) == {2: 1, 3: 2}
+    assert [p.replicas for p in admin.topics([WEIGHTS.name])] == [(1,), (2,), (3,)]
+
+
+def test_a_broker_that_is_down_gets_its_partition_later():
+    admin = FakeAdmin(brokers=[Broker(id=BrokerId(1)), Broker(id=BrokerId(2))])
+
+    assert ensure_per_broker(admin, WEIGHTS, {1, 2}, {1}) == {1: 0}
+    assert ensure_per_broker(admin, WEIGHTS, {1, 2}, {1, 2}) == {1: 0, 2: 1}

@@ -1,0 +1,350 @@
+"""`trimtab audit`: groups, overlaps, uneven leaders, loads, and what failures would do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output, Verbose
+from trimtab.cli.output import progress_bar, result, result_json, say, talk, warn, write_file
+from trimtab.errors import ConfigError, Findings
+from trimtab.model.cluster import BrokerId, ClusterSnapshot
+from trimtab.model.codec import dumps, read_loads, read_snapshot
+from trimtab.model.load import Measurement, Unit
+from trimtab.observe.logging import configure
+from trimtab.settings import load_settings
+
+if TYPE_CHECKING:
+    from trimtab.measure.topology.faults import Progress
+    from trimtab.measure.topology.findings import Finding
+    from trimtab.measure.topology.loads import TopicRates
+
+_MANY_SCENARIOS = 50
+
+
+class FailOn(StrEnum):
+    """From which level on findings end with exit code 1."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+    NEVER = "never"
+
+
+class Domains(StrEnum):
+    """Which brokers fail together by where they stand."""
+
+    RACKS = "racks"
+
+
+def audit(
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            "--snapshot", metavar="FILE", help="A snapshot file instead of a live cluster."
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="T",
+            help="Only this topic; may be repeated. Default: all but Kafka's own and Trimtab's.",
+        ),
+    ] = None,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Audit Kafka's own topics and Trimtab's too.")
+    ] = False,
+    loads: Annotated[
+        Path | None,
+        typer.Option(
+            "--loads",
+            metavar="FILE",
+            help="Rates of partitions: what `trimtab measure -o` wrote, or a loads file. Default: "
+            "every topic counts 1.",
+        ),
+    ] = None,
+    unit: Annotated[
+        Unit | None,
+        typer.Option(
+            "--unit", help="What rates are counted in. Default: the file's, else bytes/s."
+        ),
+    ] = None,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step", metavar="N", min=0, help="Which step of a loads file with several, from 0."
+        ),
+    ] = None,
+    allow_incomplete: Annotated[
+        bool,
+        typer.Option(
+            "--allow-incomplete", help="Take rates with a gap or too short a span as they are."
+        ),
+    ] = False,
+    wanted_peak: Annotated[
+        float,
+        typer.Option(
+            "--wanted-peak",
+            metavar="R",
+            min=1.0,
+            help="Highest load of a broker over the mean of all that is still fine.",
+        ),
+    ] = 1.25,
+    pairs: Annotated[
+        int,
+        typer.Option(
+            "--pairs",
+            metavar="N",
+            min=0,
+            help="How many overlapping pairs of groups are listed, those with the highest rate.",
+        ),
+    ] = 20,
+    faults: Annotated[
+        int,
+        typer.Option(
+            "--faults",
+            metavar="0|1|2",
+            min=0,
+            max=2,
+            help="Look at failures of up to so many brokers at once.",
+        ),
+    ] = 1,
+    domains: Annotated[
+        Domains | None,
+        typer.Option("--domains", help="Also look at the failure of each rack as a whole."),
+    ] = None,
+    domain: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--domain",
+            metavar="ID,ID,…",
+            help="Also look at the failure of these brokers together; may be repeated.",
+        ),
+    ] = None,
+    max_scenarios: Annotated[
+        int,
+        typer.Option(
+            "--max-scenarios",
+            metavar="N",
+            min=1,
+            help="Look at so many failures at most; more are drawn from at random.",
+        ),
+    ] = 20_000,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of that draw.")] = 0,
+    min_insync: Annotated[
+        int | None,
+        typer.Option(
+            "--min-insync",
+            metavar="N",
+            min=1,
+            help="In-sync replicas that a write needs. Default: each topic's own setting; with "
+            "--snapshot 1.",
+        ),
+    ] = None,
+    worst: Annotated[
+        int | None,
+        typer.Option(
+            "--worst",
+            metavar="N",
+            min=0,
+            help="List so many failures, the worst. Default: 10 on the screen, all in the JSON.",
+        ),
+    ] = None,
+    fail_on: Annotated[
+        FailOn,
+        typer.Option(
+            "--fail-on", help="Exit with code 1 if there is a finding of this level or worse."
+        ),
+    ] = FailOn.NEVER,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE.html", help="Also write one HTML page here."),
+    ] = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    output: Output = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Audit where leaders and replicas are, and what each failure of a broker would do.
+
+    Shows groups of topics and where they overlap, topics whose leaders are not even, the load of
+    every broker under each partitioner beside the least possible, and failures ranked by what they
+    do. Findings are errors (cannot be written to now), warnings (to be mended) or notes.
+    """
+    configure(verbose=verbose)
+    names = frozenset(topic or ())
+    if snapshot is not None:
+        if bootstrap_server is not None:
+            raise ConfigError("Give --snapshot or --bootstrap-server, not both.")
+        taken, down = _of_file(snapshot, names), frozenset[BrokerId]()
+        needs = dict.fromkeys(taken.topics, min_insync or 1)
+    else:
+        taken, down, needs = _of_cluster(
+            names,
+            internal=internal,
+            bootstrap_server=bootstrap_server,
+            command_config=command_config,
+            min_insync=min_insync,
+        )
+    from trimtab.measure.topology.audit import AuditOptions
+    from trimtab.measure.topology.audit import audit as audited
+    from trimtab.measure.topology.document import audit_to
+    from trimtab.measure.topology.findings import findings
+
+    rates = None
+    if loads is not None:
+        rates = _rates(loads, taken, unit=unit, step=step, allow_incomplete=allow_incomplete)
+    elif unit is not None or step is not None or allow_incomplete:
+        raise ConfigError("--unit, --step and --allow-incomplete are about --loads.")
+    options = AuditOptions(
+        internal=internal or bool(names),
+        pairs=pairs,
+        up_to=faults,
+        racks=domains is Domains.RACKS,
+        domains=dict(_domain(given, taken) for given in domain or ()),
+        max_scenarios=max_scenarios,
+        seed=seed,
+        min_insync=needs,
+        down=down,
+        wanted_peak=wanted_peak,
+    )
+    with _shown() as progress:
+        found = audited(taken, rates, options, progress=progress)
+    value = audit_to(found, worst=worst) if as_json or output is not None else {}
+    if output is not None:
+        write_file(output, dumps(value, indent=1) + "\n")
+    if report is not None:
+        from trimtab.report.audit_page import audit_page
+
+        write_file(report, audit_page(found))
+        say(f"The report: {report}")
+    if as_json:
+        result_json(value)
+    else:
+        from trimtab.report.audit import audit_view
+
+        result(audit_view(found, worst=10 if worst is None else worst))
+    _judge(findings(found), fail_on)
+
+
+def _of_file(path: Path, names: frozenset[str]) -> ClusterSnapshot:
+    taken, warnings = read_snapshot(path)
+    warn(warnings)
+    for name in sorted(names - set(taken.topics)):
+        raise ConfigError(f'{path} has no topic "{name}".')
+    return replace(taken, partitions=taken.of_topics(names)) if names else taken
+
+
+def _of_cluster(
+    names: frozenset[str],
+    *,
+    internal: bool,
+    bootstrap_server: str | None,
+    command_config: Path | None,
+    min_insync: int | None,
+) -> tuple[ClusterSnapshot, frozenset[BrokerId], dict[str, int]]:
+    """The cluster as it is, the brokers that are down, and what writes need by topic."""
+    from trimtab.cli.connection import admin_of
+    from trimtab.measure.kafka.snapshot import take_placement
+
+    settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
+    with admin_of(settings) as admin:
+        taken, down = take_placement(
+            admin,
+            topics=names or None,
+            internal=internal,
+            clock=lambda: time.time_ns() // 1000,
+            own_prefix=settings.topic_prefix,
+        )
+        for name in sorted(names - set(taken.topics)):
+            raise ConfigError(f'The cluster has no topic "{name}".')
+        if min_insync is None:
+            needs = admin.min_insync(taken.topics) if taken.topics else {}
+        else:
+            needs = dict.fromkeys(taken.topics, min_insync)
+    return taken, down, needs
+
+
+def _rates(
+    path: Path,
+    taken: ClusterSnapshot,
+    *,
+    unit: Unit | None,
+    step: int | None,
+    allow_incomplete: bool,
+) -> TopicRates:
+    from trimtab.measure.topology.loads import topic_rates
+    from trimtab.plan.situation import step_of
+
+    given, warnings = read_loads(path)
+    warn(warnings)
+    if isinstance(given, Measurement):
+        if step is not None:
+            raise ConfigError(f"{path} is a measurement, it has no steps.")
+        counted = unit or Unit.BYTES_S
+        sound = tuple(p for p in given.partitions if p.complete or allow_incomplete)
+        by_partition = replace(given, partitions=sound).loads(counted)
+    else:
+        if unit not in (None, given.unit):
+            raise ConfigError(
+                f"{path} counts in {given.unit}, not in {unit}.",
+                hint="Leave --unit out, or correct the file.",
+            )
+        counted = given.unit
+        by_partition = dict(step_of(given, step, origin=str(path)).loads)
+    rates = topic_rates(taken, by_partition, counted)
+    if not rates.by_topic:
+        say(f"{path} has no rate of any topic here: every broker's load is 0.")
+    return rates
+
+
+def _domain(given: str, taken: ClusterSnapshot) -> tuple[str, tuple[int, ...]]:
+    known = {broker.id for broker in taken.brokers}
+    try:
+        ids = tuple(int(part) for part in given.split(","))
+    except ValueError:
+        raise ConfigError(f"--domain {given}: should be broker ids, as 1,2,3.") from None
+    for broker in ids:
+        if broker not in known:
+            raise ConfigError(f"--domain {given}: there is no broker {broker}.")
+    return f"domain {given}", ids
+
+
+@contextmanager
+def _shown() -> Iterator[Progress | None]:
+    """Shows how many failures were looked at, where there are many and somebody watches."""
+    if not talk.is_terminal:
+        yield None
+        return
+    with progress_bar() as bar:
+        task = bar.add_task("failures", total=None, visible=False)
+
+        def move(done: int, of: int) -> None:
+            if of >= _MANY_SCENARIOS and (done % 16 == 0 or done == of):
+                bar.update(task, completed=done, total=of, visible=True)
+
+        yield move
+
+
+def _judge(found: tuple[Finding, ...], fail_on: FailOn) -> None:
+    from trimtab.measure.topology.findings import at_least
+    from trimtab.measure.topology.unevenness import Level
+
+    if fail_on is FailOn.NEVER:
+        return
+    bad = at_least(found, Level(fail_on.value))
+    if bad:
+        what = f"a {fail_on} or worse" if fail_on is not FailOn.ERROR else "errors"
+        raise Findings(
+            f"The audit found {what}, {len(bad)} in all: {', '.join(f.kind for f in bad)}.",
+            hint="They stand first in the table, and in the JSON under findings.",
+        )

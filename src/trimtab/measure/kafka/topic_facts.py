@@ -1,0 +1,77 @@
+"""Facts of many topics at once: what a write needs, and who may lead when nobody is in sync.
+
+Promise  One question for as many topics as a broker answers well. Topics that do not exist are left
+         out; being refused is an error. A cluster that knows no eligible leaders has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any
+
+import kafka.errors as theirs
+from kafka.admin import ConfigResourceType
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeTopicPartitionsRequest
+
+from trimtab.model.cluster import BrokerId, TopicPartition
+
+Ask = Callable[[Callable[[], Any]], Any]
+"""Puts a question to any broker."""
+
+MIN_INSYNC = "min.insync.replicas"
+_AT_ONCE = 500
+
+
+def min_insync(ask: Ask, names: Collection[str]) -> dict[str, int]:
+    """In-sync replicas that a write with acks=all needs, by topic."""
+    found = {}
+    for part in _parts(names):
+        resources = [(ConfigResourceType.TOPIC, name, [MIN_INSYNC]) for name in part]
+        answer = ask(partial(DescribeConfigsRequest, resources=resources))
+        for result in answer.results:
+            if _known(result.error_code):
+                for config in result.configs:
+                    if config.name == MIN_INSYNC and config.value is not None:
+                        found[result.resource_name] = int(config.value)
+    return found
+
+
+def eligible(ask: Ask, names: Collection[str]) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    """Eligible leader replicas of the partitions that have any."""
+    found: dict[TopicPartition, tuple[BrokerId, ...]] = {}
+    topic = DescribeTopicPartitionsRequest.TopicRequest
+    for part in _parts(names):
+        cursor = None
+        while True:
+            topics = [topic(name=name) for name in part]
+            request = partial(DescribeTopicPartitionsRequest, topics=topics, cursor=cursor)
+            try:
+                answer = ask(request)
+            except theirs.IncompatibleBrokerVersion:  # before Kafka 3.7 nobody knows of them
+                return {}
+            for one in answer.topics:
+                if _known(one.error_code):
+                    for p in one.partitions:
+                        if p.eligible_leader_replicas:
+                            ids = tuple(map(BrokerId, p.eligible_leader_replicas))
+                            found[TopicPartition(one.name, p.partition_index)] = ids
+            cursor = answer.next_cursor
+            if cursor is None:
+                break
+    return found
+
+
+def _parts(names: Collection[str]) -> Iterator[list[str]]:
+    ordered = sorted(set(names))
+    return (ordered[at : at + _AT_ONCE] for at in range(0, len(ordered), _AT_ONCE))
+
+
+def _known(code: int) -> bool:
+    """Whether a topic exists; any other trouble is raised."""
+    kind = theirs.for_code(code)
+    if kind is theirs.UnknownTopicOrPartitionError:
+        return False
+    if kind is not theirs.NoError:
+        raise kind()
+    return True

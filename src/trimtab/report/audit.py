@@ -1,0 +1,245 @@
+"""A topology audit as tables that a person can read: what to know first, then brokers, failures."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from trimtab.measure.topology.audit import Audit
+from trimtab.measure.topology.faults import Fault
+from trimtab.measure.topology.findings import counted, findings, some
+from trimtab.measure.topology.loads import PolicyLoad
+from trimtab.measure.topology.unevenness import Level
+from trimtab.model.load import Unit
+from trimtab.report.tables import quantity
+
+_MOST_BROKERS = 40
+_MOST_ROWS = 10
+_BAR = 12
+_COLUMNS = (
+    "offline, blocked (refuse acks=all), moved: partitions; uneven: topics; overlaps: pairs of "
+    "topics; × mean: highest load of the brokers left, dealt to partitions, to leaders, at best"
+)
+_DOUBLED = "; doubled: if the worst topic had twice its rate"
+STYLES = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: ""}
+
+
+def audit_view(audit: Audit, *, worst: int = 10) -> RenderableType:
+    """The whole audit; of failures so many of the worst."""
+    parts: list[RenderableType] = [Text(headline(audit)), Text(), _findings(audit)]
+    if audit.brokers:
+        parts += [Text(), _brokers(audit), Text(), _policies(audit)]
+    if audit.pairs_total:
+        parts += [Text(), _pairs(audit)]
+    if audit.uneven:
+        parts += [Text(), _uneven(audit)]
+    if audit.faults and worst:
+        parts += [Text(), _faults(audit, worst)]
+    return Group(*parts)
+
+
+def headline(audit: Audit) -> str:
+    """What was audited, in one line."""
+    return (
+        f"cluster {audit.cluster or 'unknown'}: {counted(len(audit.brokers), 'broker')}, "
+        f"{counted(len(audit.topics), 'topic')} in {counted(len(audit.groups), 'group')}, "
+        f"{counted(audit.partitions, 'partition')}"
+    )
+
+
+def load(value: float, unit: Unit | None) -> str:
+    """A load with its unit; without rates every topic counts 1."""
+    return f"{value:.3g}" if unit is None else quantity(value, unit)
+
+
+def counted_in(audit: Audit) -> str:
+    """What the loads of an audit are counted in, in words."""
+    return "every topic counts 1" if audit.loads.unit is None else str(audit.loads.unit)
+
+
+def _findings(audit: Audit) -> RenderableType:
+    found = findings(audit)
+    if not audit.brokers:
+        return Text("There is no broker: nothing to audit.")
+    if not found:
+        return Text("Nothing found: leaders are even, nothing is offline.", style="green")
+    table = _table("Findings", "level", "", left=2)
+    for one in found:
+        table.add_row(Text(str(one.level), style=STYLES[one.level]), Text(one.text))
+    return table
+
+
+def _brokers(audit: Audit) -> Table:
+    loads, down = audit.loads, audit.options.down
+    table = _table(
+        f"Brokers ({counted_in(audit)})",
+        *("broker", "leads", "groups", "drift", "dealt to partitions", "dealt to leaders"),
+        left=1,
+    )
+    for bars in table.columns[-2:]:
+        bars.justify = "left"
+    mean = loads.mean
+    busiest = sorted(audit.brokers, key=lambda b: (-loads.default.by_broker[b], b))
+    for broker in sorted(busiest[:_MOST_BROKERS]):
+        mine, node = loads.default.by_broker[broker], loads.node.by_broker[broker]
+        table.add_row(
+            f"{broker} (down)" if broker in down else str(broker),
+            str(audit.leaders_per_broker[broker]),
+            str(len(audit.overlaps_by_broker.get(broker, ())) or (1 if mine else "–")),
+            f"{audit.drift.share_of(broker):.0%}",
+            _bar(mine, mean, loads.unit, wanted=audit.options.wanted_peak),
+            _bar(node, mean, loads.unit, wanted=audit.options.wanted_peak),
+        )
+    _tell_rest(table, len(audit.brokers), _MOST_BROKERS, "less busy ones")
+    return table
+
+
+def _bar(value: float, mean: float, unit: Unit | None, *, wanted: float) -> Text:
+    times = value / mean if mean else 0.0
+    filled = min(_BAR, round(times * _BAR / 2))  # the middle is the mean
+    bar = "█" * filled + "░" * (_BAR - filled)
+    style = "red" if times > wanted else ""
+    return Text(f"{bar} {times:.2f} × mean, {load(value, unit)}", style=style)
+
+
+def _policies(audit: Audit) -> Table:
+    loads = audit.loads
+    table = _table("Peaks", "records are dealt", "peak", "broker", "× mean", left=1)
+
+    def row(name: str, policy: PolicyLoad | None) -> None:
+        if policy is not None and policy.broker is not None:
+            table.add_row(
+                name,
+                load(policy.peak, loads.unit),
+                str(policy.broker),
+                f"{policy.peak_to_mean:.2f}",
+            )
+
+    row("as measured", loads.measured)
+    row("to partitions in turn (default)", loads.default)
+    row("to leaders in turn (node, or an SQF each)", loads.node)
+    least = loads.least
+    everybody = len(least.brokers) == len(audit.brokers)
+    table.add_row(
+        "freely (an SQF shared by all): least possible",
+        load(least.peak, loads.unit),
+        "all" if everybody else some(least.brokers, 4),
+        f"{least.peak_to_mean:.2f}",
+    )
+    if least.peak_to_mean > audit.options.wanted_peak:
+        table.add_row(
+            Text(
+                f"No partitioner gets below {least.peak_to_mean:.2f}: "
+                f"{some(least.topics, 3)} can go nowhere else. Move leaders.",
+                style="red",
+            )
+        )
+    for one in loads.doubled[:3]:
+        table.add_row(
+            Text(f"if {one.topic} doubled"), "", str(one.broker), f"{one.peak_to_mean:.2f}"
+        )
+    return table
+
+
+def _pairs(audit: Audit) -> Table:
+    table = _table("Overlaps, by common rate", "groups", "brokers in common", "rate", left=2)
+    ranked = sorted(audit.pairs, key=lambda p: (-(p.rate or 0.0), p.first, p.second))
+    for pair in ranked[:_MOST_ROWS]:
+        names = (some(audit.groups[g].topics, 2) for g in (pair.first, pair.second))
+        table.add_row(
+            Text(" – ".join(names)), some(pair.brokers), load(pair.rate or 0.0, audit.loads.unit)
+        )
+    _tell_rest(table, audit.pairs_total, min(_MOST_ROWS, len(audit.pairs)), "more pairs")
+    return table
+
+
+def _uneven(audit: Audit) -> Table:
+    table = _table("Uneven topics", "topic", "partitions by broker", "× mean", "level", left=2)
+    worst = sorted(audit.uneven, key=lambda u: (-u.level.rank, -u.peak_to_mean, u.topic))
+    for one in worst[:_MOST_ROWS]:
+        counts = [f"{b}: {c}" for b, c in zip(one.brokers, one.counts, strict=True)]
+        table.add_row(
+            Text(one.topic),
+            some(counts, 8),
+            f"{float(one.peak_to_mean):.2f}",
+            Text(str(one.level), style=STYLES[one.level]),
+        )
+    _tell_rest(table, len(audit.uneven), _MOST_ROWS, "more topics")
+    return table
+
+
+def _faults(audit: Audit, worst: int) -> RenderableType:
+    doubles = audit.loads.unit is None
+    table = _table(
+        f"Failures, the worst first ({counted_in(audit)})",
+        *("dies", "offline", "blocked", "moved", "uneven", "overlaps"),
+        *("× mean", "node", "least"),
+        *(["doubled"] if doubles else []),
+        left=1,
+    )
+    table.columns[0].no_wrap = True
+    listed = _listed(audit, worst)
+    for place, fault in enumerate(listed):
+        style = "bold red" if fault.offline_partitions else "bold" if place == 0 else ""
+        table.add_row(
+            Text(("▶ " if place == 0 else "  ") + _dead(fault)),
+            f"{fault.offline_partitions:,}" if fault.offline_partitions else "–",
+            f"{fault.below_min_insync:,}" if fault.below_min_insync else "–",
+            f"{fault.moved:,}",
+            f"{fault.newly_uneven:,}" if fault.newly_uneven else "–",
+            overlaps(fault),
+            f"{fault.default_to_mean:.2f}",
+            f"{fault.node_to_mean:.2f}",
+            "" if fault.least_to_mean is None else f"{fault.least_to_mean:.2f}",
+            *([f"{fault.doubled_to_mean:.2f}"] if fault.doubled_to_mean is not None else []),
+            style=style,
+        )
+    _tell_rest(table, len(audit.faults), len(listed), "less bad ones")
+    return Group(table, Text(_COLUMNS + (_DOUBLED if doubles else ""), style="dim"))
+
+
+def _listed(audit: Audit, worst: int) -> list[Fault]:
+    """The worst failures, and the worst of one broker where several at once crowd it out."""
+    shown = list(audit.faults[:worst])
+    alone = next((f for f in audit.faults if len(f.dead) == 1), None)
+    return shown if alone is None or any(len(f.dead) == 1 for f in shown) else [*shown, alone]
+
+
+def _dead(fault: Fault) -> str:
+    ids = some(fault.dead, 6)
+    return f"{fault.what}: {ids}" if fault.what else ids
+
+
+def offline(fault: Fault) -> str:
+    """What a failure takes offline, in words; a dash for nothing."""
+    if not fault.offline_partitions:
+        return "–"
+    whole = f", {counted(fault.offline_topics, 'topic')}" if fault.offline_topics else ""
+    return f"{counted(fault.offline_partitions, 'partition')}{whole}"
+
+
+def overlaps(fault: Fault) -> str:
+    """Pairs of topics that a failure makes overlap in part, and those that it parts.
+
+    >>> from trimtab.measure.topology.audit import audit
+    >>> from trimtab.testing.placements import placement
+    >>> crossing = audit(placement({"A": [[1, 3], [2, 4]], "B": [[3, 1], [4, 2]]}))
+    >>> overlaps(crossing.faults[0])
+    '+1'
+    """
+    signs = (("+", fault.new_pairs), ("−", fault.vanished_pairs))
+    return " ".join(f"{sign}{count:,}" for sign, count in signs if count) or "–"
+
+
+def _table(title: str, *columns: str, left: int) -> Table:
+    table = Table(title=title, title_justify="left", box=None)
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="left" if at < left else "right")
+    return table
+
+
+def _tell_rest(table: Table, of: int, shown: int, what: str) -> None:
+    if of > shown:
+        table.caption = f"and {of - shown:,} {what}, in the JSON"
+        table.caption_justify = "left"

@@ -1,0 +1,327 @@
+"""A topology audit as figures: who leads what, who carries what, what failures would do.
+
+Promise  As all figures of the report: equal audits give equal text, colours that colour-blind
+         people can tell apart, and one meaning per colour: blue is as it should be, orange is
+         uneven, red is bad, green is the best that is possible.
+Cost     Some 200 ms per figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trimtab.measure.topology.audit import Audit
+from trimtab.measure.topology.faults import Fault
+from trimtab.measure.topology.findings import counted, named
+from trimtab.measure.topology.layout import Layout
+from trimtab.measure.topology.loads import BrokerLoads
+from trimtab.measure.topology.unevenness import Level, Uneven
+from trimtab.model.cluster import BrokerId
+from trimtab.report.plots import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    RED,
+    SKY,
+    engineering,
+    inline_figure,
+    legend,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_TOPICS = 30
+MOST_BROKERS = 40
+MOST_FAULTS = 12
+_LONGEST = 34
+_SMALL = 7.0
+_MOST_LABELS = 16
+_MOST_DEAD = 6
+_UPRIGHT = 24
+
+
+def matrix(audit: Audit) -> str:
+    """Topics × brokers: the number of partitions led, the darker the more load."""
+    topics = shown_topics(audit)
+    with inline_figure("who leads what", height=1.0 + 0.22 * max(len(topics), 2)) as (axes, svg):
+        draw_matrix(axes, audit)
+    return svg()
+
+
+def loads(audit: Audit) -> str:
+    """What each broker takes under every policy."""
+    with inline_figure("load of each broker") as (axes, svg):
+        draw_loads(axes, audit)
+    return svg()
+
+
+def failures(audit: Audit) -> str:
+    """The worst failures: what goes offline, and the peak on the brokers left."""
+    count = min(len(audit.faults), MOST_FAULTS)
+    with inline_figure("the worst failures", height=1.1 + 0.28 * max(count, 2)) as (axes, svg):
+        draw_failures(axes, audit)
+    return svg()
+
+
+def worst_failure(audit: Audit, after: BrokerLoads) -> str:
+    """The load of each broker before and after the worst failure."""
+    with inline_figure("load of each broker after the worst failure") as (axes, svg):
+        draw_worst(axes, audit, after)
+    return svg()
+
+
+# ---------------------------------------------------------------- who leads what
+
+
+def shown_topics(audit: Audit) -> list[int]:
+    """The busiest topics with a leader, those of a group together; places in the layout."""
+    layout = audit.layout
+    known = {one.topic: one.peak_to_mean for one in audit.uneven}
+    rate = _topic_rates(audit)
+
+    def importance(topic: int) -> tuple[float, float, str]:
+        name = layout.topics[topic]
+        return -rate[topic], -float(known.get(name, 1)), name
+
+    online = [t for t, count in enumerate(layout.available.tolist()) if count]
+    busiest = sorted(online, key=importance)[:MOST_TOPICS]
+    group = {name: at for at, one in enumerate(audit.groups) for name in one.topics}
+    return sorted(busiest, key=lambda topic: (group[layout.topics[topic]], layout.topics[topic]))
+
+
+def _topic_rates(audit: Audit) -> list[float]:
+    rates = audit.rates.by_topic if audit.rates is not None else None
+    return [1.0 if rates is None else rates.get(name, 0.0) for name in audit.layout.topics]
+
+
+def draw_matrix(axes: Axes, audit: Audit) -> None:
+    """Draws the matrix."""
+    from matplotlib.patches import Rectangle
+
+    layout, topics, brokers = audit.layout, shown_topics(audit), _busiest(audit)
+    column = {broker: at for at, broker in enumerate(brokers)}
+    uneven = {one.topic: one for one in audit.uneven}
+    rate = _topic_rates(audit)
+    cells = [
+        (row, column[broker], count, rate[topic] * count / int(layout.available[topic]), broker)
+        for row, topic in enumerate(topics)
+        for broker, count in _led(layout, topic)
+        if broker in column
+    ]
+    most = max((sent for *_, sent, _ in cells), default=0.0) or 1.0
+    for row, at, count, sent, broker in cells:
+        colour = _cell(uneven.get(layout.topics[topics[row]]), broker)
+        shade = 0.25 + 0.55 * (sent / most if most else 0.0)
+        axes.add_patch(
+            Rectangle((at - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=shade, linewidth=0)
+        )
+        axes.text(at, row, str(count), ha="center", va="center", fontsize=_SMALL)
+    group = {name: at for at, one in enumerate(audit.groups) for name in one.topics}
+    of_row = [group[layout.topics[topic]] for topic in topics]
+    for row in range(1, len(topics)):
+        apart = of_row[row] != of_row[row - 1]
+        axes.axhline(row - 0.5, color=INK, linewidth=0.9 if apart else 0.2, alpha=0.5)
+    for row, topic in enumerate(topics):
+        one = uneven.get(layout.topics[topic])
+        if one is not None:
+            _beside(axes, row, f"{float(one.peak_to_mean):.2f} × mean", INK)
+    axes.set_yticks(range(len(topics)), [_short(layout.topics[t]) for t in topics])
+    _brokers_below(axes, audit, brokers, with_loads=len(brokers) <= _MOST_LABELS)
+    axes.set_ylim(max(len(topics), 1) - 0.5, -0.5)
+    axes.tick_params(length=0)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    kinds = {_cell(uneven.get(layout.topics[topics[row]]), b) for row, _, _, _, b in cells}
+    words = {
+        "leads so many": BLUE,
+        "more than other leaders of it": ORANGE,
+        "more, and need not": RED,
+    }
+    legend(axes, {word: colour for word, colour in words.items() if colour in kinds})
+
+
+def _led(layout: Layout, topic: int) -> list[tuple[BrokerId, int]]:
+    begin, end = layout.led.start[topic : topic + 2].tolist()
+    rows = zip(
+        layout.led.broker[begin:end].tolist(), layout.led.count[begin:end].tolist(), strict=True
+    )
+    return [(layout.brokers[place], count) for place, count in rows]
+
+
+def _cell(one: Uneven | None, broker: BrokerId) -> str:
+    if one is None or dict(zip(one.brokers, one.counts, strict=True))[broker] == min(one.counts):
+        return BLUE
+    return ORANGE if one.level is Level.NOTE else RED
+
+
+# ---------------------------------------------------------------- who carries what
+
+
+def draw_loads(axes: Axes, audit: Audit) -> None:
+    """Draws the load of each broker, with the mean and the least possible peak."""
+    found, brokers = audit.loads, _busiest(audit)
+    wanted = audit.options.wanted_peak * found.mean
+    bars = [
+        ("to partitions", found.default.by_broker, BLUE),
+        ("to leaders", found.node.by_broker, SKY),
+    ]
+    if found.measured is not None:
+        bars.insert(0, ("as measured", found.measured.by_broker, GREY))
+    width = 0.84 / len(bars)
+    over = False
+    for number, (_, by_broker, colour) in enumerate(bars):
+        left = -0.42 + width * (number + 0.5)
+        for at, broker in enumerate(brokers):
+            high = colour == BLUE and by_broker[broker] > wanted
+            over |= high
+            axes.bar(at + left, by_broker[broker], width, color=RED if high else colour)
+    axes.axhline(found.mean, color=INK, linewidth=1.0, linestyle=":")
+    axes.axhline(found.least.peak, color=GREEN, linewidth=1.6)
+    above = {f"more than {audit.options.wanted_peak:g} × mean": RED} if over else {}
+    legend(
+        axes,
+        {
+            **{name: colour for name, _, colour in bars},
+            **above,
+            "mean (dotted)": INK,
+            "least possible peak": GREEN,
+        },
+        columns=3,
+    )
+    _brokers_below(axes, audit, brokers)
+    _loads_left(axes, found)
+
+
+def draw_worst(axes: Axes, audit: Audit, after: BrokerLoads) -> None:
+    """Draws the load of each broker before and after the worst failure."""
+    fault = audit.faults[0]
+    before, now = audit.loads.default.by_broker, after.default.by_broker
+    alive = sorted(set(audit.brokers).difference(fault.dead), key=lambda b: (-now[b], b))
+    few = fault.dead[:_MOST_DEAD]
+    brokers = sorted((*few, *alive[: MOST_BROKERS - len(few)]))
+    wanted = audit.options.wanted_peak * after.mean
+    for at, broker in enumerate(brokers):
+        axes.bar(at - 0.21, before[broker], 0.4, color=GREY)
+        axes.bar(at + 0.21, now[broker], 0.4, color=RED if now[broker] > wanted else BLUE)
+    axes.axhline(after.mean, color=INK, linewidth=1.0, linestyle=":")
+    over = any(now[broker] > wanted for broker in brokers)
+    above = {f"more than {audit.options.wanted_peak:g} × mean": RED} if over else {}
+    legend(axes, {"now": GREY, "afterwards": BLUE, **above, "mean afterwards (dotted)": INK})
+    apart = "\n" if len(brokers) <= _UPRIGHT else " "
+    names = [f"{b}{apart}dead" if b in fault.dead else str(b) for b in brokers]
+    _below(axes, names, of=len(audit.brokers))
+    _loads_left(axes, after)
+
+
+# ---------------------------------------------------------------- failures
+
+
+def draw_failures(axes: Axes, audit: Audit) -> None:
+    """Draws the peaks after the worst failures, and says what each of them breaks."""
+    shown = audit.faults[:MOST_FAULTS]
+    now = audit.loads.default.peak_to_mean
+    peaks = [f.default_to_mean for f in shown] + [now, 1.0]
+    for at, fault in enumerate(shown):
+        colour = RED if fault.offline_partitions else BLUE
+        axes.plot([1.0, fault.default_to_mean], [at, at], color=colour, linewidth=5, alpha=0.55)
+        axes.plot(fault.default_to_mean, at, "o", color=colour, markersize=7)
+        if fault.least_to_mean is not None:
+            axes.plot(fault.least_to_mean, at, "|", color=GREEN, markersize=11, markeredgewidth=2)
+        axes.annotate(
+            f"{fault.default_to_mean:.2f}",
+            (fault.default_to_mean, at),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=_SMALL + 1,
+        )
+        _beside(axes, at, breaks(fault), RED if fault.offline_partitions else INK)
+    axes.axvline(now, color=INK, linewidth=1.0, linestyle="--", zorder=0)
+    low, high = min(peaks), max(peaks)
+    room = max(high - low, 0.25)
+    axes.set_xlim(low - 0.05 * room, high + 0.2 * room)
+    axes.set_ylim(max(len(shown), 1) - 0.4, -0.6)
+    axes.set_yticks(range(len(shown)), [_name(fault) for fault in shown])
+    some_left = len(audit.faults) > len(shown)
+    rest = f"; the worst {len(shown)} of {len(audit.faults):,}" if some_left else ""
+    axes.set_xlabel(f"highest load × mean of the brokers left{rest}")
+    axes.grid(axis="x")
+    outage = {"partitions go offline": RED} if any(f.offline_partitions for f in shown) else {}
+    harmless = {"all stay online": BLUE} if any(not f.offline_partitions for f in shown) else {}
+    key = {**outage, **harmless, "least possible": GREEN, "today (dashed)": INK}
+    legend(axes, key, columns=2)
+
+
+def _name(fault: Fault) -> str:
+    crowd = fault.what and len(fault.dead) > 3
+    return _short(f"{fault.what} ({len(fault.dead)} brokers)" if crowd else named(fault))
+
+
+def breaks(fault: Fault) -> str:
+    """What a failure breaks, in a few words; empty for nothing but more load."""
+    said = []
+    if fault.offline_partitions:
+        whole = f" ({counted(fault.offline_topics, 'topic')})" if fault.offline_topics else ""
+        said.append(f"{fault.offline_partitions:,} offline{whole}")
+    if fault.below_min_insync:
+        said.append(f"{fault.below_min_insync:,} refuse acks=all")
+    return ", ".join(said)
+
+
+# ---------------------------------------------------------------- parts of figures
+
+
+def _beside(axes: Axes, row: int, text: str, colour: str) -> None:
+    """A word to the right of a row."""
+    axes.annotate(
+        text,
+        (1.0, row),
+        xycoords=("axes fraction", "data"),
+        xytext=(5, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=_SMALL + 0.5,
+        color=colour,
+    )
+
+
+def _busiest(audit: Audit) -> list[BrokerId]:
+    by_broker = audit.loads.default.by_broker
+    return sorted(sorted(audit.brokers, key=lambda b: (-by_broker[b], b))[:MOST_BROKERS])
+
+
+def _brokers_below(
+    axes: Axes, audit: Audit, brokers: Sequence[BrokerId], *, with_loads: bool = False
+) -> None:
+    mean, down = audit.loads.mean or 1.0, audit.options.down
+    apart = "\n" if len(brokers) <= _UPRIGHT else " "
+    times = [audit.loads.default.by_broker[broker] / mean for broker in brokers]
+    names = [f"{broker}{apart}down" if broker in down else str(broker) for broker in brokers]
+    if with_loads:
+        names = [f"{name}\n{load:.2f} ×" for name, load in zip(names, times, strict=True)]
+    _below(axes, names, of=len(audit.brokers))
+    if with_loads:
+        axes.set_xlabel(f"{axes.get_xlabel()}, and its load × mean")
+        for mark, load in zip(axes.get_xticklabels(), times, strict=True):
+            mark.set_color(RED if load > audit.options.wanted_peak else INK)
+
+
+def _below(axes: Axes, names: Sequence[str], *, of: int) -> None:
+    axes.set_xticks(range(len(names)), names, rotation=90 if len(names) > _UPRIGHT else 0)
+    axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
+    rest = f" (the {len(names)} busiest of {of:,})" if of > len(names) else ""
+    axes.set_xlabel(f"broker{rest}")
+
+
+def _loads_left(axes: Axes, found: BrokerLoads) -> None:
+    axes.set_ylabel("topics" if found.unit is None else str(found.unit))
+    axes.yaxis.set_major_formatter(engineering())
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -1,0 +1,348 @@
+"""`trimtab audit`: from a file or a live cluster, with its levels and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.cli import connection
+from trimtab.cli.main import run
+from trimtab.model.cluster import BrokerId, ClusterSnapshot, TopicPartition
+from trimtab.model.codec import dumps, loads_to, measurement_to, snapshot_to
+from trimtab.model.load import Loads, LoadStep, Measurement, PartitionLoad, Source, Unit
+from trimtab.testing.fakes import FakeAdmin
+from trimtab.testing.placements import led, placement
+
+EVEN = placement({"A": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]}, racks={1: "a", 2: "a", 3: "b"})
+UNEVEN = led({"A": {1: 1, 2: 2}, "B": {2: 1, 3: 1}})
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the person who runs the tests plays a part, and no cluster may be asked."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
+    for name in ("BOOTSTRAP_SERVER", "COMMAND_CONFIG", "CONFIG"):
+        monkeypatch.delenv(f"TRIMTAB_{name}", raising=False)
+
+    def refuse(_settings: object) -> None:
+        raise AssertionError("a cluster was asked")
+
+    monkeypatch.setattr(connection, "admin_of", refuse)
+
+
+def written(snapshot: ClusterSnapshot, name: str = "snapshot.json") -> str:
+    Path(name).write_text(dumps(snapshot_to(snapshot)), encoding="utf-8")
+    return name
+
+
+def audited(
+    capsys: pytest.CaptureFixture[str], snapshot: ClusterSnapshot, *options: str
+) -> tuple[int, Any]:
+    """Exit code and document of an audit of a snapshot file."""
+    code = run(["audit", "--snapshot", written(snapshot), "--json", *options])
+    said = capsys.readouterr()
+    return code, json.loads(said.out) if said.out else said.err
+
+
+@pytest.fixture
+def live(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
+    """A cluster in memory: orders on brokers 1 and 2, and Kafka's own topic."""
+    seen = placement(
+        {"orders": [[1, 2], [2, 1]], "__consumer_offsets": [[1]], "trimtab.rates": [[2]]}
+    )
+    admin = FakeAdmin(brokers=seen.brokers, partitions=seen.partitions)
+
+    @contextmanager
+    def admin_of(_settings: object) -> Iterator[FakeAdmin]:
+        yield admin
+
+    monkeypatch.setattr(connection, "admin_of", admin_of)
+    return admin
+
+
+def test_a_snapshot_is_audited_without_asking_any_cluster(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = run(["audit", "--snapshot", written(UNEVEN)])
+
+    said = capsys.readouterr()
+    assert (code, said.err) == (0, "")
+    assert "3 brokers, 2 topics in 2 groups, 5 partitions" in said.out
+    assert "Failures, the worst first" in said.out
+
+
+def test_json_is_one_document_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for _ in range(2):
+        assert run(["audit", "--snapshot", written(UNEVEN), "--json", "-o", "audit.json"]) == 0
+        texts.append(capsys.readouterr().out)
+
+    assert texts[0] == texts[1]
+    found = json.loads(texts[0])
+    assert found == json.loads(Path("audit.json").read_text(encoding="utf-8"))
+    assert found["overlaps_by_broker"] == {"2": [0, 1]}
+    assert [f["dead"] for f in found["faults"]] == [[2], [3], [1]]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "level", "code"),
+    [
+        (EVEN, "note", 0),
+        (UNEVEN, "never", 0),
+        (UNEVEN, "error", 0),
+        (UNEVEN, "warning", 1),
+        (UNEVEN, "note", 1),
+        (placement({"A": [[], [1]]}), "error", 1),
+    ],
+)
+def test_the_exit_code_is_one_from_the_level_asked_for(
+    snapshot: ClusterSnapshot, level: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, document = audited(capsys, snapshot, "--fail-on", level)
+
+    assert (found, "findings" in document) == (code, True)
+
+
+def test_findings_are_told_after_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", "--snapshot", written(UNEVEN), "--fail-on", "warning"]) == 1
+
+    said = capsys.readouterr()
+    assert "Findings" in said.out
+    assert "one_failure_offline, stacked" in said.err
+
+
+def test_by_default_findings_are_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert audited(capsys, placement({"A": [[]]}, brokers=[1]))[0] == 0
+
+
+def test_pairs_racks_and_domains_fail_together(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--faults", "2", "--domains", "racks", "--domain", "1,2,3")
+
+    _, found = audited(capsys, EVEN, *options)
+
+    dead = {tuple(f["dead"]): f["what"] for f in found["faults"]}
+    assert dead == {
+        (1,): None,
+        (2,): None,
+        (3,): "rack b",
+        (1, 2): "rack a",
+        (1, 3): None,
+        (2, 3): None,
+        (1, 2, 3): "domain 1,2,3",
+    }
+    assert audited(capsys, EVEN, "--faults", "0")[1]["faults"] == []
+
+
+def test_more_failures_than_asked_for_are_drawn_from_and_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, found = audited(capsys, EVEN, "--faults", "2", "--max-scenarios", "4", "--seed", "3")
+
+    assert found["fault_scan"] == {"scanned": 4, "of": 6, "seed": 3}
+    assert [f["kind"] for f in found["findings"]] == ["sampled"]
+
+
+def test_pairs_and_failures_are_listed_up_to_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = audited(capsys, UNEVEN, "--pairs", "0", "--worst", "1")
+
+    assert (found["pairs"], found["pairs_total"], len(found["faults"])) == ([], 1, 1)
+
+
+def test_in_sync_replicas_that_writes_need_may_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert audited(capsys, EVEN, "--min-insync", "2")[1]["findings"] == []
+
+    _, found = audited(capsys, EVEN, "--min-insync", "3")
+
+    assert [f["below_min_insync"] for f in found["faults"]] == [3, 3, 3]
+
+
+# ---------------------------------------------------------------- rates
+
+
+def measured(**rates: list[float | None]) -> str:
+    """A measurement file with the rates of each topic's partitions; None is a gap."""
+    value = Measurement(
+        cluster=None,
+        from_ts=0,
+        to_ts=1,
+        window_s=1,
+        rejects=0,
+        partitions=tuple(
+            PartitionLoad(
+                topic=topic,
+                partition=number,
+                bytes_s=100.0 if rate is None else rate,
+                records_s=1.0,
+                source=Source.LOG_DIRS,
+                complete=rate is not None,
+            )
+            for topic, of in rates.items()
+            for number, rate in enumerate(of)
+        ),
+    )
+    Path("measured.json").write_text(dumps(measurement_to(value)), encoding="utf-8")
+    return "measured.json"
+
+
+def test_loads_come_from_a_measurement(capsys: pytest.CaptureFixture[str]) -> None:
+    file = measured(A=[2.0, 2.0, 2.0], B=[3.0, 3.0])
+
+    _, found = audited(capsys, UNEVEN, "--loads", file)
+
+    assert found["loads"]["unit"] == "bytes/s"
+    assert found["loads"]["default"]["by_broker"] == {"1": 2.0, "2": 7.0, "3": 3.0}
+    assert found["loads"]["measured"]["by_broker"] == {"1": 2.0, "2": 7.0, "3": 3.0}
+    assert found["loads"]["least"]["peak"] == 4.0
+    _, found = audited(capsys, UNEVEN, "--loads", file, "--unit", "records/s")
+    assert found["loads"]["mean"] == 5 / 3
+
+
+def test_a_topic_measured_in_part_is_left_out_unless_gaps_are_allowed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = measured(A=[2.0, None, 2.0], B=[3.0, 3.0])
+
+    _, found = audited(capsys, UNEVEN, "--loads", file)
+    assert (found["loads"]["unmeasured"], found["loads"]["measured_in_part"]) == (["A"], ["A"])
+    assert found["loads"]["default"]["by_broker"]["2"] == 3.0
+    assert "unmeasured" in [f["kind"] for f in found["findings"]]
+
+    _, found = audited(capsys, UNEVEN, "--loads", file, "--allow-incomplete")
+    assert found["loads"]["unmeasured"] == []
+
+
+def test_loads_come_from_a_loads_file_too(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = tuple(
+        LoadStep(loads={TopicPartition("B", n): rate for n in range(2)}) for rate in (1.0, 4.0)
+    )
+    file = Loads(capacity=9, unit=Unit.RECORDS_S, steps=steps)
+    Path("loads.json").write_text(dumps(loads_to(file)), encoding="utf-8")
+
+    _, found = audited(capsys, UNEVEN, "--loads", "loads.json", "--step", "1")
+
+    assert (found["loads"]["unit"], found["loads"]["default"]["peak"]) == ("records/s", 4.0)
+    for wrong in ((), ("--step", "2"), ("--step", "0", "--unit", "bytes/s")):
+        assert audited(capsys, UNEVEN, "--loads", "loads.json", *wrong)[0] == 2
+
+
+def test_rates_of_other_topics_only_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", "--snapshot", written(UNEVEN), "--loads", measured(other=[1.0])]) == 0
+
+    assert "has no rate of any topic here" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--bootstrap-server", "x:1"], "not both"),
+        (["--topic", "nobody"], 'has no topic "nobody"'),
+        (["--domain", "1,9"], "there is no broker 9"),
+        (["--domain", "a"], "should be broker ids"),
+        (["--unit", "bytes/s"], "about --loads"),
+        (["--loads", "missing.json"], "missing.json"),
+        (["--faults", "3"], "--faults"),
+        (["--fail-on", "sometimes"], "--fail-on"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["audit", "--snapshot", written(EVEN), *options]) == 2
+    assert complaint in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_broken_snapshot_gets_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    value = snapshot_to(UNEVEN)
+    value["partitions"][0]["replicas"] = [1, 77]
+    Path("broken.json").write_text(dumps(value), encoding="utf-8")
+
+    assert run(["audit", "--snapshot", "broken.json"]) == 2
+    assert capsys.readouterr().err == (
+        "error: broken.json: partitions[0].replicas[1]: broker 77 is not among the brokers\n"
+    )
+
+
+# ---------------------------------------------------------------- a live cluster
+
+
+def test_a_live_cluster_is_audited_without_topics_of_kafka_and_our_own(
+    live: FakeAdmin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+    for heavy in ("log_dirs", "offsets", "groups", "committed", "topic_settings", "eligible"):
+        live.before[heavy] = lambda heavy=heavy: asked.append(heavy)  # type: ignore[misc]
+
+    assert run(["audit", "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert [g["topics"] for g in found["groups"]] == [["orders"]]
+    assert (found["cluster"], asked) == ("fake", [])
+
+
+def test_internal_topics_are_audited_when_asked_for_or_named(
+    live: FakeAdmin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics = []
+    for options in (["--internal"], ["--topic", "__consumer_offsets"]):
+        assert run(["audit", "--json", *options]) == 0
+        groups = json.loads(capsys.readouterr().out)["groups"]
+        topics.append(sorted(topic for group in groups for topic in group["topics"]))
+
+    assert topics == [["__consumer_offsets", "orders", "trimtab.rates"], ["__consumer_offsets"]]
+    assert run(["audit", "--topic", "nobody"]) == 2
+
+
+def test_what_writes_need_is_each_topics_own_setting(
+    live: FakeAdmin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live.settings["orders"]["min.insync.replicas"] = "2"
+
+    assert run(["audit", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [f["below_min_insync"] for f in found["faults"]] == [2, 2]
+    assert run(["audit", "--json", "--min-insync", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["faults"][0]["below_min_insync"] == 0
+
+
+def test_a_broker_that_is_down_is_known_to_be_so_and_eligible_leaders_are_asked_for(
+    live: FakeAdmin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Broker 3 is down; 2 is behind, and eligible where 1 is the last one in sync.
+    one, two, three = map(BrokerId, (1, 2, 3))
+    live.brokers = list(placement({}, brokers=[1, 2, 3]).brokers)
+    live.silent = {three}
+    live.partitions = {
+        name: replace(p, leader=one, replicas=(one, three, two), isr=(one,), elr=(two, three))
+        for name, p in live.partitions.items()
+    }
+
+    assert run(["audit", "--json", "--topic", "orders"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    leaders = {tuple(f["dead"]): f["leaders"] for f in found["faults"]}
+    assert leaders == {(1,): {"orders": {"0": 2, "1": 2}}, (2,): {}}
+    assert (found["idle_brokers"], found["silent_brokers"]) == ([2], [2, 3])
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_report_is_one_page_with_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", "--snapshot", written(UNEVEN), "--report", "audit.html"]) == 0
+
+    page = Path("audit.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 4
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert "audit.html" in capsys.readouterr().err
