@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimtab.cli.output import warn
@@ -34,9 +35,14 @@ def connection(settings: Settings) -> Connection:
 
 def client_properties(settings: Settings) -> ClientProperties:
     """The client properties of `--command-config`; what some client does without is named."""
-    if settings.command_config is None:
+    return properties_of(settings.command_config)
+
+
+def properties_of(file: Path | None) -> ClientProperties:
+    """The client properties of a file, or none; what some client does without is named."""
+    if file is None:
         return ClientProperties.none()
-    properties = ClientProperties.read(settings.command_config)
+    properties = ClientProperties.read(file)
     warn(properties.warnings())
     return properties
 
@@ -44,9 +50,15 @@ def client_properties(settings: Settings) -> ClientProperties:
 @contextmanager
 def admin_of(settings: Settings) -> Iterator[Admin]:
     """The admin port of the cluster that the settings name."""
+    with admin_to(connection(settings)) as admin:
+        yield admin
+
+
+@contextmanager
+def admin_to(to: Connection) -> Iterator[Admin]:
+    """The admin port of a cluster."""
     from trimtab.measure.kafka.admin import connect
 
-    to = connection(settings)
     with connect(to.bootstrap_server, to.properties) as admin:
         yield admin
 

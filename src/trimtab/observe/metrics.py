@@ -54,6 +54,22 @@ controller_violations_total = Counter(
     ["group"],
 )
 
+steer_weight_ratio = Gauge(
+    "trimtab_steer_weight_ratio", "Weight of a broker among producers, 0 to 1", ["broker"]
+)
+steer_probe_seconds = Gauge(
+    "trimtab_steer_probe_seconds",
+    "90th percentile of the latency of the newest produce probes",
+    ["broker"],
+)
+steer_published_total = Counter(
+    "trimtab_steer_published_total", "Records of weights that were published"
+)
+
+forward_records_total = Counter(
+    "trimtab_forward_records_total", "Records forwarded and acknowledged", ["topic"]
+)
+
 ALL = tuple(
     (name, metric)
     for name, metric in sorted(globals().items())

@@ -1,0 +1,220 @@
+"""Where a forwarder reads: a member of a plain consumer group.
+
+Promise  Records of a partition in order, and its end when it is reached. Partitions that the group
+         takes away are settled first; those that it took away already are only forgotten. Offsets
+         are kept when told to, and never by themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as TheirPartition
+
+from trimtab.apply.records import Record
+from trimtab.client_properties import ClientProperties
+from trimtab.errors import ApplyError
+from trimtab.model.cluster import TopicPartition
+from trimtab.workload.kafka.errors import is_passing, kafka_errors, reason_of
+
+log = structlog.get_logger()
+
+_ASK_S = 30.0
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_NO_LONGER_OURS = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError._NO_OFFSET,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A partition was read to its end, which is here."""
+
+    partition: TopicPartition
+    position: int
+
+
+class Hooks(Protocol):
+    """Who is told when partitions come and go."""
+
+    def took(self, partitions: Collection[TopicPartition]) -> None:
+        """The group gave us these."""
+        ...
+
+    def settle(self, partitions: Collection[TopicPartition]) -> None:
+        """The group is about to take these away."""
+        ...
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Another has these already."""
+        ...
+
+    def fail(self, error: ApplyError) -> None:
+        """Settling went wrong, within a call that nobody can catch it from."""
+        ...
+
+
+class GroupSource:
+    """A member of a plain consumer group."""
+
+    def __init__(
+        self,
+        group: str,
+        topics: Collection[str],
+        bootstrap_server: str,
+        properties: ClientProperties,
+        *,
+        from_latest: bool = False,
+    ) -> None:
+        """Joins with the first `next`; `hooks` is to be set before."""
+        self.hooks: Hooks
+        self._topics = tuple(topics)
+        self._owned: set[TopicPartition] = set()
+        self._still = False
+        self._silent = False
+        with kafka_errors(f"joining group {group}"):
+            self._consumer = Consumer(
+                {
+                    "client.id": "trimtab-forward",
+                    **properties.for_confluent(),
+                    "bootstrap.servers": bootstrap_server,
+                    "group.id": group,
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "latest" if from_latest else "earliest",
+                    "isolation.level": "read_committed",
+                    "allow.auto.create.topics": False,
+                    "session.timeout.ms": 10_000,
+                    "heartbeat.interval.ms": 1_000,
+                    "topic.metadata.refresh.interval.ms": 10_000,
+                    "on_commit": _on_commit,
+                    "logger": logging.getLogger("librdkafka"),
+                }
+            )
+            self._consumer.subscribe(
+                list(self._topics),
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+
+    def next(self, timeout_s: float) -> Record | End | None:
+        """The next record, or that a partition is at its end."""
+        with kafka_errors("reading the source"):
+            message = self._consumer.poll(timeout_s)
+            if message is None:
+                return None
+            error = message.error()
+            if error is None:
+                return _record(message)
+            if error.code() == KafkaError._PARTITION_EOF:
+                return End(_name(message), message.offset() or 0)
+            if error.code() in _GONE:
+                raise ApplyError(f"A source topic is gone: {error.str()}")
+            if not is_passing(KafkaException(error)):
+                raise KafkaException(error)
+            if not self._silent:  # said once
+                log.warning("source_did_not_answer", why=reason_of(KafkaException(error)))
+            self._silent = True
+            return None
+
+    def owned(self) -> Collection[TopicPartition]:
+        """The partitions that are read now."""
+        return tuple(self._owned)
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where each partition of the source topics ends now."""
+        found = {}
+        with kafka_errors("asking where the source topics end"):
+            for topic in self._topics:
+                known = self._consumer.list_topics(topic, timeout=_ASK_S).topics[topic].partitions
+                for number in known:
+                    place = TheirPartition(topic, number)
+                    _, end = self._consumer.get_watermark_offsets(place, timeout=_ASK_S)
+                    found[TopicPartition(topic, number)] = end
+        return found
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, wait: bool) -> bool:
+        """Keeps offsets; what is no longer ours is told, and no error."""
+        places = [TheirPartition(*p, offset) for p, offset in offsets.items()]
+        with kafka_errors("committing offsets"):
+            try:
+                if wait:
+                    done = self._consumer.commit(offsets=places, asynchronous=False)
+                    return all(place.error is None for place in done or ())
+                self._consumer.commit(offsets=places, asynchronous=True)
+            except KafkaException as error:
+                if error.args[0].code() not in _NO_LONGER_OURS:
+                    raise
+                log.warning("commit_came_too_late", why=reason_of(error))
+                return False
+        return True
+
+    def hold(self, *, still: bool) -> None:
+        """Hands nothing out while held."""
+        self._still = still
+        places = [TheirPartition(*p) for p in self._owned]
+        with kafka_errors("holding the source"):
+            if still:
+                self._consumer.pause(places)
+            else:
+                self._consumer.resume(places)
+
+    def close(self) -> None:
+        """Leaves the group; what is left is settled first."""
+        with kafka_errors("leaving the group"):
+            self._consumer.close()
+
+    def _on_assign(self, _consumer: Any, places: Collection[Any]) -> None:
+        gained = [TopicPartition(p.topic, p.partition) for p in places]
+        self._owned.update(gained)
+        self.hooks.took(gained)
+        if self._still:
+            self.hold(still=True)
+
+    def _on_revoke(self, _consumer: Any, places: Collection[Any]) -> None:
+        gone = [TopicPartition(p.topic, p.partition) for p in places]
+        try:
+            self.hooks.settle(gone)
+        except ApplyError as error:  # a callback of the client has nobody to raise to
+            self.hooks.fail(error)
+        self._owned.difference_update(gone)
+
+    def _on_lost(self, _consumer: Any, places: Collection[Any]) -> None:
+        gone = [TopicPartition(p.topic, p.partition) for p in places]
+        self._owned.difference_update(gone)
+        self.hooks.lost(gone)
+        log.warning("partitions_were_lost", partitions=len(gone))
+
+
+def _on_commit(error: KafkaError | None, _places: object) -> None:
+    if error is not None:
+        log.warning("offsets_were_not_committed", why=error.str())
+
+
+def _name(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic() or "", message.partition() or 0)
+
+
+def _record(message: Any) -> Record:
+    kind, at_ms = message.timestamp()
+    return Record(
+        *_name(message),
+        message.offset(),
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),
+        -1 if kind == TIMESTAMP_NOT_AVAILABLE else at_ms,
+    )
