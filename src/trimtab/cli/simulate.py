@@ -27,6 +27,7 @@ from trimtab.cli.planner_options import (
     asked_options,
     chosen_planners,
 )
+from trimtab.cli.simulate_brokers import brokers
 from trimtab.errors import ConfigError
 from trimtab.model.codec import by_partition, dumps
 from trimtab.model.load import GroupLimits, Unit
@@ -455,6 +456,9 @@ def _dead(given: Sequence[str], steps: int) -> dict[int, frozenset[int]]:
             )
         gone[int(step)] = gone.get(int(step), frozenset()) | {int(consumer)}
     return gone
+
+
+app.command()(brokers)
 
 
 @contextmanager

@@ -8,9 +8,11 @@ import pytest
 from tests.unit.report.report_values import SETTINGS, STATES, history, measurement, plan
 from trimtab.cli.main import run
 from trimtab.demo import story
+from trimtab.measure.topology.audit import audit
 from trimtab.model.codec import measurement_to, plan_to, read_loads, read_plan
 from trimtab.model.load import Unit
 from trimtab.settings import load_settings
+from trimtab.testing.placements import placement
 
 LOOP = story.Loop(
     rate_s=150.0,
@@ -29,6 +31,8 @@ LOOP = story.Loop(
     },
 )
 
+PLACED = placement({"orders": [[1, 2], [2, 1]]})
+
 
 def outcome():
     found = measurement()
@@ -41,6 +45,8 @@ def outcome():
         plan=plan(found),
         loop=LOOP,
         facts=SETTINGS,
+        placed=PLACED,
+        audit=audit(PLACED),
     )
 
 

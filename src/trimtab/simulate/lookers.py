@@ -1,0 +1,289 @@
+"""Dispatchers that look at queues: the event loop, and what each of them sees.
+
+Promise  Departures are heard before the arrivals of the same moment. Who looks sees the past alone.
+Cost     O(log records in queues) per arrival and departure, and what the look costs: O(1) for d
+         queues and for tokens, O(leaders of the topic) else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from random import Random
+from typing import Protocol
+
+import numpy as np
+
+from trimtab.simulate.brokers import Ints, Records, World
+from trimtab.simulate.policy import Settings
+
+
+class Looker(Protocol):
+    """Chooses by what it sees; brokers are places, a foreign record's dispatcher is −1."""
+
+    def choose(self, k: int, leaders: Sequence[int], dispatcher: int) -> int:
+        """The broker for record k of this dispatcher."""
+        ...
+
+    def joined(self, broker: int, dispatcher: int) -> None:
+        """A record of this dispatcher is in the broker's queue now."""
+        ...
+
+    def left(self, broker: int, dispatcher: int) -> None:
+        """A record of this dispatcher is served."""
+        ...
+
+    def told(self) -> None:
+        """The moment has come when lengths are told, if that happens now and then only."""
+        ...
+
+
+Look = Callable[[World, Records, Settings], Looker]
+
+
+def looking(look: Look, world: World, records: Records, settings: Settings) -> Ints:
+    """Goes through arrivals and departures in the order of time."""
+    looker = look(world, records, settings)
+    choose, joined, left = looker.choose, looker.joined, looker.left
+    after, led = [pace.after for pace in world.paces], world.led
+    free = [0.0] * len(after)
+    first = math.inf if settings.refresh is None else 0.0
+    departures: list[tuple[float, int, int]] = [(first, -1, 0)]  # −1: all are told the lengths
+    chosen: list[int] = records.foreign.tolist()
+    for k, (at, work, row, dispatcher) in enumerate(
+        zip(
+            records.at.tolist(),
+            records.work.tolist(),
+            world.rows(records).tolist(),
+            records.dispatcher.tolist(),
+            strict=True,
+        )
+    ):
+        while departures[0][0] <= at:
+            when, whence, sender = heappop(departures)
+            if whence >= 0:
+                left(whence, sender)
+            elif settings.refresh is not None:
+                looker.told()
+                # While nothing happens there is nothing new to tell.
+                quiet = min(at, departures[0][0] if departures else math.inf) - when
+                steps = max(1, math.ceil(quiet / settings.refresh))
+                heappush(departures, (when + steps * settings.refresh, -1, 0))
+        broker = chosen[k]
+        if broker < 0:
+            broker = chosen[k] = choose(k, led[row], dispatcher)
+        begin = free[broker]
+        end = free[broker] = after[broker](begin if begin > at else at, work)
+        heappush(departures, (end, broker, dispatcher))
+        joined(broker, dispatcher)
+    return np.array(chosen, np.int64)
+
+
+def _draws(records: Records, settings: Settings) -> list[float]:
+    """A number from 0 to 1 for each record, to break ties with."""
+    drawn: list[float] = np.random.default_rng([settings.seed, 12]).random(len(records)).tolist()
+    return drawn
+
+
+class Lengths:
+    """Sees how many records each broker has, those in service included."""
+
+    def __init__(self, world: World, records: Records, settings: Settings) -> None:
+        self.lengths = [0] * len(world.brokers)
+        self.draws = _draws(records, settings)
+
+    def choose(self, k: int, leaders: Sequence[int], dispatcher: int) -> int:
+        """The shortest of all."""
+        return self.shortest(self.seen(dispatcher), leaders, k)
+
+    def seen(self, _dispatcher: int) -> list[int]:
+        """The lengths, as this dispatcher knows them."""
+        return self.lengths
+
+    def shortest(self, seen: list[int], among: Sequence[int], k: int) -> int:
+        """The shortest, by chance where there are several."""
+        if len(among) == len(seen):
+            least = min(seen)
+            if seen.count(least) == 1:
+                return seen.index(least)
+        else:
+            least = min([seen[b] for b in among])
+        ties = [b for b in among if seen[b] == least]
+        return ties[int(self.draws[k] * len(ties))]
+
+    def joined(self, broker: int, _dispatcher: int) -> None:
+        """One more."""
+        self.lengths[broker] += 1
+
+    def left(self, broker: int, _dispatcher: int) -> None:
+        """One less."""
+        self.lengths[broker] -= 1
+
+    def told(self) -> None:
+        """It always knows."""
+
+
+class OwnLengths(Lengths):
+    """Sees how many of its own records each broker has; others send, and it does not see them."""
+
+    def __init__(self, world: World, records: Records, settings: Settings) -> None:
+        super().__init__(world, records, settings)
+        self.own = [[0] * len(world.brokers) for _ in range(records.dispatchers)]
+
+    def seen(self, dispatcher: int) -> list[int]:
+        """Its own."""
+        return self.own[dispatcher]
+
+    def joined(self, broker: int, dispatcher: int) -> None:
+        """One more of its own; nobody counts foreign ones."""
+        if dispatcher >= 0:
+            self.own[dispatcher][broker] += 1
+
+    def left(self, broker: int, dispatcher: int) -> None:
+        """One less of its own."""
+        if dispatcher >= 0:
+            self.own[dispatcher][broker] -= 1
+
+
+class OldLengths(Lengths):
+    """Is told the lengths at times, and adds what it sends itself until it is told again."""
+
+    def __init__(self, world: World, records: Records, settings: Settings) -> None:
+        super().__init__(world, records, settings)
+        self.known = [list(self.lengths) for _ in range(records.dispatchers)]
+
+    def seen(self, dispatcher: int) -> list[int]:
+        """What it was told, and what it sent since."""
+        return self.known[dispatcher]
+
+    def joined(self, broker: int, dispatcher: int) -> None:
+        """One more, of which only the one who sent it knows."""
+        self.lengths[broker] += 1
+        if dispatcher >= 0:
+            self.known[dispatcher][broker] += 1
+
+    def told(self) -> None:
+        """All know the same now."""
+        self.known = [list(self.lengths) for _ in self.known]
+
+
+class SomeLengths:
+    """Sees the lengths of d queues drawn by chance, different ones, as `lengths` knows them."""
+
+    def __init__(self, lengths: Lengths, settings: Settings) -> None:
+        self.lengths, self.d = lengths, settings.d
+        self.random = Random(settings.seed * 1_000_003 + 13)
+        self.joined, self.left, self.told = lengths.joined, lengths.left, lengths.told
+
+    def choose(self, k: int, leaders: Sequence[int], dispatcher: int) -> int:
+        """The shortest of d; the first of them where several are."""
+        seen, n = self.lengths.seen(dispatcher), len(leaders)
+        if self.d >= n:
+            return self.lengths.shortest(seen, leaders, k)
+        if self.d != 2:
+            return min(self.random.sample(leaders, self.d), key=seen.__getitem__)
+        one, other = divmod(int(self.lengths.draws[k] * n * (n - 1)), n - 1)
+        first, second = leaders[one], leaders[other + (other >= one)]
+        return first if seen[first] <= seen[second] else second
+
+
+class Tokens:
+    """Each broker that idles tells one dispatcher, by chance among those that can use it.
+
+    A broker that is hit by chance meanwhile takes its token back.
+    """
+
+    def __init__(self, world: World, records: Records, settings: Settings) -> None:
+        self.lengths = [0] * len(world.brokers)
+        self.random = Random(settings.seed * 1_000_003 + 14)
+        self.tokens: list[dict[int, None]] = [{} for _ in range(records.dispatchers)]
+        self.holder: dict[int, int] = {}
+        self.users = _users(world, records)
+        for broker in range(len(world.brokers)):
+            self._give(broker)
+
+    def _give(self, broker: int) -> None:
+        if users := self.users[broker]:
+            one = users[int(self.random.random() * len(users))]
+            self.tokens[one][broker] = None
+            self.holder[broker] = one
+
+    def choose(self, _k: int, leaders: Sequence[int], dispatcher: int) -> int:
+        """The one that has idled longest of those known to idle, else anyone."""
+        for broker in self.tokens[dispatcher]:
+            if broker in leaders:
+                return broker
+        return leaders[int(self.random.random() * len(leaders))]
+
+    def joined(self, broker: int, _dispatcher: int) -> None:
+        """No longer idle."""
+        self.lengths[broker] += 1
+        if (holder := self.holder.pop(broker, None)) is not None:
+            del self.tokens[holder][broker]
+
+    def left(self, broker: int, _dispatcher: int) -> None:
+        """Perhaps idle now."""
+        self.lengths[broker] -= 1
+        if not self.lengths[broker]:
+            self._give(broker)
+
+    def told(self) -> None:
+        """It hears by itself."""
+
+
+def _users(world: World, records: Records) -> list[list[int]]:
+    """Of each broker, the dispatchers that ever send what it leads."""
+    topics = len(world.topics)
+    own = records.foreign < 0
+    senders = set(zip(records.topic[own].tolist(), records.dispatcher[own].tolist(), strict=True))
+    users: list[set[int]] = [set() for _ in world.brokers]
+    for row, places in enumerate(world.led):
+        using = {dispatcher for topic, dispatcher in senders if topic == row % topics}
+        for place in places:
+            users[place] |= using
+    return [sorted(of_broker) for of_broker in users]
+
+
+def least_work(world: World, records: Records, settings: Settings) -> Ints:
+    """The broker that is free first, as things stand; of those that idle one of the fastest."""
+    paces, led, steady = world.paces, world.led, not world.changes
+    speeds = [world.speeds[broker] for broker in world.brokers]
+    equal = len(set(speeds)) == 1
+    free, draws = [0.0] * len(paces), _draws(records, settings)
+    chosen: list[int] = records.foreign.tolist()
+    for k, (at, work, row) in enumerate(
+        zip(
+            records.at.tolist(),
+            records.work.tolist(),
+            world.rows(records).tolist(),
+            strict=True,
+        )
+    ):
+        broker = chosen[k]
+        if broker < 0:
+            leaders = led[row]
+            when = (
+                [free[b] for b in leaders]
+                if steady
+                else [at + paces[b].left(at, free[b]) for b in leaders]
+            )
+            soonest = max(at, min(when))
+            first = [b for b, then in zip(leaders, when, strict=True) if then <= soonest]
+            if not equal:
+                fastest = max([speeds[b] for b in first])
+                first = [b for b in first if speeds[b] == fastest]
+            broker = chosen[k] = first[int(draws[k] * len(first))]
+        free[broker] = paces[broker].after(max(free[broker], at), work)
+    return np.array(chosen, np.int64)
+
+
+def lengths(world: World, records: Records, settings: Settings) -> Lengths:
+    """All queues, as they are or as they were told."""
+    kind = Lengths if settings.refresh is None else OldLengths
+    return kind(world, records, settings)
+
+
+def some_lengths(world: World, records: Records, settings: Settings) -> SomeLengths:
+    """Some of them."""
+    return SomeLengths(lengths(world, records, settings), settings)

@@ -1,0 +1,293 @@
+"""Policies over utilisations and numbers of dispatchers, beside closed forms where there are any.
+
+Why      How much of the wait is due to what a dispatcher does not know?
+Promise  Equal arguments give equal cells. All policies meet the same records, seed by seed. The
+         mean over the seeds has an interval of 95 % (Student); one seed has none. The first fifth
+         of each run is warm-up. Where a broker is given more than it can do no mean is stated.
+Cost     Records × seeds × policies, at what `dispatchers` says; closed forms are made once a cell.
+Paper    Burato, chapter 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from types import MappingProxyType
+from typing import Any
+
+from trimtab.simulate import closed_forms
+from trimtab.simulate.brokers import Outcome, Service, World, arrivals, outcome, served
+from trimtab.simulate.closed_forms import ClosedForm, Kind
+from trimtab.simulate.dispatchers import policy_of
+from trimtab.simulate.policy import Policy, Settings
+
+TOPOLOGIES: Mapping[str, Mapping[str, Mapping[int, int]]] = MappingProxyType(
+    {
+        "B2": {"B2": {0: 1, 1: 2}},
+        "U2": {"U2": {0: 1, 1: 2, 2: 2}},
+        "6.4": {"A": {0: 1, 1: 2, 2: 2}, "B": {0: 2, 1: 3}},
+    }
+)
+"""Leaders of Burato's worked examples: topic, partition, broker."""
+
+_IN_TURN = frozenset({"round-robin", "default", "improved", "node", "sqf", "weighted-node"})
+_BY_PARTITION = frozenset({"default", "improved"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One policy at one utilisation, with so many dispatchers; None where it does not matter."""
+
+    policy: str
+    dispatchers: int | None
+    utilisation: float
+    runs: tuple[Outcome, ...]
+    closed_form: ClosedForm | None
+
+    @property
+    def offered(self) -> Mapping[int, float]:
+        """What each broker was given, as a part of what it can do."""
+        return self._mean_by_broker([run.offered for run in self.runs])
+
+    @property
+    def shares(self) -> Mapping[int, float]:
+        """Each broker's part of the dispatchers' records."""
+        return self._mean_by_broker([run.shares for run in self.runs])
+
+    @staticmethod
+    def _mean_by_broker(of_runs: Sequence[Mapping[int, float]]) -> dict[int, float]:
+        return {broker: fmean(run[broker] for run in of_runs) for broker in of_runs[0]}
+
+    @property
+    def overloaded(self) -> tuple[int, ...]:
+        """Brokers that were given more than they can do: the longer the run, the longer waits."""
+        return tuple(broker for broker, part in self.offered.items() if part >= 1)
+
+    def mean(self, figure: Callable[[Outcome], float]) -> float | None:
+        """The mean of a figure over the seeds; None where a broker is overloaded."""
+        return None if self.overloaded else fmean(map(figure, self.runs))
+
+    @property
+    def mean_wait(self) -> float | None:
+        """The mean of the mean waits."""
+        return self.mean(lambda run: run.mean_wait)
+
+    @property
+    def half_width(self) -> float | None:
+        """Of the interval in which the true mean wait lies with 95 %."""
+        if self.overloaded or len(self.runs) < 2:
+            return None
+        from scipy.stats import t
+
+        spread = stdev(run.mean_wait for run in self.runs) / math.sqrt(len(self.runs))
+        return float(t.ppf(0.975, len(self.runs) - 1)) * spread
+
+    @property
+    def difference(self) -> float | None:
+        """How far the simulated mean is above the closed form, as a part of it."""
+        form, mean = self.closed_form, self.mean_wait
+        if form is None or mean is None or not 0 < form.mean_wait < math.inf:
+            return None
+        return mean / form.mean_wait - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs; unknown or without bound is None."""
+        form = self.closed_form
+        return {
+            "policy": self.policy,
+            "dispatchers": self.dispatchers,
+            "utilisation": self.utilisation,
+            "mean_wait": self.mean_wait,
+            "half_width": self.half_width,
+            "p50": self.mean(lambda run: run.p50),
+            "p95": self.mean(lambda run: run.p95),
+            "p99": self.mean(lambda run: run.p99),
+            "mean_stay": self.mean(lambda run: run.mean_stay),
+            "closed_form": None
+            if form is None
+            else {
+                "name": form.name,
+                "kind": str(form.kind),
+                "mean_wait": form.mean_wait if math.isfinite(form.mean_wait) else None,
+                "p95": form.quantile(0.95),
+                "p99": form.quantile(0.99),
+            },
+            "difference": self.difference,
+            "offered": {str(broker): part for broker, part in self.offered.items()},
+            "shares": {str(broker): part for broker, part in self.shares.items()},
+            "overloaded": list(self.overloaded),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much is simulated: records of each run, and runs with seeds from `seed` on."""
+
+    count: int = 100_000
+    seeds: int = 5
+    seed: int = 0
+
+
+def sweep(
+    world: Callable[[float], World],
+    policies: Sequence[Policy],
+    *,
+    utilisations: Sequence[float],
+    dispatchers: Sequence[int] = (1,),
+    settings: Settings,
+    effort: Effort,
+    on_run: Callable[[str], None] | None = None,
+) -> Iterator[Cell]:
+    """Each utilisation, policy and number of dispatchers; `on_run` hears whose run is over.
+
+    The world may depend on the utilisation, so that something happens half way through each run.
+    """
+    for utilisation in utilisations:
+        here = world(utilisation)
+        for policy, many in cells(policies, dispatchers, settings):
+            runs = []
+            for seed in range(effort.seed, effort.seed + effort.seeds):
+                by_seed = replace(effort, seed=seed)
+                runs.append(run(here, policy, utilisation, many or 1, settings, by_seed))
+                if on_run is not None:
+                    on_run(policy.name)
+            yield Cell(
+                policy=policy.name,
+                dispatchers=many,
+                utilisation=utilisation,
+                runs=tuple(runs),
+                closed_form=known(here, policy, utilisation, many or 1, settings),
+            )
+
+
+def cells(
+    policies: Sequence[Policy], dispatchers: Sequence[int], settings: Settings
+) -> list[tuple[Policy, int | None]]:
+    """What is run at each utilisation."""
+    return [
+        (policy, many)
+        for policy in policies
+        for many in ((None,) if policy.alike(settings) else dispatchers)
+    ]
+
+
+def run(
+    world: World,
+    policy: Policy,
+    utilisation: float,
+    dispatchers: int,
+    settings: Settings,
+    effort: Effort,
+) -> Outcome:
+    """One run, by the seed of the effort."""
+    records = arrivals(
+        world,
+        utilisation=utilisation,
+        count=effort.count,
+        dispatchers=dispatchers,
+        seed=effort.seed,
+    )
+    told = replace(settings, seed=effort.seed)
+    return outcome(world, records, served(world, records, policy.choose(world, records, told)))
+
+
+# ---------------------------------------------------------------- closed forms
+
+
+def curves(
+    world: World, shown: Sequence[Cell], settings: Settings, *, points: int = 15
+) -> dict[tuple[str, int | None], list[tuple[float, ClosedForm]]]:
+    """Closed forms between the least and the most utilisation, by policy and dispatchers."""
+    low, high = min(c.utilisation for c in shown), max(c.utilisation for c in shown)
+    steps = sorted({low + (high - low) * i / (points - 1) for i in range(points)})
+    found = {}
+    for name, many in dict.fromkeys((c.policy, c.dispatchers) for c in shown):
+        forms = [(u, known(world, policy_of(name), u, many or 1, settings)) for u in steps]
+        found[name, many] = [(u, form) for u, form in forms if form is not None]
+    return found
+
+
+def known(
+    world: World, policy: Policy, utilisation: float, dispatchers: int, settings: Settings
+) -> ClosedForm | None:
+    """What theory says of a policy in such a world; None where it says nothing."""
+    if world.changes or len(world.leaders) > 1:
+        return None
+    if policy.name == "random":
+        return _by_chance(world, utilisation)
+    speeds = {world.speeds[world.brokers[place]] for places in world.led for place in places}
+    if world.foreign_rates or len(set(world.led)) > 1 or len(speeds) > 1:
+        return None
+    (speed,), brokers = speeds, len(world.led[0])
+    busy = world.own_rate(utilisation) / (brokers * speed)
+    if busy >= 1:
+        return None
+    alone = _alone(world, policy, dispatchers, settings)
+    constant = world.service is Service.CONSTANT
+    one_queue = closed_forms.m_d_n if constant else closed_forms.m_m_n
+    bound = replace(one_queue(brokers, busy), kind=Kind.BOUND)
+    found: ClosedForm | None = None
+    if policy.name == "least-work":
+        found = one_queue(brokers, busy)
+    elif policy.name in _IN_TURN and alone:
+        found = one_queue(brokers, busy) if constant else closed_forms.round_robin(brokers, busy)
+    elif not constant:
+        found = _by_length(policy.name, brokers, busy, dispatchers, settings, alone=alone)
+    return _at_speed(found or bound, speed)
+
+
+def _alone(world: World, policy: Policy, dispatchers: int, settings: Settings) -> bool:
+    """Whether one view decides: all see the same, or a single one goes round all brokers."""
+    if policy.looks:
+        return settings.refresh is None
+    if policy.name in _IN_TURN:
+        in_turn = policy.name not in _BY_PARTITION or _partitions_take_turns(world)
+        return dispatchers == 1 and len(world.topics) == 1 and in_turn
+    return dispatchers == 1
+
+
+def _partitions_take_turns(world: World) -> bool:
+    """Whether the leaders of the topic's partitions, in order, go round all of them."""
+    table = world.leaders[0][1].topic(world.topics[0])
+    leaders, n = [table.leader[p] for p in table.available], len(table.brokers)
+    rounds = [tuple(leaders[i : i + n]) for i in range(0, len(leaders), n)]
+    return len(set(rounds)) == 1 and len(set(rounds[0])) == n
+
+
+def _by_length(
+    name: str, brokers: int, busy: float, dispatchers: int, settings: Settings, *, alone: bool
+) -> ClosedForm | None:
+    if brokers == 1:
+        return closed_forms.m_m_1(busy)
+    if name == "jiq" and dispatchers > 1:  # a single one has all tokens, which is another system
+        return closed_forms.idle_queue_many(brokers / dispatchers, busy)
+    if name == "jiq" or not alone:
+        return None
+    d = min(settings.d, brokers) if name == "jsq-d" else brokers
+    few = closed_forms.shortest_of_few(d, brokers, busy)
+    return few or (closed_forms.shortest_of_many(d, busy) if d < brokers else None)
+
+
+def _by_chance(world: World, utilisation: float) -> ClosedForm:
+    """A split by chance makes each broker a queue of its own."""
+    own = world.own_rate(utilisation)
+    total = sum(world.rate_of(topic) for topic in world.topics)
+    loads = dict.fromkeys(world.brokers, 0.0)
+    for topic, places in zip(world.topics, world.led, strict=True):
+        for place in places:
+            loads[world.brokers[place]] += own * world.rate_of(topic) / total / len(places)
+    constant = world.service is Service.CONSTANT
+    busy = {(load / world.speeds[broker], world.speeds[broker]) for broker, load in loads.items()}
+    if len(busy) == 1 and not world.foreign_rates:
+        ((part, speed),) = busy
+        queue = closed_forms.m_d_1 if constant else closed_forms.m_m_1
+        return _at_speed(queue(part), speed)
+    return closed_forms.split(loads, world.speeds, constant=constant, foreign=world.foreign_rates)
+
+
+def _at_speed(form: ClosedForm, speed: float) -> ClosedForm:
+    """A form for brokers of another speed than 1."""
+    decay = None if form.decay is None else form.decay * speed
+    return replace(form, mean_wait=form.mean_wait / speed, decay=decay)
