@@ -80,7 +80,8 @@ def test_every_planner_topic_and_metric_is_documented() -> None:
     planners = [name for named in PLANNERS.values() for name in named]
 
     assert [name for name in planners if f"| `{name}` |" not in _read("planners.md")] == []
-    assert [t.name for t in OwnTopics().all if f"\n## {t.name}\n" not in _read("topics.md")] == []
+    topics = (*OwnTopics().all, *OwnTopics().of_steering)
+    assert [t.name for t in topics if f"\n## {t.name}\n" not in _read("topics.md")] == []
     assert [
         metric._name for _, metric in metrics.ALL if metric._name not in _read("metrics.md")
     ] == []

@@ -16,7 +16,7 @@ import pytest
 from tests.kafka.streams import wait_until
 from trimtab.demo.story import Outcome, Scene, Script, play, write
 from trimtab.measure.murmur2 import home
-from trimtab.model.codec import plan_id, read_loads, read_plan
+from trimtab.model.codec import plan_id, read_loads, read_plan, read_snapshot
 from trimtab.model.load import Unit
 from trimtab.report.tables import limits_of
 from trimtab.settings import load_settings
@@ -147,6 +147,14 @@ def test_what_is_written_can_be_read_again(played: Outcome, folder: Path) -> Non
     assert read_loads(files.measurement)[0] == played.measurement
     assert read_plan(files.plan)[0] == played.plan
     assert plan_id(played.plan) in files.report.read_text(encoding="utf-8")
+    assert read_snapshot(files.snapshot)[0] == played.placed
+    assert "<svg" in files.audit.read_text(encoding="utf-8")
+
+
+def test_the_cluster_was_audited_with_the_rates_that_were_measured(played: Outcome) -> None:
+    assert played.audit.partitions == len(played.placed.partitions) > 0
+    assert played.audit.loads.unit is Unit.BYTES_S
+    assert len(played.audit.faults) == len(played.placed.brokers)
 
 
 def test_all_steps_were_announced_and_the_bars_moved(played: Outcome, listener: _Listener) -> None:

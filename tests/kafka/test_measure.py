@@ -529,6 +529,9 @@ def _driver(
     command += ["--threshold", "count:5", "--warehouse", str(folder / "warehouse")]
     command += ["--checkpoint", str(folder / "checkpoints"), "--master", "local[2]"]
     command += ["--bootstrap-server", cluster.bootstrap_servers]
+    # A driver that lives for a minute only compiles as those of the other tests do.
+    command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+    command += ["--conf", "spark.sql.shuffle.partitions=2"]
     environment = os.environ | {
         "TRIMTAB_HOME": str(folder / "home"),
         "TRIMTAB_TOPIC_PREFIX": own.prefix,

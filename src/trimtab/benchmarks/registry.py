@@ -116,6 +116,48 @@ def _sweep(stage: Stage, rows: int, runs: int) -> Sides:
     return sweep(stage, rows, runs)
 
 
+def _choose_3(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.routing import choose_3
+
+    return choose_3(stage, rows, runs)
+
+
+def _choose_12(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.routing import choose_12
+
+    return choose_12(stage, rows, runs)
+
+
+def _audit(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.topology import full_audit
+
+    return full_audit(stage, rows, runs)
+
+
+def _audit_same(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.topology import same_audit
+
+    return same_audit(stage, rows, runs)
+
+
+def _audit_faults(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.topology import all_faults
+
+    return all_faults(stage, rows, runs)
+
+
+def _audit_groups(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.topology import many_groups
+
+    return many_groups(stage, rows, runs)
+
+
+def _audit_growth(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab.benchmarks.topology import growth
+
+    return growth(stage, rows, runs)
+
+
 _ALL = (
     Benchmark(
         name="rates",
@@ -311,6 +353,87 @@ _ALL = (
         rows=60,
         run=_sweep,
         counted="cells",
+    ),
+    Benchmark(
+        name="choose-3",
+        what="a partition for a keyless record, the dearest of our five, 3 partitions",
+        rival="kafka-python's default partitioner",
+        bar=0.667,  # at most 1.5 times as dear
+        unit=Unit.MICROS_ROW,
+        rows=200_000,
+        run=_choose_3,
+        counted="records",
+        spark=False,
+    ),
+    Benchmark(
+        name="choose-12",
+        what="a partition for a keyless record, the dearest of our five, 12 partitions",
+        rival="kafka-python's default partitioner",
+        bar=0.667,
+        unit=Unit.MICROS_ROW,
+        rows=200_000,
+        run=_choose_12,
+        counted="records",
+        spark=False,
+    ),
+    Benchmark(
+        name="audit",
+        what="topology audit without pair list, 12 partitions a topic, 100 brokers",
+        rival="Burato's Algorithms 1, 2 and 3, which list all pairs",
+        bar=50.0,
+        unit=Unit.SECONDS,
+        rows=2000,
+        run=_audit,
+        counted="topics",
+        spark=False,
+    ),
+    Benchmark(
+        name="audit-same",
+        what="groups and groups by broker only, of the same cluster",
+        rival="Burato's Algorithms 1 and 3: no pairs on either side",
+        bar=3.0,
+        unit=Unit.SECONDS,
+        rows=2000,
+        run=_audit_same,
+        counted="topics",
+        spark=False,
+        when_missed="Both sides begin with a pass over all partitions; that is most of ours, which "
+        "counts at the same time what the rest of the audit needs.",
+    ),
+    Benchmark(
+        name="audit-faults",
+        what="every failure of one broker of 100, ranked",
+        rival="Algorithms 1, 2 and 3 anew for each of them",
+        bar=50.0,
+        unit=Unit.SECONDS,
+        rows=2000,
+        run=_audit_faults,
+        counted="topics",
+        spark=False,
+    ),
+    Benchmark(
+        name="audit-groups-10k",
+        what="groups of 10 000 topics on 300 brokers, their leaders counted before",
+        rival="Algorithm 1, likewise",
+        bar=50.0,
+        unit=Unit.SECONDS,
+        rows=10_000,
+        run=_audit_groups,
+        counted="topics",
+        spark=False,
+    ),
+    Benchmark(
+        name="audit-growth",
+        what="time per partition of the audit, 10 000 topics on 300 brokers",
+        rival="the same with 2 000 topics on 100 brokers",
+        bar=0.8,
+        unit=Unit.MICROS_ROW,
+        rows=10_000,
+        run=_audit_growth,
+        counted="topics",
+        spark=False,
+        when_missed="The overlapping pairs are counted with a bit per group for every leader, so "
+        "that part grows with the square of the groups, divided by the width of a word.",
     ),
 )
 

@@ -173,10 +173,12 @@ def _say_farewell(
     say("")
     lines = [
         f"Done in {took_s:.0f} s. The report: {files.report}",
+        f"The audit of the cluster: {files.audit}",
         "Next:",
         f"  trimtab apply {files.plan}",
         f"  trimtab plan consumers --loads {files.measurement} --unit records/s "
         f"--capacity {capacity:.0f} --planner bfd",
+        f"  trimtab audit --snapshot {files.snapshot} --loads {files.measurement} --faults 2",
     ]
     if keep:
         servers = LocalCluster(CLUSTER, home=settings.home).bootstrap_servers

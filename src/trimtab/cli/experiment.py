@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trimtab.cli.connection import Connection, client_properties, connection, local_cluster_runs
+from trimtab.cli.durations import seconds
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
 from trimtab.cli.output import progress_bar, result, result_json, say, talk
 from trimtab.cli.signals import terminable
@@ -301,6 +302,93 @@ def landau_live(
     )
 
 
+@app.command(short_help="Partitioners on real brokers: throughput and latency.")
+def burato(
+    full: Annotated[
+        bool, typer.Option("--full", help="All combinations instead of the stated grid: days.")
+    ] = False,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="P,…",
+            help="Only these partitioners; librdkafka is the client's own. Default: all.",
+        ),
+    ] = None,
+    topics: Annotated[
+        str | None,
+        typer.Option("--topics", metavar="T,…", help="Only B1, B2, U1, U2 or U3. Default: all."),
+    ] = None,
+    worlds: Annotated[
+        str | None,
+        typer.Option(
+            "--worlds", metavar="W,…", help="Only even, slowed, 'foreign load'. Default: all."
+        ),
+    ] = None,
+    runs: Annotated[
+        int,
+        typer.Option(
+            "--runs", metavar="N", min=1, help="Of each cell; fewer than 5 are not judged."
+        ),
+    ] = 5,
+    duration: Annotated[
+        str, typer.Option("--duration", metavar="DURATION", help="Of one run; a fifth is dropped.")
+    ] = "3.5s",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of the order and the arrivals.")
+    ] = 0,
+    again: Again = False,
+    into: Into = None,
+    png: Png = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Send keyless records to real brokers with every partitioner: throughput and latency.
+
+    As Burato does, beside today's partitioners, with a slowed broker and foreign load. Brings up
+    a local cluster of three brokers for it, and a steering service.
+    """
+    from trimtab.experiments.burato import design as grid
+    from trimtab.experiments.burato.experiment import NAME, Design
+    from trimtab.experiments.burato.experiment import burato as experiment
+    from trimtab.experiments.burato.kafka.ground import ground
+    from trimtab.experiments.kept import keep
+
+    configure(verbose=verbose)
+    settings = load_settings()
+    design = Design(
+        cells=grid.narrowed(
+            grid.full_grid() if full else grid.stated_grid(),
+            policies=_listed(policies),
+            topics=_listed(topics),
+            worlds=_listed(worlds),
+        ),
+        repetitions=runs,
+        duration_s=seconds(duration),
+        seed=seed,
+        again=again,
+    )
+    folder = settings.home / "experiments" / NAME
+    say(f"{len(design.cells)} cells, about {design.estimate_s / 60:.0f} min if nothing is kept")
+    with terminable(), _runs_shown(NAME) as on_run:
+        found = experiment(
+            lambda: ground(
+                home=settings.home, cache=settings.cache, folder=folder, say=say, on_run=on_run
+            ),
+            design,
+            folder,
+            on_run=on_run,
+        )
+    pages = into or settings.reports / "experiments" / NAME
+    page = keep(pages, NAME, found, forms=("svg", "png") if png else ("svg",))
+    _told(NAME, found, page, as_json=as_json)
+
+
+def _listed(text: str | None) -> tuple[str, ...] | None:
+    """The names in a list with commas."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
 def _live(
     experiment: str,
     design: Design,
@@ -330,17 +418,29 @@ def _live(
             folder=folder / "runs",
         )
         session = spark_session(settings, master=master, conf=conf, verbose=verbose)
-        with measured(place), progress_bar() as bar:
-            task = bar.add_task(experiment)
-
-            def on_run(name: str, done: int, total: int) -> None:
-                bar.update(task, description=name or experiment, completed=done, total=total)
-                if not talk.is_terminal and name:
-                    say(f"{done + 1} of {total}: {name}")
-
+        with measured(place), _runs_shown(experiment) as on_run:
             found = EXPERIMENTS[experiment](Live(place, session, folder), design, on_run=on_run)
     pages = into or settings.reports / "experiments" / experiment
     page = keep(pages, experiment, found, forms=("svg", "png") if png else ("svg",))
+    _told(experiment, found, page, as_json=as_json)
+
+
+@contextmanager
+def _runs_shown(experiment: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar that is told which run begins; lines where there is no terminal."""
+    with progress_bar() as bar:
+        task = bar.add_task(experiment)
+
+        def on_run(name: str, done: int, total: int) -> None:
+            bar.update(task, description=name or experiment, completed=done, total=total)
+            if not talk.is_terminal and name:
+                say(f"{done + 1} of {total}: {name}")
+
+        yield on_run
+
+
+def _told(experiment: str, found: Mapping[str, Part], page: Path, *, as_json: bool) -> None:
+    """Prints what the parts came to, and where the page is."""
     say(f"results, pictures and page: {page}")
     if as_json:
         rows = [row.to_json() for part in found.values() for row in part.rows]
@@ -388,12 +488,7 @@ def _run(
         page = keep(
             folder, experiment, {name: found[name]}, forms=("svg", "png") if png else ("svg",)
         )
-    say(f"results, pictures and page: {page}")
-    if as_json:
-        rows = [row.to_json() for part in found.values() for row in part.rows]
-        result_json({"experiment": experiment, "rows": rows})
-    else:
-        _show(found)
+    _told(experiment, found, page, as_json=as_json)
 
 
 def _runner(session: Session, settings: Settings, title: str) -> Runner:
@@ -420,7 +515,7 @@ def _show(found: Mapping[str, Part]) -> None:
     from rich import box
     from rich.table import Table
 
-    from trimtab.experiments.page import shown
+    from trimtab.experiments.markdown import shown
     from trimtab.experiments.verdict import Verdict, tally
 
     for name, part in found.items():

@@ -11,18 +11,21 @@ from typer.core import TyperGroup
 from trimtab import __version__
 from trimtab.cli import (
     apply,
+    audit,
     bench,
     cluster,
     consume,
     demo,
     evaluate,
     experiment,
+    forward,
     load,
     measure,
     monitor,
     plan,
     simulate,
     snapshot,
+    steer,
 )
 from trimtab.cli import run as run_verb
 from trimtab.cli.output import talk
@@ -30,8 +33,8 @@ from trimtab.cli.signals import terminable
 from trimtab.errors import TrimtabError
 
 _ORDER = (
-    *("demo", "cluster", "load", "snapshot", "monitor", "measure", "plan", "apply"),
-    *("run", "consume", "evaluate", "simulate", "experiment", "bench"),
+    *("demo", "cluster", "load", "snapshot", "audit", "monitor", "measure", "plan", "apply"),
+    *("run", "consume", "steer", "forward", "evaluate", "simulate", "experiment", "bench"),
 )
 _EPILOG = """Results go to stdout, talk and progress to stderr; every verb takes --json. Exit codes:
 0 done, 1 findings, 2 usage or settings, 3 measuring, 4 planning, 5 applying, 70 a fault of
@@ -88,6 +91,9 @@ app.add_typer(
 app.command("snapshot", short_help="Brokers, leaders, replicas, sizes and groups right now.")(
     snapshot.snapshot
 )
+app.command("audit", short_help="Leaders, overlaps, loads, and what each failure would do.")(
+    audit.audit
+)
 app.command("monitor", short_help="Sample log sizes and offsets into the telemetry topic.")(
     monitor.monitor
 )
@@ -103,6 +109,12 @@ app.command("apply", short_help="Show a plan, and check that it still fits the c
 app.command("run", short_help="Keep a group level: measure, decide, scale and move.")(run_verb.run)
 app.command("consume", short_help="Read a group's partitions: handle, write, commit, obey.")(
     consume.consume
+)
+app.command("steer", short_help="Weights per broker, so that producers leave slow ones alone.")(
+    steer.steer
+)
+app.command("forward", short_help="Send topics on with one shared partitioner, at least once.")(
+    forward.forward
 )
 app.add_typer(
     evaluate.app, name="evaluate", short_help="Was order kept, was it in time, what did it cost."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -29,6 +29,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
 from trimtab.model.control import Action, Decision, GroupState, Receipt, Stopped
 from trimtab.model.load import GroupLimits, KeyLoad, PartitionLoad, Source, Unit
+from trimtab.model.weights import Weights
 from trimtab.observe import metrics
 from trimtab.plan.consumers import plan_consumers
 from trimtab.plan.planner import PackingPlanner
@@ -231,7 +232,7 @@ def _topics() -> str:
     key = KeyLoad(topic="orders", key=b"a", lower=3990, upper=4000, share=0.04, partition_home=3)
     start, end = 1_700_000_000_000_000, 1_700_000_030_000_000
     pay = (TopicPartition("orders", 1),)
-    examples: Mapping[str, tuple[str, codec.Json]] = {
+    examples: dict[str, tuple[str, codec.Json]] = {
         own.telemetry: (
             "Key `topic/partition`; one record per sample and partition, all of a sample under one "
             "`sample_id`. `log_bytes` is the size on the leader; what is unknown is `null`.",
@@ -325,27 +326,48 @@ def _topics() -> str:
             ),
         ),
     }
+    examples |= {
+        own.weights: (
+            "Key `brokers`: how much of the keyless records each broker should get; after "
+            "`valid_s` without another record all count the same. Each partition holds every "
+            "record and has one replica, so that a broker that hangs holds up nobody: read all, "
+            "take the newest `ts`.",
+            codec.weights_to(Weights(ts=end, valid_s=10, weights={1: 1.0, 2: 0.3})),
+        ),
+        own.probe: (
+            "Written by `trimtab steer` to measure each broker by itself, some ten small records "
+            "a second; nobody reads it, and its values are no JSON. It gets a partition more when "
+            "a broker joins.",
+            {},
+        ),
+    }
     parts = [
         "# Topics\n",
         "The prefix `trimtab.` is the setting `topic_prefix`. A topic that is missing is made with "
         f"{MOST_REPLICAS} replicas (fewer on a smaller cluster), all but one of which must be in "
-        "sync. One that exists is never changed, but that a control topic gets more partitions "
-        "when there are more consumers; it is refused when it is compacted (or not), when it "
-        f"keeps records for less than {LEAST_RETENTION_MS // 60_000} minutes, when it asks for "
-        "more in-sync replicas than it has, or when it has several partitions where one is "
-        "needed.\n",
+        "sync; those with a partition on each broker have one replica. One that exists is never "
+        "changed, but that a control topic gets more partitions when there are more consumers, and "
+        "one with a partition on each broker when there are more brokers; it is refused when it is "
+        "compacted (or not), when it keeps records for less than "
+        f"{LEAST_RETENTION_MS // 60_000} minutes, when it asks for more in-sync replicas than it "
+        "has, or when it has several partitions where one is needed.\n",
         _row("topic", "partitions", "kept for"),
         _row("---", "---", "---"),
     ]
-    for topic in (*own.all, *own.of_group("pay")):
-        days = topic.retention_ms // 86_400_000
-        kept = "the newest of each key" if topic.compacted else f"{days} day{'s'[: days > 1]}"
+    every = (*own.all, *own.of_group("pay"), *own.of_steering)
+    for topic in every:
+        days, minutes = topic.retention_ms // 86_400_000, topic.retention_ms // 60_000
+        kept = f"{days} day{'s'[: days > 1]}" if days else f"{minutes} minutes"
         only = ", exactly" if topic.only_partition else ""
-        parts.append(_row(f"`{topic.name}`", f"{topic.partitions}{only}", kept))
+        partitions = "one on each broker" if topic.per_broker else f"{topic.partitions}{only}"
+        held = "the newest of each key" if topic.compacted else kept
+        parts.append(_row(f"`{topic.name}`", partitions, held))
     parts.append("")
-    for topic in (*own.all, *own.of_group("pay")):
+    for topic in every:
         said, record = examples[topic.name]
-        parts += [f"## {topic.name}\n", f"{said}\n", f"```json\n{codec.dumps(record)}\n```\n"]
+        parts += [f"## {topic.name}\n", f"{said}\n"]
+        if record:
+            parts.append(f"```json\n{codec.dumps(record)}\n```\n")
     return "\n".join(parts)
 
 
@@ -372,7 +394,11 @@ def _api() -> str:
             parameters = ", ".join(inspect.signature(value).parameters)
             kinds["Functions"].append(_row(f"`{name}({parameters})`", _first_line(value)))
         else:
-            said = {"PLANNERS": "Every planner by layer and name.", "__version__": "The version."}
+            said = {
+                "PARTITIONERS": "Every partitioner by name.",
+                "PLANNERS": "Every planner by layer and name.",
+                "__version__": "The version.",
+            }
             kinds["Other"].append(_row(f"`{name}`", said.get(name, "An id, as Kafka counts them.")))
     parts = [
         "# Python\n",

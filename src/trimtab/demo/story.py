@@ -26,13 +26,15 @@ from trimtab.errors import MeasurementError
 from trimtab.files import write_atomically
 from trimtab.measure.counters import parse_threshold
 from trimtab.measure.group_state import GroupState, group_state
+from trimtab.measure.topology.audit import Audit
 from trimtab.measure.windows import MICROS
-from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import dumps, measurement_to, plan_to
+from trimtab.model.cluster import ClusterSnapshot, TopicPartition
+from trimtab.model.codec import dumps, measurement_to, plan_to, snapshot_to
 from trimtab.model.load import Measurement, Unit
 from trimtab.model.plan import Plan
 from trimtab.plan.consumers import plan_consumers
 from trimtab.plan.situation import in_group, situation_of_measurement
+from trimtab.report.audit_page import audit_page
 from trimtab.report.page import Change, Figure, Judged, page
 from trimtab.report.plots import RateHistory
 from trimtab.report.tables import quantity
@@ -144,6 +146,8 @@ class Outcome:
     plan: Plan
     loop: Loop
     facts: Mapping[str, str]
+    placed: ClusterSnapshot
+    audit: Audit
 
     def page(self) -> str:
         """The report."""
@@ -160,6 +164,8 @@ class Files:
     measurement: Path
     plan: Path
     loop: Path
+    snapshot: Path
+    audit: Path
 
 
 def tell(
@@ -197,6 +203,7 @@ def tell(
 
 def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
     """The whole loop on a cluster that is up: load, measure, plan, run, judge."""
+    from trimtab.demo.kafka.audited_topic import audited_topic
     from trimtab.measure.kafka.admin import connect
 
     with connect(scene.bootstrap_server, ClientProperties.none()) as admin:
@@ -208,6 +215,9 @@ def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
         shown = _load_and_watch(script, scene, admin, audience)
         audience.step(4, "Measuring with Spark: rates, heavy keys, lag")
         found, history = _measured(script, scene, admin, audience, shown)
+        placed, audited = audited_topic(
+            admin, script.topic, found.measurement, clock=_now_ts, say=audience.say
+        )
     audience.step(5, f"A plan for group {script.group}")
     audience.say(f"Capacity of a consumer: {shown.capacity_words}.")
     loads, plan = _planned(script, found, shown)
@@ -224,6 +234,8 @@ def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
         plan=plan,
         loop=loop,
         facts=_facts(script, scene, shown),
+        placed=placed,
+        audit=audited,
     )
 
 
@@ -234,12 +246,16 @@ def write(outcome: Outcome, folder: Path) -> Files:
         measurement=folder / "measurement.json",
         plan=folder / "plan.json",
         loop=folder / "loop.json",
+        snapshot=folder / "snapshot.json",
+        audit=folder / "audit.html",
     )
     for path, text in (
         (files.report, outcome.page()),
         (files.measurement, dumps(measurement_to(outcome.measurement), indent=1) + "\n"),
         (files.plan, dumps(plan_to(outcome.plan), indent=2) + "\n"),
         (files.loop, dumps(dict(outcome.loop.figures), indent=1) + "\n"),
+        (files.snapshot, dumps(snapshot_to(outcome.placed), indent=1) + "\n"),
+        (files.audit, audit_page(outcome.audit)),
     ):
         write_atomically(path, text)
     return files

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
+from trimtab.experiments.burato.page import DEVIATIONS, INTRODUCTION, SECTIONS
 from trimtab.experiments.live.plan import LATE_AT_MOST
+from trimtab.experiments.markdown import cells, conditions, rows_table, shown
 from trimtab.experiments.part import Part, Parts
 from trimtab.experiments.plots import drawings
 from trimtab.experiments.published import landau as landau_paper
-from trimtab.experiments.verdict import Row, Verdict, tally
+from trimtab.experiments.verdict import Verdict
 
 _LANDAU = """\
 # Landau et al.: packing partitions onto consumers
@@ -174,7 +175,7 @@ def page(experiment: str, parts: Parts, remarks: str = "") -> str:
 def _tables(part: Part) -> str:
     lines = [
         "## CBS and E[Rscore]\n",
-        _conditions(part),
+        conditions(part),
         "Each cell is ours, then the published figure; bold is outside the tolerance. "
         "Crosses in the pictures are the published figures.\n",
     ]
@@ -205,38 +206,38 @@ def _matrix(part: Part, figure: str, title: str, digits: int) -> str:
     found = {row.what: row for row in part.rows}
     deltas = [str(delta) for delta in part.settings["deltas"]]
     lines = [
-        _cells(title, *(f"d={delta}" for delta in deltas)),
-        _cells("---", *["---:"] * len(deltas)),
+        cells(title, *(f"d={delta}" for delta in deltas)),
+        cells("---", *["---:"] * len(deltas)),
     ]
     for planner in part.figures[figure]:
-        cells = []
+        found_cells = []
         for delta in deltas:
             row = found.get(f"{figure} {planner} d={delta}")
             ours = f"{part.figures[figure][planner][delta]:.{digits}f}"
             if row is not None and row.verdict is Verdict.OUTSIDE:
                 ours = f"**{ours}**"
             known = "" if row is None else f" / {row.published or 0.0:.{digits}f}"
-            cells.append(ours + known)
-        lines.append(_cells(planner, *cells))
+            found_cells.append(ours + known)
+        lines.append(cells(planner, *found_cells))
     return "\n".join(lines)
 
 
 def _headline(part: Part) -> str:
     return "\n".join(
-        ["## The headline, with its baselines\n", _conditions(part), rows_table(part.rows)]
+        ["## The headline, with its baselines\n", conditions(part), rows_table(part.rows)]
     )
 
 
 def _latency(part: Part) -> str:
-    lines = ["## Latency\n", _conditions(part), rows_table(part.rows), ""]
+    lines = ["## Latency\n", conditions(part), rows_table(part.rows), ""]
     lines += [
-        _cells("planner", "consumers", "bytes that wait", "p90 of those, s"),
-        _cells("---", *["---:"] * 3),
+        cells("planner", "consumers", "bytes that wait", "p90 of those, s"),
+        cells("---", *["---:"] * 3),
     ]
     for name, figures in part.figures["planners"].items():
         mean = {key: sum(values) / len(values) for key, values in figures.items()}
         lines.append(
-            _cells(
+            cells(
                 name, f"{mean['consumers']:.1f}", f"{mean['waiting']:.1%}", f"{mean['p90_s']:.2f}"
             )
         )
@@ -247,7 +248,7 @@ def beyond(part: Part, *, papers: str = "") -> str:
     """What `trim` is worth beside all others; `papers` leads to the folder of these pages."""
     lines = [
         "## Beyond the paper: `trim`\n",
-        _conditions(part),
+        conditions(part),
         "Objectives: (a) never more consumers than BFD, and at least 35 % less Rscore at every "
         "delta, 42 % in the mean; (b) with slack, 2 % below MWF's Rscore at a CBS of at most 0.02; "
         "(c) one setting with a CBS of at most 0 and less Rscore than MWF. `better` is beyond the "
@@ -264,15 +265,13 @@ def beyond(part: Part, *, papers: str = "") -> str:
     for delta, planners in part.figures["planners"].items():
         lines += [
             f"\n### delta {delta}\n",
-            _cells(
-                "planner", "CBS", "E[Rscore]", "moved", "utilisation", "overload", "ms per plan"
-            ),
-            _cells("---", *["---:"] * 6),
+            cells("planner", "CBS", "E[Rscore]", "moved", "utilisation", "overload", "ms per plan"),
+            cells("---", *["---:"] * 6),
         ]
         for name, found in planners.items():
             shares = (f"{found[key]:.1%}" for key in ("moved_fraction", "utilisation", "overload"))
             numbers = (f"{found['cbs']:.3f}", f"{found['e_rscore']:.2f}")
-            lines.append(_cells(name, *numbers, *shares, f"{found['plan_ms']:.1f}"))
+            lines.append(cells(name, *numbers, *shares, f"{found['plan_ms']:.1f}"))
         for name, worse in part.figures["dominated"][delta].items():
             lines.append(
                 f"\n{name} dominates {len(worse)} of the twelve: {', '.join(worse) or '–'}."
@@ -305,7 +304,7 @@ def _not_below(part: Part) -> list[str]:
 
 def _scaling(title: str) -> Callable[[Part], str]:
     def section(part: Part) -> str:
-        lines = [f"## {title}\n", _conditions(part)]
+        lines = [f"## {title}\n", conditions(part)]
         lines += [
             rows_table(
                 [
@@ -318,7 +317,7 @@ def _scaling(title: str) -> Callable[[Part], str]:
         ]
         lines += [
             "Everybody through the same world, decisions every second, no cooldown:\n",
-            _cells(
+            cells(
                 "who scales and deals",
                 "in time",
                 "replica-minutes",
@@ -329,12 +328,12 @@ def _scaling(title: str) -> Callable[[Part], str]:
                 "max lag",
                 "moves",
             ),
-            _cells("---", *["---:"] * 8),
+            cells("---", *["---:"] * 8),
         ]
         for name, f in part.figures["controllers"].items():
             delays = (shown(f[key]) for key in ("p50_s", "p90_s", "p99_s", "max_s"))
             lines.append(
-                _cells(
+                cells(
                     name,
                     f"{f['sla_share']:.2%}",
                     f"{f['replica_minutes']:.1f}",
@@ -345,7 +344,7 @@ def _scaling(title: str) -> Callable[[Part], str]:
             )
         lines += [
             "\nThe load-aware autoscaler with other intervals, cooldowns and reported rates:\n",
-            _cells(
+            cells(
                 "interval s",
                 "cooldown s",
                 "reported rate",
@@ -354,12 +353,12 @@ def _scaling(title: str) -> Callable[[Part], str]:
                 "max lag",
                 "p99 s",
             ),
-            _cells(*["---:"] * 7),
+            cells(*["---:"] * 7),
         ]
         for e in part.figures["effects"]:
             told = (f"{e[key]:g}" for key in ("interval_s", "cooldown_s", "reported_rate"))
             lines.append(
-                _cells(
+                cells(
                     *told,
                     f"{e['sla_share']:.2%}",
                     f"{e['replica_minutes']:.1f}",
@@ -379,18 +378,18 @@ def _live(title: str) -> Callable[[Part], str]:
     def section(part: Part) -> str:
         lines = [
             f"## {title}\n",
-            _conditions(part),
+            conditions(part),
             rows_table(part.rows),
             "",
-            _cells(
+            cells(
                 *("strategy", "in time", "p50 s", "p90 s", "p99 s", "replica-minutes", "moves"),
                 *("blocked p90 s", "hand-over p90 s", "max lag", "decisions", "order findings"),
             ),
-            _cells("---", *["---:"] * 11),
+            cells("---", *["---:"] * 11),
         ]
         for name, f in part.figures["strategies"].items():
             lines.append(
-                _cells(
+                cells(
                     name,
                     f"{f['sla_share']:.2%}",
                     *(shown(f[key]) for key in ("p50_s", "p90_s", "p99_s")),
@@ -426,85 +425,43 @@ def _live(title: str) -> Callable[[Part], str]:
 def _peaks(part: Part) -> str:
     lines = [
         "## The consumer's peak rate (Table VI, figure 13)\n",
-        _conditions(part),
+        conditions(part),
         rows_table(part.rows),
         "",
-        _cells("condition", "MB", "partitions", "tables", "mode MB/s", "median MB/s", "cycles"),
-        _cells("---", *["---:"] * 6),
+        cells("condition", "MB", "partitions", "tables", "mode MB/s", "median MB/s", "cycles"),
+        cells("---", *["---:"] * 6),
     ]
     for name, f in part.figures["conditions"].items():
         numbers = (shown(f[key]) for key in ("mode_mb_s", "median_mb_s"))
         size = (shown(f["megabytes"]), str(f["partitions"]), str(f["tables"]))
-        lines.append(_cells(name, *size, *numbers, str(len(f["rates_mb_s"]))))
+        lines.append(cells(name, *size, *numbers, str(len(f["rates_mb_s"]))))
     return "\n".join(lines) + "\n"
 
 
 def _responses(part: Part) -> str:
     lines = [
         "## Response times (figures 14 to 17)\n",
-        _conditions(part),
+        conditions(part),
         "measure: from a sample to its published rates. decide: plan, difference, request for new "
         "consumers. create: until the last new consumer says hello. hand over: from there, or "
         "from the first command, to the last acknowledgement.\n",
-        _cells("walk", "span", "observations", "p50 s", "p90 s", "p99 s", "max s", "published s"),
-        _cells("---", "---", *["---:"] * 6),
+        cells("walk", "span", "observations", "p50 s", "p90 s", "p99 s", "max s", "published s"),
+        cells("---", "---", *["---:"] * 6),
     ]
     for workload, spans in part.figures["responses"].items():
         for name, f in spans.items():
             each = (shown(f["levels"].get(key)) for key in ("p50", "p90", "p99", "max"))
             known = shown(landau_paper.RESPONSES_S.get(name))
-            lines.append(_cells(workload, name, str(f["observations"]), *each, known))
+            lines.append(cells(workload, name, str(f["observations"]), *each, known))
     return "\n".join(lines) + "\n"
 
 
 # ---------------------------------------------------------------- parts of pages
 
 
-def rows_table(rows: Sequence[Row], *, beside: str = "published") -> str:
-    """Rows as a table, and how many came to each verdict; `beside` is what ours are held to."""
-    counts = tally(rows)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    lines = [
-        f"{told or 'Nothing to compare'}.\n",
-        _cells("what", beside, "ours", "tolerance", "verdict"),
-        _cells("---", "---:", "---:", "---:", "---"),
-    ]
-    for row in rows:
-        figures = (shown(value) for value in (row.published, row.ours, row.tolerance))
-        bold = "**" if row.verdict is Verdict.OUTSIDE else ""
-        lines.append(_cells(row.what, *figures, f"{bold}{row.verdict}{bold}"))
-    return "\n".join(lines)
-
-
-def _conditions(part: Part) -> str:
-    told = ", ".join(f"{name} {_setting(value)}" for name, value in part.settings.items())
-    return f"Conditions: {told}.\n"
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, list):
-        return " · ".join(_setting(each) for each in value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def shown(value: float | None) -> str:
-    """A figure as people write it.
-
-    >>> shown(0.0123456), shown(21.1667), shown(8263.19), shown(None)
-    ('0.0123', '21.2', '8263', '–')
-    """
-    if value is None:
-        return "–"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
 def _pictures(experiment: str, part: str, parts: Parts) -> Iterable[str]:
     for name in drawings(experiment, {part: parts[part]}):
         yield f"![{name.replace('-', ' ')}](plots/{name}.svg)\n"
-
-
-def _cells(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 _PAGES: Mapping[str, tuple[str, Mapping[str, Callable[[Part], str]], str]] = {
@@ -536,4 +493,5 @@ _PAGES: Mapping[str, tuple[str, Mapping[str, Callable[[Part], str]], str]] = {
         },
         _LIVE_DEVIATIONS,
     ),
+    "burato": (INTRODUCTION, SECTIONS, DEVIATIONS),
 }

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
+from trimtab.experiments.burato.plots import p95_bars, throughput_bars
 from trimtab.experiments.part import Part, Parts
 from trimtab.experiments.published import landau as paper
 from trimtab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
@@ -406,4 +407,6 @@ _DRAWN: Mapping[str, Mapping[str, Callable[[Part, Figure], None]]] = {
     },
     "peak": {"rates": _peak_rates},
     "responses": {"curves": _response_curves},
+    "saturating": {"throughput": throughput_bars},
+    "open-loop": {"p95": p95_bars},
 }

@@ -14,7 +14,7 @@ from trimtab.benchmarks.registry import BENCHMARKS
 from trimtab.evaluate.rscore import TWELVE
 from trimtab.testing.scan_reference import SCANS
 
-SMALL = {"partitions": 100, "samples": 100_000}
+SMALL = {"partitions": 100, "samples": 100_000, "records": 2000, "topics": 60}
 
 
 def _no_spark() -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -337,21 +336,3 @@ def test_pages_with_pictures_are_made_of_both_experiments(tmp_path: Path):
         assert all((tmp_path / picture).stat().st_size > 0 for picture in pictures)
     assert "| keda-lag | 100.00% |" in first.read_text(encoding="utf-8")
     assert "| test 1 | 64.8 | 32 | 1 | 20 |" in second.read_text(encoding="utf-8")
-
-
-def test_the_sender_goes_ahead_where_it_may_and_is_as_before_afterwards(monkeypatch):
-    from trimtab.experiments.live.kafka import conduct
-
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    asked: list[int] = []
-
-    def refused(_which: int, _who: int, nice: int) -> None:
-        asked.append(nice)
-        if nice < before:
-            raise PermissionError
-
-    monkeypatch.setattr(os, "setpriority", refused)
-    with conduct._ahead_of_others():
-        pass
-
-    assert asked == [conduct._SENDER_NICE, before]

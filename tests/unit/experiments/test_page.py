@@ -9,7 +9,8 @@ import pytest
 
 from trimtab.errors import BadFile
 from trimtab.experiments.kept import keep, remarks, renew, results_file
-from trimtab.experiments.page import page, rows_table
+from trimtab.experiments.markdown import rows_table
+from trimtab.experiments.page import page
 from trimtab.experiments.part import Part, read_parts
 from trimtab.experiments.plots import drawings, picture
 from trimtab.experiments.verdict import at_most

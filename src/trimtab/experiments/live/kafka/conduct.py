@@ -9,13 +9,12 @@ Cost     A look at processes and offsets twice a second.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +51,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Decision
 from trimtab.model.control_codec import decision_to
 from trimtab.model.load import Unit
+from trimtab.processes import ahead_of_others
 from trimtab.workload.due import partitioned
 from trimtab.workload.kafka.load import Delivery, LoadProgress, LoadSummary, send
 from trimtab.workload.rate_streams import RateSchedule
@@ -59,7 +59,6 @@ from trimtab.workload.rate_streams import RateSchedule
 log = structlog.get_logger()
 
 _LOOK_S = 0.5
-_SENDER_NICE = -10
 _READY_WITHIN_S = 180.0
 _SETTLED_WITHIN_S = 240.0
 _DRAINED_WITHIN_S = 900.0
@@ -197,7 +196,7 @@ class _Conductor:
         on_progress: Callable[[LoadProgress], None] | None = None,
         stop: threading.Event | None = None,
     ) -> LoadSummary:
-        with _ahead_of_others():
+        with ahead_of_others():
             summary = send(
                 partitioned(schedule, seed=self.run.seed, value_bytes=VALUE_BYTES),
                 topic=self.name,
@@ -326,21 +325,6 @@ class _Conductor:
         kept = state_left(self._post(), missing_ok=True)
         done = kept is not None and kept.clean and kept.assignment.keys() == set(self.partitions)
         return kept.assignment if kept is not None and done else None
-
-
-@contextmanager
-def _ahead_of_others() -> Iterator[None]:
-    """This thread goes before all others while the block runs, where the system allows it.
-
-    A load comes from outside: that it shares a machine with what it is sent to must not slow it.
-    """
-    before = os.getpriority(os.PRIO_PROCESS, 0)  # on Linux, of this thread and those it starts
-    with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, _SENDER_NICE)
-    try:
-        yield
-    finally:
-        os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
 # ---------------------------------------------------------------- looking on

@@ -1,0 +1,291 @@
+"""What is run: topics, worlds, policies, and the grid that they make.
+
+The scenarios were fixed before anything was tuned. All combinations would run for days; the stated
+grid is what the questions need, each cell at least five times, in random order.
+
+Promise  Pure and seeded: equal arguments give the same runs in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+from trimtab.errors import ConfigError
+from trimtab.plan.routing.partitioner import Granularity
+
+# ---------------------------------------------------------------- topics
+
+PLACEMENT: Mapping[str, tuple[tuple[int, ...], ...]] = {
+    "B1": ((1,), (2,)),
+    "B2": ((1, 2), (2, 1)),
+    "U1": ((1,), (2,), (2,)),
+    "U2": ((1, 2), (2, 1), (2, 1)),
+    "U3": ((1, 3), (2, 1), (2, 3), (3, 1)),
+}
+"""Replicas of each partition, the leader first: the thesis' four topics, and one on three brokers
+in which half of the partitions have no replica on broker 2."""
+
+BROKERS = 3
+SLOWED = 2
+"""The broker that is slowed or has foreign load: the one that leads two partitions."""
+
+SLOWED_SHARE, SLOWED_PERIOD_S = 0.6, 0.2
+"""A slowed broker stands still for this part of every period."""
+
+FOREIGN_MB_S = 20.0
+"""What somebody else writes to a topic of that broker alone."""
+
+# ---------------------------------------------------------------- policies
+
+LIBRDKAFKA = "librdkafka"
+"""The client's own choice: no partition is named."""
+
+OURS = "weighted-node"
+PEERS = ("sticky", "uniform-sticky", "adaptive", "rack-aware")
+BY_BATCH_ONLY = (*PEERS, LIBRDKAFKA)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Policy:
+    """A partitioner and how long its choices hold.
+
+    >>> str(Policy("node", Granularity.PER_RECORD)), str(Policy("sticky"))
+    ('node per record', 'sticky')
+    """
+
+    name: str
+    granularity: Granularity = Granularity.PER_BATCH
+
+    def __str__(self) -> str:
+        return self.name if self.name in BY_BATCH_ONLY else f"{self.name} per {self.granularity}"
+
+    @property
+    def stock(self) -> bool:
+        """Whether people have it today: Kafka's own of before and after 2.4, and the client's."""
+        return self.name in ("default", *BY_BATCH_ONLY)
+
+
+def _both(*names: str) -> tuple[Policy, ...]:
+    return tuple(Policy(name, each) for name in names for each in Granularity)
+
+
+EVERY = (
+    *_both("default", "improved", "node", "sqf", OURS),
+    *(Policy(name) for name in BY_BATCH_ONLY),
+)
+_MAIN = (
+    *_both("default", "node", "sqf"),
+    Policy(OURS),
+    *(Policy(name) for name in ("sticky", "uniform-sticky", "adaptive", LIBRDKAFKA)),
+)
+_THESIS = (
+    *(Policy(name, Granularity.PER_RECORD) for name in ("default", "node", "sqf")),
+    *(Policy(name) for name in ("node", OURS, "uniform-sticky")),
+)
+_GAUGE = tuple(Policy(name) for name in (OURS, "node", "adaptive"))
+_ENDS = tuple(Policy(name) for name in (OURS, "default", "sticky", "uniform-sticky", "adaptive"))
+
+# ---------------------------------------------------------------- settings and runs
+
+
+class World(StrEnum):
+    """What the brokers are like."""
+
+    EVEN = "even"
+    SLOWED = "slowed"
+    FOREIGN = "foreign load"
+
+
+class Kind(StrEnum):
+    """How records are sent."""
+
+    SATURATING = "saturating"  # as fast as the client's buffer of 32 MiB empties
+    OPEN_LOOP = "open loop"  # by the clock
+
+
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class Setting:
+    """A topic, who must have a record before it is acknowledged, the brokers, and a size."""
+
+    topic: str
+    acks: str
+    world: World = World.EVEN
+    value_bytes: int = 100
+
+    def __str__(self) -> str:
+        size = "" if self.value_bytes == 100 else f", {self.value_bytes} B"
+        return f"{self.topic} acks={self.acks}, {self.world}{size}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One policy in one setting; `load` is the part of the best throughput, 0 if saturating."""
+
+    setting: Setting
+    policy: Policy
+    load: float = 0.0
+
+    @property
+    def kind(self) -> Kind:
+        """How it is sent."""
+        return Kind.OPEN_LOOP if self.load else Kind.SATURATING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRun:
+    """One repetition of a cell; `rate` is records/s where the clock decides."""
+
+    cell: Cell
+    repetition: int
+    duration_s: float
+    rate: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """What its kept result is called."""
+        s, p = self.cell.setting, self.cell.policy
+        parts = (s.topic, f"acks-{s.acks}", s.world, f"{s.value_bytes}B", p)
+        told = "-".join(str(part).replace(" ", "-") for part in parts)
+        return f"{told}-{self.cell.load * 100:.0f}-{self.repetition}"
+
+    def settings(self) -> dict[str, Any]:
+        """All that its result depends on, besides the code and the machine."""
+        return {
+            "duration_s": self.duration_s,
+            "rate": self.rate,
+            "placement": [list(replicas) for replicas in PLACEMENT[self.cell.setting.topic]],
+            "slowed": [SLOWED, SLOWED_SHARE, SLOWED_PERIOD_S],
+            "foreign_mb_s": FOREIGN_MB_S,
+            "producer": PRODUCER,
+        }
+
+
+PRODUCER: Mapping[str, Any] = {
+    "linger.ms": 5,
+    "batch.size": 16384,
+    "queue.buffering.max.kbytes": 32768,
+    "queue.buffering.max.messages": 1_000_000,
+    "max.in.flight.requests.per.connection": 5,
+    "compression.type": "none",
+}
+"""The Java client's defaults of today, in the words of librdkafka."""
+
+LOADS = (0.5, 0.7, 0.85)
+WARM_UP = 0.2
+"""The part of each run that is dropped."""
+
+_UNEVEN_SLOW = (
+    Setting(topic="U2", acks="1", world=World.SLOWED),
+    Setting(topic="U2", acks="all", world=World.SLOWED),
+    Setting(topic="U3", acks="all", world=World.SLOWED),
+)
+_PAPER = tuple(
+    Setting(topic=topic, acks=acks)
+    for topic, each in (("B1", "1"), ("B2", "1 all"), ("U1", "1"), ("U2", "1 all"))
+    for acks in each.split()
+)
+_EVEN = (Setting(topic="B2", acks="1"), Setting(topic="B2", acks="all"))
+_FOREIGN = Setting(topic="U2", acks="1", world=World.FOREIGN)
+
+
+def stated_grid() -> tuple[Cell, ...]:
+    """The grid that fits in three quarters of an hour."""
+    cells = [Cell(setting=s, policy=p) for s in _PAPER for p in _THESIS]
+    cells += [Cell(setting=s, policy=p) for s in (*_UNEVEN_SLOW, _FOREIGN) for p in _GAUGE]
+    cells += [Cell(setting=s, policy=p, load=0.7) for s in (*_EVEN, *_UNEVEN_SLOW) for p in _MAIN]
+    cells += [Cell(setting=_FOREIGN, policy=p, load=0.7) for p in _ENDS]
+    for setting in (_EVEN[0], _UNEVEN_SLOW[0]):
+        cells += [Cell(setting=setting, policy=p, load=f) for f in (0.5, 0.85) for p in _ENDS]
+    return tuple(dict.fromkeys(cells))
+
+
+def full_grid() -> tuple[Cell, ...]:
+    """All combinations, the stated grid first."""
+    settings = [
+        Setting(topic=topic, acks=acks, world=world, value_bytes=size)
+        for size in (100, 1000)
+        for topic in PLACEMENT
+        for acks in ("1", "all")
+        for world in World
+    ]
+    rest = [Cell(setting=s, policy=p) for s in settings for p in EVERY]
+    rest += [Cell(setting=s, policy=p, load=f) for s in settings for f in LOADS for p in EVERY]
+    return tuple(dict.fromkeys((*stated_grid(), *rest)))
+
+
+def narrowed(
+    cells: Iterable[Cell],
+    *,
+    policies: Sequence[str] | None = None,
+    topics: Sequence[str] | None = None,
+    worlds: Sequence[str] | None = None,
+) -> tuple[Cell, ...]:
+    """The cells of these policies, topics and worlds; what nobody has is an error."""
+    all_cells = tuple(cells)
+    asked = {"policy": policies, "topic": topics, "world": worlds}
+
+    def of(cell: Cell) -> dict[str, str]:
+        s = cell.setting
+        return {"policy": cell.policy.name, "topic": s.topic, "world": str(s.world)}
+
+    for what, names in asked.items():
+        known = {of(cell)[what] for cell in all_cells}
+        for name in names or ():
+            if name not in known:
+                raise ConfigError(
+                    f'The grid has no {what} "{name}".',
+                    hint=f"There are {', '.join(sorted(known))}.",
+                )
+    return tuple(
+        cell
+        for cell in all_cells
+        if all(names is None or of(cell)[what] in names for what, names in asked.items())
+    )
+
+
+def in_random_order(
+    cells: Iterable[Cell], *, repetitions: int, duration_s: float, seed: int
+) -> tuple[BrokerRun, ...]:
+    """Every cell once per repetition: worlds in random order, and in each its cells.
+
+    A world stays for all its cells of one repetition, for brokers and weights take time to settle.
+    """
+    rng = Random(seed)
+    by_world: dict[World, list[Cell]] = {}
+    for cell in cells:
+        by_world.setdefault(cell.setting.world, []).append(cell)
+    runs = []
+    for repetition in range(repetitions):
+        for world in rng.sample(sorted(by_world), len(by_world)):
+            of_world = by_world[world]
+            runs += [
+                BrokerRun(cell=cell, repetition=repetition, duration_s=duration_s)
+                for cell in rng.sample(of_world, len(of_world))
+            ]
+    return tuple(runs)
+
+
+def gauged(cells: Iterable[Cell]) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
+    """The saturating cells, with those added that open loops need to know their rate; the rest."""
+    asked = tuple(cells)
+    saturating = [cell for cell in asked if cell.kind is Kind.SATURATING]
+    open_loop = tuple(cell for cell in asked if cell.kind is Kind.OPEN_LOOP)
+    known = {cell.setting for cell in saturating}
+    for setting in dict.fromkeys(cell.setting for cell in open_loop):
+        if setting not in known:
+            saturating += [Cell(setting=setting, policy=policy) for policy in _GAUGE]
+    return tuple(saturating), open_loop
+
+
+def cell_to(cell: Cell) -> dict[str, Any]:
+    """A cell in plain words, for results."""
+    return {
+        **asdict(cell.setting),
+        "world": str(cell.setting.world),
+        "policy": str(cell.policy),
+        "load": cell.load,
+    }

@@ -1,0 +1,53 @@
+"""Pieces of the pages under docs/papers, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trimtab.experiments.part import Part
+from trimtab.experiments.verdict import Row, Verdict, tally
+
+
+def rows_table(rows: Sequence[Row], *, beside: str = "published") -> str:
+    """Rows as a table, and how many came to each verdict; `beside` is what ours are held to."""
+    counts = tally(rows)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    lines = [
+        f"{told or 'Nothing to compare'}.\n",
+        cells("what", beside, "ours", "tolerance", "verdict"),
+        cells("---", "---:", "---:", "---:", "---"),
+    ]
+    for row in rows:
+        figures = (shown(value) for value in (row.published, row.ours, row.tolerance))
+        bold = "**" if row.verdict is Verdict.OUTSIDE else ""
+        lines.append(cells(row.what, *figures, f"{bold}{row.verdict}{bold}"))
+    return "\n".join(lines)
+
+
+def conditions(part: Part) -> str:
+    """What a part was run with."""
+    told = ", ".join(f"{name} {_setting(value)}" for name, value in part.settings.items())
+    return f"Conditions: {told}.\n"
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, list):
+        return " · ".join(_setting(each) for each in value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def shown(value: float | None) -> str:
+    """A figure as people write it.
+
+    >>> shown(0.0123456), shown(21.1667), shown(8263.19), shown(None)
+    ('0.0123', '21.2', '8263', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def cells(*values: str) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in values) + " |"

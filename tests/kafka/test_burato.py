@@ -1,0 +1,41 @@
+"""The experiment on partitioners, shortened: a slowed broker, steering, two policies."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from trimtab.experiments.burato.design import OURS, SLOWED, Cell, Policy, Setting, World
+from trimtab.experiments.burato.experiment import Design, burato
+from trimtab.experiments.burato.kafka.ground import prepared
+
+SETTING = Setting(topic="U2", acks="1", world=World.SLOWED)
+
+
+def test_producers_that_follow_the_weights_leave_a_slow_broker_alone_and_others_do_not(
+    cluster, tmp_path
+):
+    policies = (OURS, "uniform-sticky")
+    design = Design(
+        cells=(
+            Cell(setting=SETTING, policy=Policy(OURS)),
+            *(Cell(setting=SETTING, policy=Policy(name), load=0.3) for name in policies),
+        ),
+        repetitions=1,
+        duration_s=1.5,
+    )
+
+    @contextmanager
+    def place():
+        with prepared(cluster, tmp_path / "said") as ground:
+            yield ground
+
+    found = burato(place, design, tmp_path / "runs", on_run=lambda *_: None)
+
+    cells = {cell["policy"].split()[0]: cell for cell in found["open-loop"].figures["cells"]}
+    assert cells[OURS]["by_broker"][str(SLOWED)] < 0.2
+    assert cells["uniform-sticky"]["by_broker"][str(SLOWED)] > 0.4
+    assert all(cell["failed"] == 0 for cell in cells.values())
+    assert cells[OURS]["p50_ms"][0] < cells["uniform-sticky"]["p95_ms"][0]
+
+    again = burato(place, design, tmp_path / "runs", on_run=lambda *_: None)
+    assert again == found  # kept, not run anew
