@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -37,10 +38,20 @@ def _panels(part: Part, canvas: Figure, name: str, label: str, *, logarithmic: b
     for axes_row, row in zip(grid, rows, strict=True):
         for axes, (title, found) in zip(axes_row, row, strict=False):
             _bars(axes, found, name, logarithmic=logarithmic)
+            if logarithmic:  # bars on such a scale can be compared from one start only
+                axes.set_xlim(*_decades(part, name))
             axes.set_title(title, fontsize=8)
         for axes in axes_row[len(row) :]:
             axes.set_visible(False)
-    canvas.supxlabel(f"{label}; blue: ours by weights, grey: what people have, orange: the thesis'")
+    canvas.supxlabel(
+        f"{label}; blue: ours by weights, grey: what people have, orange: the thesis'", fontsize=9
+    )
+
+
+def _decades(part: Part, name: str) -> tuple[float, float]:
+    """The powers of ten that hold every mean."""
+    means = [cell[name][0] for cell in part.figures["cells"]]
+    return 10 ** math.floor(math.log10(min(means))), 10 ** math.ceil(math.log10(max(means)))
 
 
 def _bars(axes: Axes, found: Sequence[Mapping[str, Any]], name: str, *, logarithmic: bool) -> None:
