@@ -16,24 +16,25 @@ def test_producers_that_follow_the_weights_leave_a_slow_broker_alone_and_others_
 ):
     policies = (OURS, "uniform-sticky")
     design = Design(
-        cells=(
-            Cell(setting=SETTING, policy=Policy(OURS)),
-            *(Cell(setting=SETTING, policy=Policy(name), load=0.3) for name in policies),
-        ),
+        cells=tuple(Cell(setting=SETTING, policy=Policy(name), load=0.3) for name in policies),
         repetitions=1,
         duration_s=1.5,
     )
+
+    settled = []
 
     @contextmanager
     def place():
         with prepared(cluster, tmp_path / "said") as ground:
             yield ground
+            settled.append(dict(ground.weights()))
 
     found = burato(place, design, tmp_path / "runs", on_run=lambda *_: None)
 
+    assert settled[0][SLOWED] < 0.5, "steering did not see the slow broker"
     cells = {cell["policy"].split()[0]: cell for cell in found["open-loop"].figures["cells"]}
     assert cells[OURS]["by_broker"][str(SLOWED)] < 0.2
-    assert cells["uniform-sticky"]["by_broker"][str(SLOWED)] > 0.4
+    assert cells["uniform-sticky"]["by_broker"][str(SLOWED)] > 0.25
     assert all(cell["failed"] == 0 for cell in cells.values())
     assert cells[OURS]["p50_ms"][0] < cells["uniform-sticky"]["p95_ms"][0]
 

@@ -305,7 +305,8 @@ def landau_live(
 @app.command(short_help="Partitioners on real brokers: throughput and latency.")
 def burato(
     full: Annotated[
-        bool, typer.Option("--full", help="All combinations instead of the stated grid: days.")
+        bool,
+        typer.Option("--full", help="All combinations instead of the stated grid: about a day."),
     ] = False,
     policies: Annotated[
         str | None,
@@ -333,7 +334,7 @@ def burato(
     ] = 5,
     duration: Annotated[
         str, typer.Option("--duration", metavar="DURATION", help="Of one run; a fifth is dropped.")
-    ] = "3.5s",
+    ] = "3s",
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Of the order and the arrivals.")
     ] = 0,
@@ -346,7 +347,8 @@ def burato(
     """Send keyless records to real brokers with every partitioner: throughput and latency.
 
     As Burato does, beside today's partitioners, with a slowed broker and foreign load. Brings up
-    a local cluster of three brokers for it, and a steering service.
+    a local cluster of three brokers for it, and a steering service. What was run is kept until
+    --again, and the page is of all that is kept.
     """
     from trimtab.experiments.burato import design as grid
     from trimtab.experiments.burato.experiment import NAME, Design
@@ -434,7 +436,7 @@ def _runs_shown(experiment: str) -> Iterator[Callable[[str, int, int], None]]:
         def on_run(name: str, done: int, total: int) -> None:
             bar.update(task, description=name or experiment, completed=done, total=total)
             if not talk.is_terminal and name:
-                say(f"{done + 1} of {total}: {name}")
+                say(f"{done + 1} of {total}: {name}" if total else name)
 
         yield on_run
 

@@ -14,6 +14,7 @@ import pytest
 from trimtab.errors import ConfigError
 from trimtab.experiments.burato import comparison
 from trimtab.experiments.burato.design import (
+    GAUGE,
     OURS,
     PLACEMENT,
     BrokerRun,
@@ -115,6 +116,7 @@ def test_an_open_loop_brings_the_saturating_runs_that_tell_its_rate():
     assert open_loop == tuple(asked)
     assert {cell.setting for cell in saturating} == {SLOW_U2}
     assert all(cell.kind is Kind.SATURATING for cell in saturating)
+    assert {cell.policy for cell in saturating} == set(GAUGE)
 
 
 def test_a_part_of_the_grid_can_be_chosen_and_what_it_lacks_is_named():
@@ -123,6 +125,8 @@ def test_a_part_of_the_grid_can_be_chosen_and_what_it_lacks_is_named():
     assert {cell.setting.world for cell in chosen} == {World.SLOWED}
     with pytest.raises(ConfigError, match='no topic "U9"'):
         narrowed(stated_grid(), topics=["U9"])
+    with pytest.raises(ConfigError, match="no cell of these"):
+        narrowed(stated_grid(), topics=["B1"], worlds=["slowed"])
 
 
 # ---------------------------------------------------------------- judging
@@ -135,18 +139,52 @@ def test_an_interval_of_five_runs_is_students_and_of_one_run_unknown():
     assert comparison.interval([7.0]).to_json() == [7.0, None, None]
 
 
-def test_on_even_brokers_a_difference_that_chance_explains_is_within():
+def test_on_even_brokers_no_worse_means_surely_below_a_margin():
     stock = runs(B2, "adaptive", 10, 12, 11, 9, 10)
-    assert only_row(stock | runs(B2, OURS, 11, 12, 10, 10, 12)).verdict is Verdict.WITHIN
+    near = only_row(stock | runs(B2, OURS, 10.5, 12, 11.5, 9.5, 10))
+    assert (near.verdict, near.published) == (Verdict.WITHIN, 1.0)
     assert only_row(stock | runs(B2, OURS, 19, 21, 20, 20, 20)).verdict is Verdict.OUTSIDE
     assert only_row(stock | runs(B2, OURS, 4, 5, 4, 5, 4)).verdict is Verdict.BETTER
+
+
+def test_what_chance_leaves_open_is_said_to_be_undecided():
+    noisy = runs(B2, "adaptive", 10, 50, 11, 60, 10) | runs(B2, OURS, 60, 10, 50, 9, 40)
+    row = only_row(noisy)
+    assert row.verdict is Verdict.NOT_COMPARABLE
+    assert row.what.startswith("undecided: ")
+
+
+def test_repetitions_are_compared_one_by_one():
+    ratio, low, high = comparison.times([2.0, 20.0, 200.0], [1.0, 10.0, 100.0])
+    assert (ratio, low, high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_where_the_client_was_too_slow_nothing_is_judged():
+    late = {run: {**f, "late": 0.2} for run, f in runs(SLOW_U2, "adaptive", *[90.0] * 5).items()}
+    row = only_row(late | runs(SLOW_U2, OURS, *[10.0] * 5))
+    assert row.verdict is Verdict.NOT_COMPARABLE
+    assert row.ours == pytest.approx(9.0)
 
 
 def test_ours_is_held_to_the_best_of_those_that_people_have():
     found = runs(B2, "sticky", *[30.0] * 5) | runs(B2, "adaptive", *[10.0] * 5)
     row = only_row(found | runs(B2, "node", *[1.0] * 5) | runs(B2, OURS, *[20.0] * 5))
-    assert (row.published, row.verdict) == (10.0, Verdict.OUTSIDE)
+    assert row.ours == pytest.approx(2.0)
+    assert row.verdict is Verdict.OUTSIDE
     assert "best stock: adaptive" in row.what
+
+
+def test_where_the_client_stands_is_no_merit_of_a_partitioner():
+    lucky = {
+        BrokerRun(
+            cell=Cell(setting=SLOW_U2, policy=Policy("rack-aware", rack="a"), load=0.7),
+            repetition=at,
+            duration_s=1.0,
+        ): figures(5.0)
+        for at in range(5)
+    }
+    found = lucky | runs(SLOW_U2, "adaptive", *[90.0] * 5) | runs(SLOW_U2, OURS, *[10.0] * 5)
+    assert only_row(found).ours == pytest.approx(9.0)
 
 
 def test_with_a_slow_broker_three_times_lower_is_asked_for():
@@ -160,7 +198,8 @@ def test_with_a_slow_broker_three_times_lower_is_asked_for():
 def test_with_acks_of_all_on_two_brokers_it_only_stands_there():
     setting = Setting(topic="U2", acks="all", world=World.SLOWED)
     row = only_row(runs(setting, "default", *[90.0] * 5) | runs(setting, OURS, *[90.0] * 5))
-    assert (row.verdict, row.ours) == (Verdict.NOT_COMPARABLE, 1.0)
+    assert row.verdict is Verdict.NOT_COMPARABLE
+    assert row.ours == pytest.approx(1.0)
 
 
 def test_fewer_than_five_runs_are_not_judged():
@@ -196,10 +235,8 @@ class FakePlace:
         return figures(5.0 if better else 20.0, 60_000.0 if better else 50_000.0)
 
 
-SMALL = (
-    *(Cell(setting=SLOW_U2, policy=Policy(name)) for name in (OURS, "adaptive")),
-    *(Cell(setting=SLOW_U2, policy=Policy(name), load=0.5) for name in (OURS, "adaptive")),
-)
+SMALL = tuple(Cell(setting=SLOW_U2, policy=Policy(name), load=0.5) for name in (OURS, "adaptive"))
+ALL = 5 * (len(GAUGE) + len(SMALL))
 
 
 def conducted(place: FakePlace, folder: Path, **more: Any) -> Any:
@@ -228,12 +265,33 @@ def test_an_experiment_that_was_stopped_goes_on_where_it_was(tmp_path):
         conducted(FakePlace(fail_at=7), tmp_path)
     rest = FakePlace()
     whole = conducted(rest, tmp_path)
-    assert len(rest.ran) == 20 - 7
+    assert len(rest.ran) == ALL - 7
     third = FakePlace()
     assert conducted(third, tmp_path) == whole
     assert (third.ran, third.worlds) == ([], [])
     conducted(third, tmp_path, again=True)
-    assert len(third.ran) == 20
+    assert len(third.ran) == ALL
+
+
+def test_who_asks_for_less_or_more_later_gets_the_same_rates_and_keeps_the_page(tmp_path):
+    whole = conducted(FakePlace(), tmp_path)
+    less = FakePlace()
+    assert conducted(less, tmp_path, cells=SMALL[1:]) == whole
+    assert less.ran == []
+    more = FakePlace()
+    sticky = Cell(setting=SLOW_U2, policy=Policy("sticky"), load=0.5)
+    grown = conducted(more, tmp_path, cells=(*SMALL, sticky))
+    assert {run.cell for run in more.ran} == {sticky}
+    assert {run.rate for run in more.ran} == {30_000.0}
+    assert len(grown["open-loop"].figures["cells"]) == 3
+
+
+def test_another_seed_is_another_experiment(tmp_path):
+    conducted(FakePlace(), tmp_path)
+    other = FakePlace()
+    conducted(other, tmp_path, seed=7)
+    assert len(other.ran) == ALL
+    assert {run.seed for run in other.ran} == {7}
 
 
 def test_the_page_has_every_cell_and_both_ratios(tmp_path):

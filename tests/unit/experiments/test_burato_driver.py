@@ -62,6 +62,11 @@ class FakeSender:
         self.purged = True
 
 
+class GivesUp(FakeSender):
+    def flush(self, timeout: float) -> int:
+        return 0
+
+
 def test_an_open_loop_measures_from_the_time_a_record_was_due():
     clock = Clock()
     sender = FakeSender(clock, delay_s={0: 0.010, 1: 0.010, 2: 0.200})
@@ -81,6 +86,23 @@ def test_an_open_loop_measures_from_the_time_a_record_was_due():
     assert found["records"] == pytest.approx(0.8 * sender.sent, rel=0.05)
     assert found["broker_ratio"] == pytest.approx(4 / 3, rel=0.02)
     assert found["partition_ratio"] == pytest.approx(1.0, rel=0.02)
+
+
+def test_what_was_never_acknowledged_counts_as_slow_not_as_nothing():
+    clock = Clock()
+    sender = GivesUp(clock, delay_s={0: 0.010, 1: 0.010, 2: 1e9})
+    found = open_loop(
+        sender,
+        "U2",
+        value_bytes=100,
+        duration_s=3.0,
+        rate=300,
+        seed=1,
+        leaders=LEADERS,
+        clock=clock,
+    )
+    assert found["failed"] == pytest.approx(found["records"] / 2, rel=0.1)
+    assert found["p95_ms"] > 500
 
 
 def test_a_full_buffer_makes_records_late_and_the_wait_is_in_their_latency():

@@ -12,6 +12,7 @@ from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
 from trimtab.experiments.burato.design import (
+    GAUGE,
     OURS,
     BrokerRun,
     Cell,
@@ -31,6 +32,12 @@ Found = Mapping[BrokerRun, Figures]
 
 LOWER_BAR = 3.0
 """How many times lower the p95 of ours is to be where one broker is slow."""
+
+MARGIN = 1.25
+"""On even brokers ours is no worse where its p95 is surely below so many times the other's."""
+
+LATE_AT_MOST = 0.02
+"""Where more was sent late, the client was too slow, and nothing is judged."""
 
 _ENOUGH = 5
 _DELAYS = ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "mean_ms", "max_ms")
@@ -62,24 +69,24 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(fmean(values), _student(len(values) - 1) * stdev(values) / len(values) ** 0.5)
 
 
-def apart(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How far two means may differ by chance: half of Welch's 95 % interval of their difference."""
-    if min(len(ours), len(theirs)) < 2:
-        return math.inf
-    parts = [stdev(values) ** 2 / len(values) for values in (ours, theirs)]
-    if not sum(parts):
-        return 0.0
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(values) - 1) for part, values in zip(parts, (ours, theirs), strict=True)
-    )
-    return _student(freedom) * math.sqrt(sum(parts))
+def times(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """How many times the one is the other: the geometric mean over repetitions, and its interval.
+
+    Repetitions have the same arrivals, and are compared one by one.
+
+    >>> [round(value, 3) for value in times([2.0, 2.2, 1.8], [1.0, 1.1, 0.9])]
+    [2.0, 2.0, 2.0]
+    """
+    logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=False)]
+    mean, half = interval(logs)
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
 def best_rates(found: Found) -> dict[Setting, float]:
-    """Records/s of the best policy in each setting: what loads of open loops are parts of."""
+    """Records/s of the best that gauges a setting: what loads of open loops are parts of."""
     best: dict[Setting, float] = {}
     for cell, runs in by_cell(found).items():
-        if cell.kind is Kind.SATURATING:
+        if cell.kind is Kind.SATURATING and cell.policy in GAUGE:
             rate = median(figures["records_s"] for figures in runs)
             best[cell.setting] = max(rate, best.get(cell.setting, 0.0))
     return best
@@ -170,27 +177,32 @@ def _aims(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
 
 
 def _judged(cell: Cell, runs: Sequence[Figures], rival: Policy, theirs: Sequence[Figures]) -> Row:
+    """One row: on even brokers ours over theirs, with a bad broker theirs over ours."""
     setting = cell.setting
-    where = f"{setting} at {cell.load:.0%}; best stock: {rival}"
-    ours_ms, rival_ms = (_mean(each, "p95_ms") for each in (runs, theirs))
-    few = min(len(runs), len(theirs)) < _ENOUGH
-    if setting.world is World.EVEN:
-        what = f"p95 ms of {OURS}, {where}"
-        if few or setting.topic not in ("B1", "B2"):
-            return beside(what, rival_ms, ours_ms)
-        chance = apart([r["p95_ms"] for r in runs], [r["p95_ms"] for r in theirs])
-        verdict = (
-            Verdict.BETTER
-            if ours_ms < rival_ms - chance
-            else Verdict.WITHIN
-            if ours_ms <= rival_ms + chance
-            else Verdict.OUTSIDE
-        )
-        return Row(what=what, published=rival_ms, ours=ours_ms, tolerance=chance, verdict=verdict)
-    what = f"times lower p95 of {OURS}, {where}"
-    ratio = rival_ms / ours_ms
-    barred = setting.world is World.SLOWED and (setting.topic, setting.acks) in _BARRED
-    return at_least(what, LOWER_BAR, ratio) if barred and not few else beside(what, None, ratio)
+    p95s = [[run["p95_ms"] for run in each] for each in (runs, theirs)]
+    sound = (
+        min(len(runs), len(theirs)) >= _ENOUGH
+        and max(_mean(runs, "late"), _mean(theirs, "late")) <= LATE_AT_MOST
+    )
+    even = setting.world is World.EVEN
+    ratio, low, high = times(*(p95s if even else reversed(p95s)))
+    where = f"{setting} at {cell.load:.0%}; best stock: {rival}; interval {low:.2f} – {high:.2f}"
+    if not even:
+        what = f"times lower p95 of {OURS}, {where}"
+        barred = setting.world is World.SLOWED and (setting.topic, setting.acks) in _BARRED
+        return at_least(what, LOWER_BAR, ratio) if barred and sound else beside(what, None, ratio)
+    what = f"p95 of {OURS} over the other's, {where}"
+    if not sound or setting.topic not in ("B1", "B2"):
+        return beside(what, 1.0, ratio)
+    if high < 1:
+        verdict = Verdict.BETTER
+    elif high <= MARGIN:
+        verdict = Verdict.WITHIN
+    elif low > 1:
+        verdict = Verdict.OUTSIDE
+    else:
+        return beside(f"undecided: {what}", 1.0, ratio)
+    return Row(what=what, published=1.0, ours=ratio, tolerance=MARGIN - 1, verdict=verdict)
 
 
 def _per_record(setting: Setting, policy: str) -> Cell:

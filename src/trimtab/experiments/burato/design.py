@@ -45,7 +45,8 @@ LIBRDKAFKA = "librdkafka"
 """The client's own choice: no partition is named."""
 
 OURS = "weighted-node"
-PEERS = ("sticky", "uniform-sticky", "adaptive", "rack-aware")
+RACK_AWARE = "rack-aware"
+PEERS = ("sticky", "uniform-sticky", "adaptive", RACK_AWARE)
 BY_BATCH_ONLY = (*PEERS, LIBRDKAFKA)
 
 
@@ -53,41 +54,58 @@ BY_BATCH_ONLY = (*PEERS, LIBRDKAFKA)
 class Policy:
     """A partitioner and how long its choices hold.
 
-    >>> str(Policy("node", Granularity.PER_RECORD)), str(Policy("sticky"))
-    ('node per record', 'sticky')
+    `rack` is where the client stands, for `rack-aware` alone; broker 1 is in rack a, 2 in b.
+
+    >>> str(Policy("node", Granularity.PER_RECORD)), str(Policy("sticky")), str(RACKS[0])
+    ('node per record', 'sticky', 'rack-aware in a')
     """
 
     name: str
     granularity: Granularity = Granularity.PER_BATCH
+    rack: str | None = None
 
     def __str__(self) -> str:
+        if self.rack is not None:
+            return f"{self.name} in {self.rack}"
         return self.name if self.name in BY_BATCH_ONLY else f"{self.name} per {self.granularity}"
 
     @property
     def stock(self) -> bool:
-        """Whether people have it today: Kafka's own of before and after 2.4, and the client's."""
-        return self.name in ("default", *BY_BATCH_ONLY)
+        """Whether people balance with it today: Kafka's own of before and after 2.4, the client's.
+
+        `rack-aware` is shown and not counted: it goes by where the client stands, and may be the
+        best or the worst of all for that alone.
+        """
+        return self.name in ("default", *BY_BATCH_ONLY) and self.name != RACK_AWARE
 
 
 def _both(*names: str) -> tuple[Policy, ...]:
     return tuple(Policy(name, each) for name in names for each in Granularity)
 
 
+RACKS = tuple(Policy(RACK_AWARE, rack=rack) for rack in "ab")
 EVERY = (
     *_both("default", "improved", "node", "sqf", OURS),
-    *(Policy(name) for name in BY_BATCH_ONLY),
+    *(Policy(name) for name in BY_BATCH_ONLY if name != RACK_AWARE),
+    *RACKS,
 )
 _MAIN = (
     *_both("default", "node", "sqf"),
     Policy(OURS),
     *(Policy(name) for name in ("sticky", "uniform-sticky", "adaptive", LIBRDKAFKA)),
+    *RACKS,
 )
 _THESIS = (
     *(Policy(name, Granularity.PER_RECORD) for name in ("default", "node", "sqf")),
-    *(Policy(name) for name in ("node", OURS, "uniform-sticky")),
+    *(Policy(name) for name in ("node", OURS, "uniform-sticky", LIBRDKAFKA)),
 )
-_GAUGE = tuple(Policy(name) for name in (OURS, "node", "adaptive"))
-_ENDS = tuple(Policy(name) for name in (OURS, "default", "sticky", "uniform-sticky", "adaptive"))
+_ENDS = (
+    Policy("default", Granularity.PER_RECORD),
+    *(Policy(name) for name in (OURS, "uniform-sticky", "adaptive", LIBRDKAFKA)),
+)
+GAUGE = tuple(Policy(name) for name in (OURS, "node", "uniform-sticky"))
+"""Whose throughput loads are parts of: the best of these. All choose in Python, and cost alike; the
+client's own choice costs less, and its throughput would be more than the others can send."""
 
 # ---------------------------------------------------------------- settings and runs
 
@@ -103,7 +121,7 @@ class World(StrEnum):
 class Kind(StrEnum):
     """How records are sent."""
 
-    SATURATING = "saturating"  # as fast as the client's buffer of 32 MiB empties
+    SATURATING = "saturating"  # as fast as the client's buffer empties
     OPEN_LOOP = "open loop"  # by the clock
 
 
@@ -115,6 +133,12 @@ class Setting:
     acks: str
     world: World = World.EVEN
     value_bytes: int = 100
+
+    @property
+    def key(self) -> str:
+        """A name for files."""
+        world = str(self.world).replace(" ", "-")
+        return f"{self.topic}-acks-{self.acks}-{world}-{self.value_bytes}B"
 
     def __str__(self) -> str:
         size = "" if self.value_bytes == 100 else f", {self.value_bytes} B"
@@ -142,25 +166,25 @@ class BrokerRun:
     cell: Cell
     repetition: int
     duration_s: float
+    seed: int = 0
     rate: float = 0.0
 
     @property
     def key(self) -> str:
         """What its kept result is called."""
-        s, p = self.cell.setting, self.cell.policy
-        parts = (s.topic, f"acks-{s.acks}", s.world, f"{s.value_bytes}B", p)
-        told = "-".join(str(part).replace(" ", "-") for part in parts)
-        return f"{told}-{self.cell.load * 100:.0f}-{self.repetition}"
+        policy = str(self.cell.policy).replace(" ", "-")
+        return f"{self.cell.setting.key}-{policy}-{self.cell.load * 100:.0f}-{self.repetition}"
 
     def settings(self) -> dict[str, Any]:
         """All that its result depends on, besides the code and the machine."""
         return {
             "duration_s": self.duration_s,
+            "seed": self.seed,
             "rate": self.rate,
             "placement": [list(replicas) for replicas in PLACEMENT[self.cell.setting.topic]],
             "slowed": [SLOWED, SLOWED_SHARE, SLOWED_PERIOD_S],
             "foreign_mb_s": FOREIGN_MB_S,
-            "producer": PRODUCER,
+            "producer": {**PRODUCER, **({} if self.cell.load else SATURATING)},
         }
 
 
@@ -173,6 +197,9 @@ PRODUCER: Mapping[str, Any] = {
     "compression.type": "none",
 }
 """The Java client's defaults of today, in the words of librdkafka."""
+
+SATURATING: Mapping[str, Any] = {"queue.buffering.max.kbytes": 4096}
+"""For runs that saturate: a buffer that is full after a moment, so that brokers set the pace."""
 
 LOADS = (0.5, 0.7, 0.85)
 WARM_UP = 0.2
@@ -195,7 +222,7 @@ _FOREIGN = Setting(topic="U2", acks="1", world=World.FOREIGN)
 def stated_grid() -> tuple[Cell, ...]:
     """The grid that fits in three quarters of an hour."""
     cells = [Cell(setting=s, policy=p) for s in _PAPER for p in _THESIS]
-    cells += [Cell(setting=s, policy=p) for s in (*_UNEVEN_SLOW, _FOREIGN) for p in _GAUGE]
+    cells += [Cell(setting=s, policy=p) for s in (*_UNEVEN_SLOW, _FOREIGN) for p in GAUGE]
     cells += [Cell(setting=s, policy=p, load=0.7) for s in (*_EVEN, *_UNEVEN_SLOW) for p in _MAIN]
     cells += [Cell(setting=_FOREIGN, policy=p, load=0.7) for p in _ENDS]
     for setting in (_EVEN[0], _UNEVEN_SLOW[0]):
@@ -240,11 +267,17 @@ def narrowed(
                     f'The grid has no {what} "{name}".',
                     hint=f"There are {', '.join(sorted(known))}.",
                 )
-    return tuple(
+    chosen = tuple(
         cell
         for cell in all_cells
         if all(names is None or of(cell)[what] in names for what, names in asked.items())
     )
+    if not chosen:
+        raise ConfigError(
+            "The grid has no cell of these policies, topics and worlds together.",
+            hint="Ask for fewer of them, or for all combinations with --full.",
+        )
+    return chosen
 
 
 def in_random_order(
@@ -263,22 +296,23 @@ def in_random_order(
         for world in rng.sample(sorted(by_world), len(by_world)):
             of_world = by_world[world]
             runs += [
-                BrokerRun(cell=cell, repetition=repetition, duration_s=duration_s)
+                BrokerRun(cell=cell, repetition=repetition, duration_s=duration_s, seed=seed)
                 for cell in rng.sample(of_world, len(of_world))
             ]
     return tuple(runs)
 
 
 def gauged(cells: Iterable[Cell]) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
-    """The saturating cells, with those added that open loops need to know their rate; the rest."""
+    """The saturating cells, with all that open loops need to know their rate; then the others."""
     asked = tuple(cells)
-    saturating = [cell for cell in asked if cell.kind is Kind.SATURATING]
     open_loop = tuple(cell for cell in asked if cell.kind is Kind.OPEN_LOOP)
-    known = {cell.setting for cell in saturating}
-    for setting in dict.fromkeys(cell.setting for cell in open_loop):
-        if setting not in known:
-            saturating += [Cell(setting=setting, policy=policy) for policy in _GAUGE]
-    return tuple(saturating), open_loop
+    saturating = [cell for cell in asked if cell.kind is Kind.SATURATING]
+    saturating += [
+        Cell(setting=setting, policy=policy)
+        for setting in dict.fromkeys(cell.setting for cell in open_loop)
+        for policy in GAUGE
+    ]
+    return tuple(dict.fromkeys(saturating)), open_loop
 
 
 def cell_to(cell: Cell) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """The experiment: saturating runs first, then open loops at parts of the best throughput found.
 
 Every run is kept as soon as it is over, so that an experiment that was stopped goes on with the
-next one. What is kept holds until it is asked for anew: no two runs on brokers are ever equal.
+next one. What is kept holds until it is asked for anew: no two runs on brokers are ever equal. So
+does the best throughput of a setting, which rates are parts of: whoever asks for more cells later
+gets them at the same rates. The page is of all that is kept, whatever was asked for last.
 """
 
 from __future__ import annotations
@@ -9,20 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any, Protocol
 
-from trimtab.experiments.burato.comparison import Found, best_rates, parts_of
+from trimtab.experiments.burato.comparison import best_rates, parts_of
 from trimtab.experiments.burato.design import (
     PRODUCER,
+    SATURATING,
     SLOWED,
     SLOWED_PERIOD_S,
     SLOWED_SHARE,
     WARM_UP,
     BrokerRun,
     Cell,
+    Setting,
     World,
+    full_grid,
     gauged,
     in_random_order,
 )
@@ -31,9 +36,15 @@ from trimtab.experiments.part import Part
 
 NAME = "burato"
 REPETITIONS = 5
-DURATION_S = 3.5
-OVERHEAD_S = 0.7
+DURATION_S = 3.0
+OVERHEAD_S = 0.3
 """What a run takes beside its own time: a producer, its metadata, the last acknowledgements."""
+
+WORLD_S = 6.0
+"""What it takes to enter and leave a world."""
+
+WARM_UP_S = 60.0
+"""What brokers take until they are up and warm."""
 
 OnRun = Callable[[str, int, int], None]
 """Is told which run begins, how many are done and how many there are."""
@@ -54,7 +65,9 @@ class Design:
         """About how long all of it takes."""
         saturating, open_loop = gauged(self.cells)
         runs = self.repetitions * (len(saturating) + len(open_loop))
-        return runs * (self.duration_s + OVERHEAD_S)
+        worlds = [{cell.setting.world for cell in cells} for cells in (saturating, open_loop)]
+        changes = self.repetitions * sum(len(each) for each in worlds)
+        return WARM_UP_S + runs * (self.duration_s + OVERHEAD_S) + changes * WORLD_S
 
 
 class Place(Protocol):
@@ -81,73 +94,103 @@ def burato(
         on_run: Is told how far it is.
     """
     saturating, open_loop = gauged(design.cells)
-    first, second = (
-        in_random_order(
-            cells,
-            repetitions=design.repetitions,
-            duration_s=design.duration_s,
-            seed=design.seed,
-        )
-        for cells in (saturating, open_loop)
-    )
     with ExitStack() as opened:
-        runs = _Runs(place, opened, folder, design.again, on_run, len(first) + len(second))
-        found = runs.of(first)
-        best = best_rates(found)
-        timed = [replace(r, rate=_rate(best[r.cell.setting] * r.cell.load)) for r in second]
-        found |= runs.of(timed)
+        runs = _Runs(place, opened, folder, design, on_run)
+        runs.total = design.repetitions * (len(saturating) + len(open_loop))
+        runs.of(saturating)
+        runs.gauge()
+        runs.of(open_loop)
     on_run("", runs.total, runs.total)
-    return parts_of(found, settings=_settings(design))
+    return parts_of(runs.all_kept(), settings=_settings(design))
 
 
 class _Runs:
-    """Runs in the order given; the place is opened once, and a world stays while runs are of it."""
+    """Runs in random order; the place is opened once, and a world stays while runs are of it."""
 
     def __init__(
         self,
         place: Callable[[], Any],
         opened: ExitStack,
         folder: Path,
-        again: bool,
+        design: Design,
         on_run: OnRun,
-        total: int,
     ) -> None:
-        self.total = total
+        self.total = 0
         self._open, self._opened = place, opened
-        self._folder, self._again, self._on_run = folder, again, on_run
+        self._folder, self._design, self._on_run = folder, design, on_run
         self._place: Place | None = None
         self._done = 0
+        self._anew: set[BrokerRun] = set()
+        self._best: dict[Setting, float] = {}
 
-    def of(self, runs: Sequence[BrokerRun]) -> dict[BrokerRun, dict[str, Any]]:
-        found: dict[BrokerRun, dict[str, Any]] = {}
-        for world, of_world in groupby(runs, key=lambda run: run.cell.setting.world):
+    def of(self, cells: Sequence[Cell]) -> None:
+        """Runs what is not kept of these cells."""
+        design = self._design
+        ordered = in_random_order(
+            cells, repetitions=design.repetitions, duration_s=design.duration_s, seed=design.seed
+        )
+        timed = [self._timed(run) for run in ordered]
+        for world, of_world in groupby(timed, key=lambda run: run.cell.setting.world):
             together = list(of_world)
-            known = {run: self._known(run) for run in together}
-            missing = [run for run in together if known[run] is None]
-            found |= {run: figures for run, figures in known.items() if figures is not None}
+            missing = [run for run in together if self._known(run) is None]
             self._done += len(together) - len(missing)
             if missing:
-                found |= self._in_world(world, missing)
+                self._in_world(world, missing)
+
+    def gauge(self) -> None:
+        """Keeps the best throughput of every setting that has none yet."""
+        for setting, rate in best_rates(self.all_kept()).items():
+            asked = {"duration_s": self._design.duration_s}
+            known = None if self._design.again else kept(self._folder, _gauge(setting), asked)
+            found = known or keep(self._folder, _gauge(setting), asked, {"records_s": rate})
+            self._best[setting] = found["records_s"]
+
+    def all_kept(self) -> dict[BrokerRun, dict[str, Any]]:
+        """The figures of every run that is kept for this length and seed."""
+        found: dict[BrokerRun, dict[str, Any]] = {}
+        for cell in full_grid():
+            if cell.load and cell.setting not in self._best:
+                continue
+            for repetition in count():
+                run = self._timed(
+                    BrokerRun(
+                        cell=cell,
+                        repetition=repetition,
+                        duration_s=self._design.duration_s,
+                        seed=self._design.seed,
+                    )
+                )
+                figures = kept(self._folder, run.key, run.settings())
+                if figures is None:
+                    break
+                found[run] = figures
         return found
 
-    def _known(self, run: BrokerRun) -> dict[str, Any] | None:
-        return None if self._again else kept(self._folder, run.key, run.settings())
+    def _timed(self, run: BrokerRun) -> BrokerRun:
+        if not run.cell.load:
+            return run
+        # To three digits, so that a run that is known is known again.
+        rate = float(f"{self._best[run.cell.setting] * run.cell.load:.3g}")
+        return replace(run, rate=rate)
 
-    def _in_world(self, world: World, runs: Iterable[BrokerRun]) -> dict[BrokerRun, dict[str, Any]]:
+    def _known(self, run: BrokerRun) -> dict[str, Any] | None:
+        if self._design.again and run not in self._anew:
+            return None
+        return kept(self._folder, run.key, run.settings())
+
+    def _in_world(self, world: World, runs: Iterable[BrokerRun]) -> None:
         if self._place is None:
             self._place = self._opened.enter_context(self._open())
-        found = {}
         with self._place.world(world):
             for run in runs:
                 self._on_run(run.key, self._done, self.total)
-                found[run] = keep(self._folder, run.key, run.settings(), self._place.run(run))
+                keep(self._folder, run.key, run.settings(), self._place.run(run))
+                self._anew.add(run)
                 self._done += 1
-        return found
 
 
-def _rate(rate: float) -> float:
-    """A rate to three digits, so that a run that is known is known again."""
-    return float(f"{rate:.3g}")
+def _gauge(setting: Setting) -> str:
+    return f"gauge-{setting.key}"
 
 
 def _settings(design: Design) -> dict[str, Any]:
@@ -157,10 +200,8 @@ def _settings(design: Design) -> dict[str, Any]:
         "linger ms": PRODUCER["linger.ms"],
         "batch bytes": PRODUCER["batch.size"],
         "buffer MiB": PRODUCER["queue.buffering.max.kbytes"] // 1024,
+        "buffer MiB where it saturates": SATURATING["queue.buffering.max.kbytes"] // 1024,
         "slowed broker": f"{SLOWED}, standing still for {SLOWED_SHARE:.0%} of every "
         f"{1000 * SLOWED_PERIOD_S:.0f} ms",
         "seed": design.seed,
     }
-
-
-__all__ = ["NAME", "Design", "Found", "burato"]

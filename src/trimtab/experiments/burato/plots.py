@@ -80,5 +80,6 @@ def _colour(policy: str) -> str:
 
 
 def _title(cell: Mapping[str, Any]) -> str:
+    size = "" if cell["value_bytes"] == 100 else f", {cell['value_bytes']} B"
     load = f" at {cell['load']:.0%}" if cell["load"] else ""
-    return f"{cell['topic']} acks={cell['acks']}, {cell['world']}{load}"
+    return f"{cell['topic']} acks={cell['acks']}, {cell['world']}{size}{load}"

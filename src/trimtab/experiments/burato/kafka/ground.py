@@ -1,8 +1,10 @@
 """Where runs take place: three local brokers, the topics, a steering service, and the worlds.
 
 Promise  The steering service runs beside every run, whoever chooses, so that nobody has the machine
-         to himself. A world is entered before its runs and left after them; broker and foreign load
-         are as before then. Nothing outlives the block.
+         to himself, and everybody's choices are counted, whether he looks at queues or not. A world
+         is entered before its runs, which begin when the weights have settled or half a minute has
+         passed, and left after them. A run during which steering or the foreign load died is an
+         error. Nothing outlives the block.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import structlog
 from confluent_kafka import Producer
@@ -23,6 +25,7 @@ from trimtab.apply.kafka.routed_producer import RoutedProducer
 from trimtab.apply.kafka.weights_reader import WeightsReader
 from trimtab.apply.outstanding import Outstanding
 from trimtab.client_properties import ClientProperties
+from trimtab.errors import MeasurementError
 from trimtab.experiments.burato.design import (
     BROKERS,
     FOREIGN_MB_S,
@@ -30,6 +33,7 @@ from trimtab.experiments.burato.design import (
     OURS,
     PLACEMENT,
     PRODUCER,
+    SATURATING,
     SLOWED,
     SLOWED_PERIOD_S,
     SLOWED_SHARE,
@@ -43,7 +47,7 @@ from trimtab.experiments.burato.design import (
 from trimtab.experiments.burato.kafka.driver import open_loop, saturate
 from trimtab.measure.kafka.admin import TopicSpec, connect
 from trimtab.plan.routing.live_weights import LiveWeights
-from trimtab.plan.routing.partitioner import RoutingOptions, nothing_queued
+from trimtab.plan.routing.partitioner import RoutingOptions
 from trimtab.plan.routing.registry import partitioner_of
 from trimtab.processes import ahead_of_others
 from trimtab.testing.local_cluster import LocalCluster
@@ -53,11 +57,11 @@ log = structlog.get_logger()
 
 FOREIGN_TOPIC = "foreign"
 _FOREIGN_BYTES = 10_000
-_SETTLED_WITHIN_S = 20.0
+_SETTLED_WITHIN_S = 30.0
+_END_WITHIN_S = 15.0
 _FOREIGN_WAIT_S = 4.0
 _WARM_UP_S = 4.0
 _SHED = 0.2
-_BY_QUEUE = ("adaptive", "rack-aware")
 _KEPT: Mapping[str, str] = {
     # Runs write gigabytes that nobody reads.
     "retention.bytes": str(128 * 2**20),
@@ -75,35 +79,34 @@ class Ground:
     bootstrap_server: str
     weights: LiveWeights
     folder: Path
+    _beside: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     # ------------------------------------------------------------ worlds
 
     @contextmanager
     def world(self, world: World) -> Iterator[None]:
-        """The brokers as a world has them, once weights have settled."""
+        """The brokers as a world has them."""
         match world:
             case World.EVEN:
-                self._settle(lambda: min(self._steered().values(), default=0.0) >= 1.0)
+                self._settle(lambda: min(self.weights().values(), default=0.0) >= 1.0)
                 yield
             case World.SLOWED:
                 with slowed(
                     self.cluster, broker=SLOWED, share=SLOWED_SHARE, period_s=SLOWED_PERIOD_S
                 ):
-                    self._settle(lambda: self._steered().get(SLOWED, 1.0) <= _SHED)
+                    self._settle(lambda: self.weights().get(SLOWED, 1.0) <= _SHED)
                     yield
             case World.FOREIGN:
                 with self._foreign_load():
                     time.sleep(_FOREIGN_WAIT_S)
                     yield
 
-    def _steered(self) -> Mapping[int, float]:
-        return self.weights()
-
     def _settle(self, settled: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _SETTLED_WITHIN_S
         while not settled():
+            self._check()
             if time.monotonic() > deadline:
-                log.warning("weights_did_not_settle", weights=dict(self._steered()))
+                log.warning("weights_did_not_settle", weights=dict(self.weights()))
                 return
             time.sleep(0.1)
 
@@ -113,14 +116,38 @@ class Ground:
         words = ["load", "keyless", "--topic", FOREIGN_TOPIC, "--acks", "1", "--duration", "24h"]
         words += ["--value-bytes", str(_FOREIGN_BYTES)]
         words += ["--rate", f"{FOREIGN_MB_S * 2**20 / _FOREIGN_BYTES:.0f}"]
-        with self._beside(*words, log_name="foreign.log"):
+        with self.beside("foreign", *words):
             yield
 
     @contextmanager
-    def _beside(self, *words: str, log_name: str) -> Iterator[None]:
-        """One of our own programs beside the runs."""
-        with (self.folder / log_name).open("ab") as said, _program(self, words, said):
+    def beside(self, name: str, *words: str) -> Iterator[None]:
+        """One of our own programs beside the runs; what it says is kept in the folder."""
+        command = [sys.executable, "-m", "trimtab.cli.main", *words]
+        command += ["--bootstrap-server", self.bootstrap_server]
+        with (self.folder / f"{name}.log").open("ab") as said:
+            child = subprocess.Popen(  # noqa: S603 - our own program
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+            )
+        self._beside[name] = child
+        try:
             yield
+        finally:
+            del self._beside[name]
+            child.terminate()
+            try:
+                child.wait(_END_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+    def _check(self) -> None:
+        """Nobody that a run needs has died."""
+        for name, child in self._beside.items():
+            if child.poll() is not None:
+                raise MeasurementError(
+                    f"{name} died beside a run, with exit code {child.returncode}.",
+                    hint=f"What it said is in {self.folder / f'{name}.log'}.",
+                )
 
     # ------------------------------------------------------------ runs
 
@@ -144,9 +171,10 @@ class Ground:
                     value_bytes=setting.value_bytes,
                     duration_s=run.duration_s,
                     rate=run.rate,
-                    seed=run.repetition,
+                    seed=1000 * run.seed + run.repetition,  # the same for every policy
                     leaders=leaders,
                 )
+        self._check()
         return {**figures, "weights": {str(b): w for b, w in self.weights().items()}}
 
     def warm_up(self, on_run: Callable[[str, int, int], None]) -> None:
@@ -161,26 +189,29 @@ class Ground:
     def _sender(self, run: BrokerRun) -> Iterator[Any]:
         acks = run.cell.setting.acks
         config = {**PRODUCER, "acks": acks, "enable.idempotence": acks == "all"}
+        if run.cell.kind is Kind.SATURATING:
+            config |= SATURATING
         policy = run.cell.policy
         if policy.name == LIBRDKAFKA:
             yield _Sending(Producer({**config, "bootstrap.servers": self.bootstrap_server}))
             return
         batch_bytes = PRODUCER["batch.size"]
-        queues = Outstanding(batch_bytes=batch_bytes) if policy.name in _BY_QUEUE else None
+        under_way = Outstanding(batch_bytes=batch_bytes)
         options = RoutingOptions(
             granularity=policy.granularity,
             sticky_bytes=batch_bytes,
             linger_s=PRODUCER["linger.ms"] / 1000,
             weights=self.weights,
-            queues=nothing_queued if queues is None else queues.queues,
-            rack="a",
+            queues=under_way.queues,
+            rack=policy.rack,
         )
         with RoutedProducer.connect(
             self.bootstrap_server,
             ClientProperties.none(),
             partitioner_of(policy.name, options),
             config=config,
-            outstanding=queues,
+            outstanding=under_way,
+            racks=policy.rack is not None,
             wait_s=0,
         ) as routed:
             yield _Sending(routed.producer, routed.produce)
@@ -243,28 +274,10 @@ def prepared(cluster: LocalCluster, folder: Path) -> Iterator[Ground]:
             )
     weights = LiveWeights()
     place = Ground(cluster=cluster, bootstrap_server=server, weights=weights, folder=folder)
-    reader = WeightsReader(server, weights)
-    with place._beside("steer", "--execute", log_name="steer.log"), reader:
-        yield place
-
-
-@contextmanager
-def _program(place: Ground, words: tuple[str, ...], said: IO[bytes]) -> Iterator[None]:
-    child = subprocess.Popen(  # noqa: S603 - our own program
-        [
-            *(sys.executable, "-m", "trimtab.cli.main", *words),
-            *("--bootstrap-server", place.bootstrap_server),
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=said,
-        stderr=said,
-    )
     try:
-        yield
+        with place.beside("steer", "steer", "--execute"), WeightsReader(server, weights):
+            yield place
     finally:
-        child.terminate()
-        try:
-            child.wait(15)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        with connect(server, ClientProperties.none()) as admin:
+            for topic in (*PLACEMENT, FOREIGN_TOPIC):
+                admin.delete_topic(topic)
