@@ -11,12 +11,16 @@ HOURS = 10_000.0
 
 
 class FakeSource:
-    """Knows `topics` and `where`; `fault` is raised instead, `asked` tells of each question."""
+    """Knows `topics` and `where`; `fault` is raised instead, `asked` tells of each question.
+
+    `faults` are those of single topics.
+    """
 
     def __init__(self, topics: dict[str, dict[int, int]]) -> None:
         self.topics = topics
         self.where: dict[int, str | None] = {}
         self.fault: TrimtabError | None = None
+        self.faults: dict[str, TrimtabError] = {}
         self.racks_fault: TrimtabError | None = None
         self.questions: list[str] = []
         self.racks_asked = 0
@@ -28,6 +32,8 @@ class FakeSource:
             self.asked.notify_all()
         if self.fault is not None:
             raise self.fault
+        if topic in self.faults:
+            raise self.faults[topic]
         if topic not in self.topics:
             raise UnknownTopic(topic)
         return dict(self.topics[topic])

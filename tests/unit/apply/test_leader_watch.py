@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
+from structlog.testing import capture_logs
 
 from tests.unit.apply.fake_leaders import HOURS, FakeSource
 from trimtab.apply.kafka.leader_watch import ClientSource, LeaderWatch
@@ -113,6 +114,51 @@ def test_it_goes_on_after_whatever_fault() -> None:
         assert watch.snapshot.topic("t").leader == {0: 2}
 
 
+def test_a_topic_that_cannot_be_asked_for_holds_up_no_other() -> None:
+    source = FakeSource({"bad": {0: 1}, "good": {0: 1}})
+    with LeaderWatch(source, refresh_s=HOURS) as watch:
+        watch.meet("bad")
+        watch.meet("good")
+        source.faults["bad"] = MeasurementError("not permitted")
+        source.topics = {"bad": {0: 2}, "good": {0: 2}}
+
+        watch.refresh()
+        assert watch.snapshot.topic("good").leader == {0: 2}
+        assert watch.snapshot.topic("bad").leader == {0: 1}
+
+        source.faults.clear()
+        watch.refresh()
+        assert watch.snapshot.topic("bad").leader == {0: 2}
+
+
+def test_when_nobody_answers_the_other_topics_are_not_waited_for() -> None:
+    source = FakeSource({"t": {0: 1}, "u": {0: 1}})
+    with LeaderWatch(source, refresh_s=HOURS) as watch:
+        watch.meet("t")
+        watch.meet("u")
+        source.fault = BrokerUnavailable("nobody")
+
+        watch.refresh()
+
+    assert source.questions == ["t", "u", "t"]
+
+
+def test_each_topic_that_cannot_be_asked_for_is_told_once() -> None:
+    source = FakeSource({"a": {0: 1}, "b": {0: 1}})
+    with LeaderWatch(source, refresh_s=HOURS) as watch, capture_logs() as told:
+        watch.meet("a")
+        watch.meet("b")
+        for faulty in (["a"], ["a", "b"], ["a", "b"], ["b"]):
+            source.faults = {name: MeasurementError("not permitted") for name in faulty}
+            watch.refresh()
+
+    assert [(line["event"], line["topic"]) for line in told] == [
+        ("leaders_could_not_be_asked", "a"),
+        ("leaders_could_not_be_asked", "b"),
+        ("leaders_are_known_again", "a"),
+    ]
+
+
 def test_racks_are_asked_for_when_a_broker_is_new() -> None:
     source = FakeSource({"t": {0: 1}})
     source.where = {1: "a", 2: "b"}
@@ -184,6 +230,18 @@ def test_a_leader_that_is_not_among_the_brokers_is_nobody() -> None:
 def test_errors_of_a_topic_are_told_apart(code: int, kind: type[TrimtabError]) -> None:
     with pytest.raises(kind):
         ClientSource(client({"t": topic_with(code)})).leaders("t", 1.0)
+
+
+def test_a_topic_without_leaders_yet_holds_up_no_other() -> None:
+    topics = {"new": topic_with(p0=1), "t": topic_with(p0=1)}
+    with LeaderWatch(ClientSource(client(topics)), refresh_s=HOURS) as watch:
+        watch.meet("new")
+        watch.meet("t")
+        topics["new"], topics["t"] = topic_with(KafkaError.LEADER_NOT_AVAILABLE), topic_with(p0=2)
+
+        watch.refresh()
+
+        assert watch.snapshot.topic("t").leader == {0: 2}
 
 
 def test_silence_is_told_as_such() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from trimtab.apply.outstanding import Outstanding
 from trimtab.plan.routing.leaders import LeaderSnapshot
 
@@ -61,6 +63,42 @@ def test_a_broker_is_stuck_when_none_of_its_partitions_moves() -> None:
 
     under_way.done("t", 2, 20)
     assert under_way.stuck() == frozenset()
+
+
+def test_a_broker_that_just_acknowledged_another_partition_is_not_stuck() -> None:
+    clock = Clock()
+    under_way = watched(clock)
+    under_way.sent("t", 0, 10)
+    under_way.sent("t", 1, 10)
+    clock.now = 2.5
+    assert under_way.stuck() == {1}
+    under_way.done("t", 1, 10)
+    clock.now = 2.6
+
+    assert under_way.stuck() == frozenset()
+
+
+def test_what_was_only_just_sent_is_no_sign_of_life() -> None:
+    clock = Clock()
+    under_way = watched(clock)
+    under_way.sent("t", 0, 10)
+    clock.now = 1.9
+    under_way.sent("t", 1, 10)
+    clock.now = 2.1
+
+    assert under_way.stuck() == {1}
+
+
+@pytest.mark.parametrize("stuck_after_s", [None, 2.0])
+def test_what_nobody_asks_for_is_not_kept_for_ever(stuck_after_s: float | None) -> None:
+    under_way = Outstanding(batch_bytes=1, stuck_after_s=stuck_after_s)
+    for _ in range(50_000):
+        under_way.sent("t", 0, 3)
+        under_way.done("t", 0, 2)
+
+    place = under_way.place("t", 0)
+    assert len(getattr(place, "_timed", place._pile)) <= 1001
+    assert under_way.queues("t") == {0: 50_000}
 
 
 def test_a_pause_without_records_is_no_silence() -> None:

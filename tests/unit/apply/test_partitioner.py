@@ -159,6 +159,20 @@ def test_sticky_moves_on_when_a_batch_would_open() -> None:
     assert ask(routed, live) != first
 
 
+@pytest.mark.parametrize("partitions", [2, 3])
+@pytest.mark.parametrize("size", [100, 1000])
+def test_sticky_starves_no_partition(size: int, partitions: int) -> None:
+    routed = RoutedPartitioner(partitioner_of("sticky", RoutingOptions(seed=1)))
+    producer = OfflineProducer(routed, metadata(even(partitions)))
+
+    for _ in range(5000):
+        producer.send("t", b"v" * size)
+
+    counts = producer.counts("t")
+    assert counts.total() == 5000
+    assert all(counts[p] > 0.7 * 5000 / partitions for p in range(partitions))
+
+
 def test_a_batch_wise_choice_fills_a_batch_before_it_moves_on() -> None:
     options = RoutingOptions(sticky_bytes=1000, seed=1)
     routed = RoutedPartitioner(partitioner_of("uniform-sticky", options))

@@ -323,6 +323,44 @@ def test_a_choice_that_lost_its_leader_meanwhile_is_not_kept() -> None:
     assert client.taken[0].number in {1, 2}
 
 
+def test_a_topic_that_was_forgotten_meanwhile_is_met_again_and_nothing_is_kept() -> None:
+    with stage("default", wait_s=0) as (client, source, routed):
+        client.refusals = [BufferError()]
+        with pytest.raises(BufferError):
+            routed.produce("U", b"v")
+        del source.topics["U"]
+        routed.watch.refresh()
+        source.topics |= U
+
+        routed.produce("U", b"v")
+
+    assert client.counts("U").total() == 1
+
+
+def test_choices_of_two_threads_that_were_refused_together_are_both_kept() -> None:
+    with stage("default", wait_s=0) as (client, _, routed):
+        both = threading.Barrier(2)
+
+        def refuse(*_: Any) -> None:
+            both.wait(20)
+            raise BufferError
+
+        def produce() -> None:
+            with pytest.raises(BufferError):
+                routed.produce("U", b"v")
+
+        routed.watch.meet("U")
+        routed._hand_over = refuse
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(produce) for _ in range(2)]:
+                done.result()
+        routed._hand_over = client.produce
+        for _ in range(3):
+            routed.produce("U", b"v")
+
+    assert client.counts("U") == {0: 1, 1: 1, 2: 1}
+
+
 # ---------------------------------------------------------------- queues
 
 
@@ -340,6 +378,39 @@ def test_what_is_under_way_is_known() -> None:
         client.deliver()
 
         assert set(under_way.queues("U").values()) == {0}
+
+
+def test_the_caller_is_told_beside_the_count() -> None:
+    told: list[Any] = []
+    under_way = Outstanding(batch_bytes=10)
+    with stage("default", outstanding=under_way) as (client, source, routed):
+        for key in (None, b"k"):
+            routed.produce("U", b"v", key, on_delivery=lambda *args: told.append(args))
+        client.deliver(KafkaError.NOT_LEADER_FOR_PARTITION)
+        source.wait_for(2)
+
+    assert [message for _, message in told] == client.taken
+    assert set(under_way.queues("U").values()) == {0}
+
+
+@pytest.mark.parametrize("error", [KafkaError._MSG_TIMED_OUT, None])
+def test_only_an_acknowledgement_is_a_sign_of_life(error: int | None) -> None:
+    now = 0.0
+    under_way = Outstanding(stuck_after_s=2.0, clock=lambda: now)
+    with stage("default", {"U": {0: 1}}, outstanding=under_way, wait_s=0) as (client, _, routed):
+        routed.produce("U", b"v")
+        routed.produce("U", b"v")
+        now = 2.5
+        client.refusals = [BufferError()]
+        with pytest.raises(BufferError):
+            routed.produce("U", b"v")
+        assert under_way.stuck() == {1}
+
+        first = client.taken[0]
+        first.told(None if error is None else KafkaError(error), first)
+
+        assert under_way.stuck() == (set() if error is None else {1})
+        client.delivered = 1
 
 
 def bytes_by_partition(client: FakeProducer) -> Counter[int]:

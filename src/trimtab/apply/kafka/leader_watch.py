@@ -4,8 +4,9 @@ Why      librdkafka knows the leaders but tells them only when asked, and waits 
          question per record would cost a round trip each.
 Promise  `snapshot` is there at once and never waits. It is looked at anew every `refresh_s`, and at
          once when `look_again` is called, though not more often than ten times a second. It stays
-         the same object while nothing changes. Nobody answers: the last one stays. A topic is
-         fetched when it is first met, and forgotten when the brokers say it is gone.
+         the same object while nothing changes. Nobody answers: the last one stays; a topic of which
+         nothing is told keeps its leaders, and holds up no other. A topic is fetched when it is
+         first met, and forgotten when the brokers say it is gone.
          A leader that is not among the brokers is nobody.
 Cost     One request per topic and refresh. Several producers may share one watch; they must when
          they share a partitioner, for each watch has snapshots of its own.
@@ -32,6 +33,10 @@ log = structlog.get_logger()
 _BACKOFF_S = 0.1
 _SHORTEST_ANSWER_S, _LONGEST_ANSWER_S = 1.0, 5.0
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+
+
+class _NoLeadersYet(BrokerUnavailable):
+    """A broker answered, but of this topic it knows no more."""
 
 
 class LeaderSource(Protocol):
@@ -73,7 +78,7 @@ class ClientSource:
                 hint="Check the name, or create the topic first.",
             )
         if error is not None and error.code() == KafkaError.LEADER_NOT_AVAILABLE:
-            raise BrokerUnavailable(f"Topic {topic} has no leaders yet.", hint="Try again.")
+            raise _NoLeadersYet(f"Topic {topic} has no leaders yet.", hint="Try again.")
         if error is not None:
             raise translated(KafkaException(error), what)
         return {
@@ -121,7 +126,7 @@ class LeaderWatch:
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self._unanswered = False
+        self._unanswered: set[str] = set()
         self._racks_unknown = False
 
     def __enter__(self) -> Self:
@@ -159,17 +164,9 @@ class LeaderWatch:
     def refresh(self, topic: str | None = None) -> None:
         """Looks at a topic anew, or at all; what nobody answers for stays as it is."""
         with self._looking:
-            try:
-                for name in tuple(self._leaders) if topic is None else (topic,):
-                    if not self._closed.is_set():
-                        self._look(name)
-                if self._unanswered:
-                    log.warning("leaders_are_known_again")
-                self._unanswered = False
-            except TrimtabError as error:
-                if not self._unanswered:  # said once, not at every look
-                    log.warning("leaders_could_not_be_asked", why=error.message)
-                self._unanswered = True
+            for name in tuple(self._leaders) if topic is None else (topic,):
+                if self._closed.is_set() or not self._look(name):
+                    break
             self._publish()
 
     def close(self) -> None:
@@ -187,12 +184,22 @@ class LeaderWatch:
                 self.refresh()
                 self._closed.wait(_BACKOFF_S)
 
-    def _look(self, topic: str) -> None:
+    def _look(self, topic: str) -> bool:
+        """Asks for a topic; False when nobody answers, as nobody would for the next one."""
         try:
             self._leaders[topic] = self._source.leaders(topic, self._answer_s)
         except UnknownTopic:
             if self._leaders.pop(topic, None) is not None:
                 log.warning("topic_is_gone", topic=topic)
+        except TrimtabError as error:
+            if topic not in self._unanswered:  # said once, not at every look
+                log.warning("leaders_could_not_be_asked", topic=topic, why=error.message)
+            self._unanswered.add(topic)
+            return isinstance(error, _NoLeadersYet) or not isinstance(error, BrokerUnavailable)
+        if topic in self._unanswered:
+            log.warning("leaders_are_known_again", topic=topic)
+            self._unanswered.discard(topic)
+        return True
 
     def _publish(self) -> None:
         """Makes the snapshot anew when something changed; asks for racks of brokers never met."""

@@ -3,7 +3,8 @@
 Why      kafka-python 3 asks a partitioner for each record, and for a keyless one that would open a
          batch it asks twice: it drops the first answer, calls `on_new_batch`, asks again. A round
          robin that steps each time serves every second partition only.
-Promise  The second answer is the first one, and no counter steps; `sticky` alone moves on then.
+Promise  The second answer is the first one, and no counter steps; `sticky` alone moves on then,
+         and only then, whatever its `sticky_bytes` and `linger_s`.
          Leaders are those of the producer's own metadata, at most `table_ttl_ms` behind it: a hint
          in a produce response moves a leader without a word to listeners.
          One instance serves any number of producers and threads. Producers of one cluster share
@@ -59,6 +60,8 @@ class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
         self._partitioner = partitioner
         self._choose = partitioner.partition
         self._moves_on = isinstance(partitioner, Sticky)
+        if isinstance(partitioner, Sticky):
+            partitioner.told_of_batches()
         self._ttl_s = table_ttl_ms / 1000
         self._clock = clock
         self._guard = threading.Lock()

@@ -17,6 +17,7 @@ librdkafka does not tell when a batch is full: `sticky` goes by its `sticky_byte
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -27,9 +28,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from trimtab.apply.kafka.leader_watch import ClientSource, LeaderWatch
-from trimtab.apply.outstanding import Outstanding
+from trimtab.apply.outstanding import Outstanding, UnderWay
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import BrokerUnavailable, UnknownTopic
+from trimtab.plan.routing.counters import Once
 from trimtab.plan.routing.partitioner import Partitioner, RoutingOptions, nothing_queued
 from trimtab.plan.routing.registry import DEFAULTS, partitioner_of
 from trimtab.workload.kafka.errors import kafka_errors, translated
@@ -81,7 +83,7 @@ class RoutedProducer:
             watch: Who knows the leaders; must be shared along with the partitioner.
             outstanding: Told of all that is under way, for `adaptive`.
             wait_s: How long a record may wait for room in the buffer. With 0 a full buffer raises
-                BufferError at once, and the choice is kept for the next record.
+                BufferError at once, and the choice is kept for a later record.
             owns_watch: Whether `close` closes the watch.
         """
         self.producer = producer
@@ -91,11 +93,11 @@ class RoutedProducer:
         self._told: OnDelivery = self._on_delivery
         self._wait_s = wait_s
         self._owns_watch = owns_watch
-        self._returned: dict[str, int] = {}
+        self._returned: dict[str, list[int]] = {}
+        self._returning = threading.Lock()
         if outstanding is not None:
             outstanding.follow(lambda: watch.snapshot)
-            self._hand_over = _counting(producer.produce, outstanding)
-            self._told = _both(self._on_delivery, _counting_off(outstanding))
+            self._hand_over = _counting(producer.produce, outstanding, self._told)
 
     @classmethod
     def connect(  # noqa: PLR0913 - each is a choice of its own
@@ -259,10 +261,17 @@ class RoutedProducer:
 
     def _given_back(self, topic: str) -> int | None:
         """The choice for a record that was not taken: the next one has it, and nothing steps."""
-        chosen = self._returned.pop(topic, None)
-        if chosen is None or not self.watch.snapshot.topic(topic).takes(chosen):
+        with self._returning:
+            kept = self._returned.get(topic)
+            if not kept:
+                return None
+            chosen = kept.pop(0)
+            if not kept:
+                del self._returned[topic]
+        try:
+            return chosen if self.watch.snapshot.topic(topic).takes(chosen) else None
+        except UnknownTopic:
             return None
-        return chosen
 
     def _insist(
         self,
@@ -281,7 +290,8 @@ class RoutedProducer:
             if isinstance(error, BufferError):
                 if self._wait_s <= 0:
                     if free and key is None:
-                        self._returned[topic] = chosen
+                        with self._returning:
+                            self._returned.setdefault(topic, []).append(chosen)
                     raise error
                 if time.monotonic() > began + self._wait_s:
                     raise BrokerUnavailable(
@@ -334,29 +344,71 @@ def _both(first: OnDelivery, then: OnDelivery) -> OnDelivery:
     return told
 
 
-def _counting(produce: Callable[..., None], outstanding: Outstanding) -> Callable[..., None]:
-    """Hands records over and notes them as under way; before, for an answer may come at once."""
+def _counting(
+    produce: Callable[..., None], outstanding: Outstanding, always: OnDelivery
+) -> Callable[..., None]:
+    """Hands records over and notes them as under way; before, for an answer may come at once.
+
+    Each partition has callbacks of its own, which need not ask a message where it went.
+    """
+    lines: Once[str, Once[int, _Line]] = Once(
+        lambda topic: Once(lambda partition: _Line(outstanding.place(topic, partition), always))
+    )
 
     def hand_over(
-        topic: str, value: bytes | None, key: bytes | None, partition: int, *rest: object
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        told: OnDelivery,
+        unused: None,
+        timestamp: int,
+        headers: Headers | None,
     ) -> None:
-        size = len(value or b"") + len(key or b"")
-        outstanding.sent(topic, partition, size)
+        line = lines[topic][partition]
+        size = 0 if value is None else len(value)
+        counted = line.keyless
+        if key is not None:
+            size += len(key)
+            counted = line.keyed
+        if told is not always:
+            counted = _both(counted, told)
+        line.place.sent(size)
         try:
-            produce(topic, value, key, partition, *rest)
+            produce(topic, value, key, partition, counted, unused, timestamp, headers)
         except BaseException:
-            outstanding.done(topic, partition, size)
+            line.place.dropped(size)
             raise
 
     return hand_over
 
 
-def _counting_off(outstanding: Outstanding) -> OnDelivery:
-    def told(_error: KafkaError | None, message: Any) -> None:
-        size = len(message) + len(message.key() or b"")
-        outstanding.done(message.topic(), message.partition(), size)
+class _Line:
+    """One partition on the way there, and what is told on the way back."""
 
-    return told
+    __slots__ = ("keyed", "keyless", "place")
+
+    def __init__(self, place: UnderWay, always: OnDelivery) -> None:
+        done, dropped = place.done, place.dropped
+
+        def keyless(error: KafkaError | None, message: Any) -> None:
+            if error is None:
+                done(len(message))
+            else:
+                dropped(len(message))
+                always(error, message)
+
+        def keyed(error: KafkaError | None, message: Any) -> None:
+            size = len(message) + len(message.key() or b"")
+            if error is None:
+                done(size)
+            else:
+                dropped(size)
+                always(error, message)
+
+        self.place = place
+        self.keyless: OnDelivery = keyless
+        self.keyed: OnDelivery = keyed
 
 
 def _is_gone(error: Exception) -> bool:

@@ -8,10 +8,11 @@ Promise  Empty, which means equal weights, before anything was heard and when wh
          that is older than what is held, and still holds, changes nothing.
          A record is never believed for longer than `valid_s` after it came. How old it was when it
          came is told by its `ts`, and the clocks of two machines differ; so a record that came in
-         the pace in which it was written (half to twice as long after the one before it as their
-         `ts` say) was just written, and what its `ts` is then off by is the difference of the
-         clocks, which later records are forgiven. The first record, and those that come in a heap
-         after a gap, are judged by their `ts` less that difference.
+         the pace in which it was written (at least a second after an earlier one, and half to twice
+         as long as their `ts` say) was just written, and what its `ts` is then off by is the
+         difference of the clocks, which later records are forgiven. The first record, and those
+         that come in a heap or after a gap, are judged by their `ts` less that difference: several
+         that are read at once say nothing of when they were written, however near to each other.
 Cost     One comparison when asked.
 
 >>> now = [100.0]
@@ -34,8 +35,8 @@ from types import MappingProxyType
 from trimtab.model.weights import Weights
 
 _NOTHING: Mapping[int, float] = MappingProxyType({})
-_JITTER_S = 0.5
-"""So much sooner or later than its pace a record may come."""
+_LEAST_S = 1.0
+"""Over less there is no pace: partitions that end at different records are read one by one."""
 
 
 class LiveWeights:
@@ -57,30 +58,38 @@ class LiveWeights:
         self._wall_us = wall_us
         self._guard = threading.Lock()
         self._held: tuple[float, Mapping[int, float]] = (float("-inf"), _NOTHING)
-        self._last: tuple[float, int] | None = None
+        self._newest: int | None = None
+        self._since: tuple[float, int] | None = None
         self._off_s = 0.0
 
     def heard(self, weights: Weights) -> None:
         """Takes a record."""
         with self._guard:
             now = self._clock()
-            if self._last is not None and weights.ts <= self._last[1] and now < self._held[0]:
+            if self._newest is not None and (
+                weights.ts == self._newest or (weights.ts < self._newest and now < self._held[0])
+            ):
                 return
             seems_s = (self._wall_us() - weights.ts) / 1e6
             if self._came_in_pace(now, weights.ts):
                 self._off_s = seems_s
             age_s = max(0.0, seems_s - self._off_s)
-            self._last = (now, weights.ts)
+            self._newest = weights.ts
             self._held = (
                 now + weights.valid_s - age_s,
                 MappingProxyType(dict(weights.weights)),
             )
 
     def _came_in_pace(self, now: float, ts: int) -> bool:
-        if self._last is None:
+        """Compares with the record that the present stretch began with; the next begins here."""
+        if self._since is None:
+            self._since = now, ts
             return False
-        came, written = now - self._last[0], (ts - self._last[1]) / 1e6
-        return written > 0 and written / 2 - _JITTER_S <= came <= written * 2 + _JITTER_S
+        came, written = now - self._since[0], (ts - self._since[1]) / 1e6
+        if written >= 0 and came < _LEAST_S:
+            return False
+        self._since = now, ts
+        return came >= _LEAST_S and written / 2 <= came <= written * 2
 
     @property
     def fresh(self) -> bool:

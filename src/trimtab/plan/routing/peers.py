@@ -2,7 +2,8 @@
 
 Why      A comparison with the round robin of old producers alone would flatter us.
 Promise  `sticky` stays on a partition until its batch is done (full, `linger_s` over, or closed by
-         the client), then draws another among the available. `uniform-sticky` stays until at least
+         the client; by nothing else where the client tells of all), then draws another among the
+         available. `uniform-sticky` stays until at least
          `sticky_bytes` were given, then draws any available one. `adaptive` does the same, but
          draws with weight longest queue + 1 − own queue, without partitions whose broker is stuck.
          `rack-aware` is adaptive among those led in the client's own rack, if there are any. Equal
@@ -64,6 +65,7 @@ class Sticky:
         self._most = options.sticky_bytes
         self._linger_s = options.linger_s
         self._clock = options.clock
+        self._told = False
         self._batches: Once[str, _Batch] = Once(lambda topic: _Batch(starts.random(topic)))
 
     def partition(
@@ -78,10 +80,18 @@ class Sticky:
             if batch.snapshot is not snapshot:
                 batch.done = batch.done or not snapshot.topic(topic).takes(batch.kept)
                 batch.snapshot = snapshot
-            if batch.done or batch.given + size > self._most or self._is_late(batch):
+            if batch.done or (not self._told and self._is_over(batch, size)):
                 self._open(batch, snapshot.topic(topic))
             batch.given += size
             return batch.kept
+
+    def told_of_batches(self) -> None:
+        """From now on only `closed` ends a batch: the client calls it for each that is done.
+
+        A guess of ours would lead to a partition without a batch; the client would call that one
+        closed too, and with two partitions the next draw would always lead back.
+        """
+        self._told = True
 
     def closed(self, topic: str, partition: int, /) -> None:
         """The next record goes to another partition, if this is still the one."""
@@ -90,7 +100,9 @@ class Sticky:
             with batch.lock:
                 batch.done = batch.done or batch.kept == partition
 
-    def _is_late(self, batch: _Batch) -> bool:
+    def _is_over(self, batch: _Batch, size: int) -> bool:
+        if batch.given + size > self._most:
+            return True
         return self._linger_s is not None and self._clock() - batch.opened_s >= self._linger_s
 
     def _open(self, batch: _Batch, table: TopicLeaders) -> None:

@@ -12,9 +12,10 @@ Paper    Burato, section 6.2.3. Differs: bytes are counted unless told otherwise
          their home unless `ignore_keys`; where nobody leads anything, all partitions take their
          turn; and two rules for brokers that come, which `faithful` switches off. A broker that is
          new, or led nothing at all in the snapshot before, enters with the smallest value of those
-         that lead something. One that begins to lead a topic while it led another one meanwhile is
-         lifted to the smallest value of those that stayed with the topic. As published, a broker
-         that missed 10,000 records is given the next 10,000 in one run.
+         that lead something. Where one that begins to lead a topic is below all that stayed with
+         it, every broker below them is lifted to the smallest of them: that widens no difference,
+         so no other topic is turned away from the one that moved. As published, a broker that
+         missed 10,000 records is given the next 10,000 in one run.
 
 >>> from trimtab.plan.routing.leaders import LeaderSnapshot
 >>> sqf = ShortestQueue(RoutingOptions(start=0))
@@ -126,12 +127,12 @@ class ShortestQueue:
         self._leading, self._made = now, snapshot.made
 
     def _lift(self, before: frozenset[int], table: TopicLeaders) -> None:
-        """Those that are new to this topic alone are not below all that stayed with it."""
+        """Where one that is new to this topic is below all that stayed, nobody stays below them."""
         used = self._used
         smallest = min((used[broker] for broker in table.brokers if broker in before), default=0)
-        for broker in table.brokers:
-            if broker not in before and used[broker] < smallest:
-                used[broker] = smallest
+        if any(used[broker] < smallest for broker in table.brokers if broker not in before):
+            for broker in used:
+                used[broker] = max(used[broker], smallest)
 
     def _lower(self) -> None:
         smallest = min(self._used.values())

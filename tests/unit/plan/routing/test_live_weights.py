@@ -90,6 +90,54 @@ def test_records_that_come_in_a_heap_after_a_gap_are_as_old_as_they_are():
     assert not world.knows()
 
 
+@pytest.mark.parametrize("apart_s", [0.2, 0.5, 1.0, 3.0])
+def test_old_records_that_a_new_producer_reads_at_once_are_not_believed(apart_s):
+    world = World()
+    for n in range(3, 0, -1):
+        world.hears(after_s=0.01, ago_s=3600 + n * apart_s)
+
+    assert not world.knows()
+
+
+@pytest.mark.parametrize("after_s", [0.1, 0.2, 0.4, 0.9, 2.0])
+def test_partitions_that_end_at_different_old_records_are_not_taken_for_a_pace(after_s):
+    """Steering wrote every 0.2 s and died between two brokers; one broker answers later."""
+    world = World()
+    world.hears(ago_s=3600)
+    world.hears(after_s=after_s, ago_s=3599.8 + after_s)
+
+    assert not world.knows()
+
+
+@pytest.mark.parametrize("behind_s", [300.0, -300.0])
+def test_records_in_quick_succession_are_a_pace_when_they_go_on(behind_s):
+    world = World(behind_s=behind_s)
+    for _ in range(8):
+        world.hears(after_s=0.2)
+
+    assert world.knows(after_s=9.9)
+    assert not world.knows(after_s=0.2)
+
+
+def test_each_record_may_come_from_several_brokers_and_some_of_them_late():
+    world = World(behind_s=300)
+    for _ in range(4):
+        world.hears(after_s=0.9)
+        world.hears(ago_s=0)
+        world.hears(after_s=2.1, ago_s=2.1)
+
+    assert world.knows(after_s=7.8)
+    assert not world.knows(after_s=0.2)
+
+
+def test_a_record_that_is_heard_again_is_believed_no_longer_for_it():
+    world = World(behind_s=-300)
+    world.hears()
+    world.hears(after_s=10, ago_s=10)
+
+    assert not world.knows()
+
+
 def test_a_writer_that_comes_back_is_believed_at_once():
     world = World(behind_s=300)
     for _ in range(3):

@@ -9,7 +9,7 @@ import pytest
 
 from trimtab.plan.routing.leaders import LeaderSnapshot
 from trimtab.plan.routing.partitioner import RoutingOptions
-from trimtab.plan.routing.peers import running_sums
+from trimtab.plan.routing.peers import Sticky, running_sums
 from trimtab.plan.routing.registry import PEERS, partitioner_of
 
 SEEN = LeaderSnapshot({"t": {0: 1, 1: 2, 2: 3}}, {1: "a", 2: "a", 3: "b"})
@@ -70,6 +70,19 @@ def test_sticky_goes_on_when_the_client_closes_its_batch_and_only_then():
 
     assert second != first
     assert choices(sticky, [1]) == [second]
+
+
+def test_sticky_that_is_told_of_batches_does_not_guess_when_they_are_done():
+    now = 0.0
+    options = RoutingOptions(seed=1, sticky_bytes=50, linger_s=5.0, clock=lambda: now)
+    sticky = Sticky(options)
+    sticky.told_of_batches()
+    (first,) = choices(sticky, [100])
+    now = 100.0
+
+    assert choices(sticky, [100] * 5) == [first] * 5
+    sticky.closed("t", first)
+    assert choices(sticky, [100]) != [first]
 
 
 def test_sticky_stays_where_no_other_has_a_leader():

@@ -111,6 +111,49 @@ def test_a_new_broker_enters_at_the_smallest_value_of_those_that_stayed():
     assert after == [1, 2, 3, 4, 1, 2, 3, 4]
 
 
+BUSY, QUIET = {"A": {0: 1, 1: 2}}, {"C": {0: 3, 1: 4}}
+
+
+def busy_and_quiet(**options):
+    """Brokers 1 and 2 have been given 5,000 records each, 3 and 4 fifty."""
+    sqf = sqf_at_zero(counted=Counted.RECORDS, **options)
+    before = LeaderSnapshot(BUSY | QUIET)
+    brokers(sqf, 10_000, before, topic="A")
+    brokers(sqf, 100, before, topic="C")
+    return sqf
+
+
+@pytest.mark.parametrize("first", ["A", "C"])
+def test_a_leader_that_moves_to_a_quiet_broker_turns_no_other_topic_away_from_it(first):
+    sqf = busy_and_quiet()
+    after = LeaderSnapshot({"A": {0: 1, 1: 3}} | QUIET)
+    brokers(sqf, 1, after, topic=first)
+
+    by_turns = [[brokers(sqf, 1, after, topic=t)[0] for t in ("A", "C")] for _ in range(600)]
+
+    to_a, to_c = zip(*by_turns, strict=True)
+    assert longest_run(to_a) <= 2 * 2
+    assert longest_run(to_c) <= 2 * 2
+
+
+def test_as_published_a_leader_that_moves_to_a_quiet_broker_brings_all_it_missed():
+    sqf = busy_and_quiet(faithful=True)
+    after = LeaderSnapshot({"A": {0: 1, 1: 3}} | QUIET)
+
+    assert longest_run(brokers(sqf, 6000, after, topic="A")) == 5000 - 50
+
+
+@pytest.mark.parametrize("topic", ["A", "C"])
+def test_a_new_broker_enters_at_the_smallest_value_of_all_that_lead(topic):
+    sqf = busy_and_quiet()
+    joined = LeaderSnapshot({"A": {0: 1, 1: 2, 2: 5}} | QUIET)
+
+    (chosen,) = brokers(sqf, 1, joined, topic=topic)
+
+    given = sqf._used[5] - (chosen == 5)
+    assert given == min(sqf._used[b] - (chosen == b) for b in (1, 2, 3, 4))
+
+
 def test_after_a_total_outage_all_begin_alike():
     sqf = sqf_at_zero()
     brokers(sqf, 5000, LeaderSnapshot(WITHOUT_3))
