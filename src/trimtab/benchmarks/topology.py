@@ -109,6 +109,7 @@ def all_faults(stage: Stage, rows: int, runs: int) -> Sides:
             "ours_does": "new leaders, what goes offline, pairs of topics that come and go, "
             "contested brokers, uneven topics, loads by two policies, for all; the least possible "
             "peak for the worst ten",
+            "rival_does": "Algorithms 1, 2 with the common brokers, and 3; every pair is listed",
             "guide_s": 2.0,
         },
     )

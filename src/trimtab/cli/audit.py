@@ -185,7 +185,7 @@ def audit(
     if snapshot is not None:
         if bootstrap_server is not None:
             raise ConfigError("Give --snapshot or --bootstrap-server, not both.")
-        taken, down = _of_file(snapshot, names), frozenset[BrokerId]()
+        taken, down = _of_file(snapshot, names, internal=internal)
         needs = dict.fromkeys(taken.topics, min_insync or 1)
     else:
         taken, down, needs = _of_cluster(
@@ -236,12 +236,26 @@ def audit(
     _judge(findings(found), fail_on)
 
 
-def _of_file(path: Path, names: frozenset[str]) -> ClusterSnapshot:
+def _of_file(
+    path: Path, names: frozenset[str], *, internal: bool
+) -> tuple[ClusterSnapshot, frozenset[BrokerId]]:
+    """The cluster as the file has it, and the brokers that seem to be down there."""
+    from trimtab.measure.kafka.snapshot import is_internal
+    from trimtab.measure.topology.findings import some
+    from trimtab.measure.topology.unevenness import seem_down
+
     taken, warnings = read_snapshot(path)
     warn(warnings)
     for name in sorted(names - set(taken.topics)):
         raise ConfigError(f'{path} has no topic "{name}".')
-    return replace(taken, partitions=taken.of_topics(names)) if names else taken
+    down = seem_down(taken)
+    if down:
+        say(f"Brokers taken as down, as no replica on them is in sync: {some(sorted(down))}")
+    if internal and not names:
+        return taken, down
+    prefix = load_settings().topic_prefix
+    others = (name for name in taken.topics if not is_internal(name, own_prefix=prefix))
+    return replace(taken, partitions=taken.of_topics(names or frozenset(others))), down
 
 
 def _of_cluster(

@@ -15,6 +15,7 @@ from trimtab.cli.planner_options import Seed
 from trimtab.errors import ConfigError
 from trimtab.files import write_atomically
 from trimtab.model.codec import dumps
+from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
     from trimtab.plan.routing.leaders import LeaderSnapshot
@@ -226,7 +227,7 @@ def brokers(
 
 def _leaders(brokers: int | None, topology: str | None) -> tuple[LeaderSnapshot, dict[int, float]]:
     """Who leads what, and how fast each broker is unless something else is said."""
-    from trimtab.measure.topology.layout import is_internal
+    from trimtab.measure.kafka.snapshot import is_internal
     from trimtab.model.codec import read_snapshot
     from trimtab.plan.routing.leaders import LeaderSnapshot
     from trimtab.simulate.brokers import TOPIC
@@ -251,8 +252,9 @@ def _leaders(brokers: int | None, topology: str | None) -> tuple[LeaderSnapshot,
     snapshot, warnings = read_snapshot(Path(topology))
     warn(warnings)
     led: dict[str, dict[int, int]] = {}
+    prefix = load_settings().topic_prefix
     for p in snapshot.partitions:
-        if not is_internal(p.topic):
+        if not is_internal(p.topic, own_prefix=prefix):
             led.setdefault(p.topic, {})[p.partition] = p.leader
     offline = sorted(topic for topic, leaders in led.items() if max(leaders.values()) < 0)
     warn([f"topic {topic} has no leader and is left out" for topic in offline])

@@ -295,6 +295,16 @@ class Records:
         )
 
 
+def sending_rates(world: World, dispatchers: int) -> tuple[float, ...]:
+    """How much each dispatcher sends, compared with the others; see `arrivals`."""
+    rates = [0.0] * dispatchers
+    for number, topic in enumerate(world.topics):
+        senders = range(number, dispatchers, len(world.topics)) or (number % dispatchers,)
+        for sender in senders:
+            rates[sender] += world.rate_of(topic) / len(senders)
+    return tuple(rates)
+
+
 def arrivals(
     world: World, *, utilisation: float, count: int, dispatchers: int = 1, seed: int = 0
 ) -> Records:
@@ -369,6 +379,7 @@ class Outcome:
         mean_stay: Wait and service.
         offered: For each broker the work that it was given, as a part of what it can do.
         shares: For each broker its part of the dispatchers' records.
+        offered_error: The standard error of `offered`, if records come by chance.
     """
 
     mean_wait: float
@@ -378,11 +389,7 @@ class Outcome:
     mean_stay: float
     offered: Mapping[int, float]
     shares: Mapping[int, float]
-
-    @property
-    def overloaded(self) -> tuple[int, ...]:
-        """Brokers that were given more than they can do: their waits grow for ever."""
-        return tuple(broker for broker, part in self.offered.items() if part >= 1)
+    offered_error: Mapping[int, float] = field(default_factory=dict)
 
 
 def outcome(world: World, records: Records, done: Served, *, warm_up: float = 0.2) -> Outcome:
@@ -396,6 +403,8 @@ def outcome(world: World, records: Records, done: Served, *, warm_up: float = 0.
     p50, p95, p99 = np.quantile(waits, (0.5, 0.95, 0.99)).tolist()
     began, ended = records.at[first - 1] if first else 0.0, records.at[-1]
     work = np.bincount(done.broker[counted], records.work[counted], len(world.brokers))
+    # The sum of a Poisson number of works has the variance that their squares add up to.
+    squares = np.bincount(done.broker[counted], records.work[counted] ** 2, len(world.brokers))
     sent = np.bincount(done.broker[own], minlength=len(world.brokers))
     can = [float(np.diff(pace.done(np.array([began, ended])))[0]) for pace in world.paces]
     return Outcome(
@@ -410,5 +419,9 @@ def outcome(world: World, records: Records, done: Served, *, warm_up: float = 0.
         },
         shares={
             broker: float(k) / int(own.sum()) for broker, k in zip(world.brokers, sent, strict=True)
+        },
+        offered_error={
+            broker: math.sqrt(s) / c if c > 0 else 0.0
+            for broker, s, c in zip(world.brokers, squares, can, strict=True)
         },
     )

@@ -4,7 +4,8 @@ Why      A simulated wait alone convinces nobody; beside the exact one it does. 
          bound says at once how far a policy is from what is possible.
 Promise  Times are in mean service times of a broker of speed 1, waits end where service begins.
          Every form says whether it is exact, a limit for many brokers or a lower bound.
-Cost     Below a millisecond; some 10 ms for M/D/n and the idle queue, up to a second for chains.
+Cost     Mostly below a millisecond; some 10 ms for the idle queue, up to a second for chains and
+         for M/D/n, which grows as brokers fill up. Beyond that the answer is None.
 Paper    Burato, chapter 5, gives M/M/1 for each queue. Its "black box" formula, the same over N, is
          that of one broker N times as fast, which a cluster of N brokers is not. The others: Erlang
          (M/M/n), Pollaczek and Khinchine (M/D/1), Spitzer's identity (M/D/n), Mitzenmacher
@@ -25,8 +26,10 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 MOST_STATES = 30_000
+MOST_TERMS = 600_000
 _SPREAD = 24  # queues farther apart than that are too rare to count
 _RARE = 1e-8
+_LAST_TERM = 1e-12
 
 
 class Kind(StrEnum):
@@ -88,15 +91,19 @@ def m_m_n(brokers: int, utilisation: float) -> ClosedForm:
     )
 
 
-def m_d_n(brokers: int, utilisation: float) -> ClosedForm:
+def m_d_n(brokers: int, utilisation: float) -> ClosedForm | None:
     """One queue for all brokers, and records that all take equally long.
 
     What waits after a service time is what waited and arrived, less one for each broker: a random
     walk above zero, whose mean is Spitzer's sum. Round robin by one dispatcher is the same system.
+    None where the sum would be too long: the nearer to full, the slower its terms shrink.
     """
     from scipy.special import gammainc
 
     _below_one(utilisation)
+    shrinks = brokers * (utilisation - 1 - math.log(utilisation))
+    if -math.log(_LAST_TERM) > MOST_TERMS * shrinks:
+        return None
     waiting, first, block = 0.0, 1, 4096
     while True:
         k = np.arange(first, first + block)
@@ -104,7 +111,7 @@ def m_d_n(brokers: int, utilisation: float) -> ClosedForm:
         above = mean * gammainc(seats, mean) - seats * gammainc(seats + 1, mean)
         terms = np.maximum(above, 0.0) / k
         waiting += float(terms.sum())
-        if terms[-1] <= 1e-12 * waiting or waiting == 0.0:
+        if terms[-1] <= _LAST_TERM * waiting or waiting == 0.0:
             break
         first += block
     return ClosedForm(name="M/D/n", kind=Kind.EXACT, mean_wait=waiting / (brokers * utilisation))

@@ -3,7 +3,8 @@
 Why      How much of the wait is due to what a dispatcher does not know?
 Promise  Equal arguments give equal cells. All policies meet the same records, seed by seed. The
          mean over the seeds has an interval of 95 % (Student); one seed has none. The first fifth
-         of each run is warm-up. Where a broker is given more than it can do no mean is stated.
+         of each run is warm-up. Where a broker is given more than it can do no mean is stated;
+         that is so by what it can be expected to get, else beyond what chance explains.
 Cost     Records × seeds × policies, at what `dispatchers` says; closed forms are made once a cell.
 Paper    Burato, chapter 5.
 """
@@ -18,7 +19,15 @@ from types import MappingProxyType
 from typing import Any
 
 from trimtab.simulate import closed_forms
-from trimtab.simulate.brokers import Outcome, Service, World, arrivals, outcome, served
+from trimtab.simulate.brokers import (
+    Outcome,
+    Service,
+    World,
+    arrivals,
+    outcome,
+    sending_rates,
+    served,
+)
 from trimtab.simulate.closed_forms import ClosedForm, Kind
 from trimtab.simulate.dispatchers import policy_of
 from trimtab.simulate.policy import Policy, Settings
@@ -34,6 +43,10 @@ TOPOLOGIES: Mapping[str, Mapping[str, Mapping[int, int]]] = MappingProxyType(
 
 _IN_TURN = frozenset({"round-robin", "default", "improved", "node", "sqf", "weighted-node"})
 _BY_PARTITION = frozenset({"default", "improved"})
+_BY_LEADER = frozenset({"random", "round-robin", "node"})
+_CHANCE = 4.0
+"""Standard errors that a mean may be off by chance."""
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +58,8 @@ class Cell:
     utilisation: float
     runs: tuple[Outcome, ...]
     closed_form: ClosedForm | None
+    expected: Mapping[int, float] | None = None
+    """What each broker gets in the long run, as a part of what it can do; None: unknown."""
 
     @property
     def offered(self) -> Mapping[int, float]:
@@ -62,8 +77,14 @@ class Cell:
 
     @property
     def overloaded(self) -> tuple[int, ...]:
-        """Brokers that were given more than they can do: the longer the run, the longer waits."""
-        return tuple(broker for broker, part in self.offered.items() if part >= 1)
+        """Brokers that are given more than they can do: the longer the run, the longer waits."""
+        if self.expected is not None:
+            return tuple(b for b, part in self.expected.items() if part >= 1 - _ROUNDING)
+        return tuple(b for b, part in self.offered.items() if part >= 1 + self._margin(b))
+
+    def _margin(self, broker: int) -> float:
+        errors = [run.offered_error.get(broker, 0.0) for run in self.runs]
+        return _CHANCE * math.hypot(*errors) / len(errors)
 
     def mean(self, figure: Callable[[Outcome], float]) -> float | None:
         """The mean of a figure over the seeds; None where a broker is overloaded."""
@@ -159,6 +180,7 @@ def sweep(
                 utilisation=utilisation,
                 runs=tuple(runs),
                 closed_form=known(here, policy, utilisation, many or 1, settings),
+                expected=expected(here, policy, utilisation),
             )
 
 
@@ -191,6 +213,30 @@ def run(
     )
     told = replace(settings, seed=effort.seed)
     return outcome(world, records, served(world, records, policy.choose(world, records, told)))
+
+
+def expected(world: World, policy: Policy, utilisation: float) -> dict[int, float] | None:
+    """How busy each broker is kept in the long run; None where that depends on what happens."""
+    if world.changes or len(world.leaders) > 1:
+        return None
+    if policy.name not in _BY_LEADER | _BY_PARTITION:
+        return None
+    loads = _dealt(world, utilisation, by_partition=policy.name in _BY_PARTITION)
+    foreign = world.foreign_rates
+    return {b: (load + foreign.get(b, 0.0)) / world.speeds[b] for b, load in loads.items()}
+
+
+def _dealt(world: World, utilisation: float, *, by_partition: bool) -> dict[int, float]:
+    """Records per time of each broker if those of a topic are dealt evenly."""
+    own = world.own_rate(utilisation)
+    total = sum(world.rate_of(topic) for topic in world.topics)
+    loads = dict.fromkeys(world.brokers, 0.0)
+    for topic in world.topics:
+        table = world.leaders[0][1].topic(topic)
+        to = [table.leader[p] for p in table.available] if by_partition else table.brokers
+        for broker in to:
+            loads[broker] += own * world.rate_of(topic) / total / len(to)
+    return loads
 
 
 # ---------------------------------------------------------------- closed forms
@@ -226,16 +272,19 @@ def known(
         return None
     alone = _alone(world, policy, dispatchers, settings)
     constant = world.service is Service.CONSTANT
-    one_queue = closed_forms.m_d_n if constant else closed_forms.m_m_n
-    bound = replace(one_queue(brokers, busy), kind=Kind.BOUND)
+    one_queue = (closed_forms.m_d_n if constant else closed_forms.m_m_n)(brokers, busy)
     found: ClosedForm | None = None
     if policy.name == "least-work":
-        found = one_queue(brokers, busy)
+        found = one_queue
     elif policy.name in _IN_TURN and alone:
-        found = one_queue(brokers, busy) if constant else closed_forms.round_robin(brokers, busy)
+        found = one_queue if constant else closed_forms.round_robin(brokers, busy)
+    elif policy.name == "jiq" and not constant and brokers > 1:
+        found = _idle_queue(world, brokers, busy, dispatchers)
     elif not constant:
-        found = _by_length(policy.name, brokers, busy, dispatchers, settings, alone=alone)
-    return _at_speed(found or bound, speed)
+        found = _by_length(policy.name, brokers, busy, settings, alone=alone)
+    if found is None and one_queue is not None:
+        found = replace(one_queue, kind=Kind.BOUND)
+    return None if found is None else _at_speed(found, speed)
 
 
 def _alone(world: World, policy: Policy, dispatchers: int, settings: Settings) -> bool:
@@ -256,14 +305,22 @@ def _partitions_take_turns(world: World) -> bool:
     return len(set(rounds)) == 1 and len(set(rounds[0])) == n
 
 
+def _idle_queue(world: World, brokers: int, busy: float, dispatchers: int) -> ClosedForm | None:
+    """The limit is that of dispatchers who send equally much and get equally many tokens."""
+    rates = sending_rates(world, dispatchers)
+    if dispatchers == 1:  # it has all tokens, which is another system
+        return None
+    if max(rates) - min(rates) > _ROUNDING * max(rates):
+        return None
+    return closed_forms.idle_queue_many(brokers / dispatchers, busy)
+
+
 def _by_length(
-    name: str, brokers: int, busy: float, dispatchers: int, settings: Settings, *, alone: bool
+    name: str, brokers: int, busy: float, settings: Settings, *, alone: bool
 ) -> ClosedForm | None:
     if brokers == 1:
         return closed_forms.m_m_1(busy)
-    if name == "jiq" and dispatchers > 1:  # a single one has all tokens, which is another system
-        return closed_forms.idle_queue_many(brokers / dispatchers, busy)
-    if name == "jiq" or not alone:
+    if not alone:
         return None
     d = min(settings.d, brokers) if name == "jsq-d" else brokers
     few = closed_forms.shortest_of_few(d, brokers, busy)
@@ -272,12 +329,7 @@ def _by_length(
 
 def _by_chance(world: World, utilisation: float) -> ClosedForm:
     """A split by chance makes each broker a queue of its own."""
-    own = world.own_rate(utilisation)
-    total = sum(world.rate_of(topic) for topic in world.topics)
-    loads = dict.fromkeys(world.brokers, 0.0)
-    for topic, places in zip(world.topics, world.led, strict=True):
-        for place in places:
-            loads[world.brokers[place]] += own * world.rate_of(topic) / total / len(places)
+    loads = _dealt(world, utilisation, by_partition=False)
     constant = world.service is Service.CONSTANT
     busy = {(load / world.speeds[broker], world.speeds[broker]) for broker, load in loads.items()}
     if len(busy) == 1 and not world.foreign_rates:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from trimtab.errors import BrokerUnavailable
+from trimtab.errors import BrokerUnavailable, MeasurementError
 from trimtab.measure.kafka.admin import ClusterInfo, TopicSpec
 from trimtab.model.cluster import Broker, BrokerId, Group, Replicas, TopicPartition
 
@@ -133,6 +133,8 @@ class FakeAdmin:
         """Raises the number of partitions of a topic to `total`; `held_by` places each new one."""
         self._enter("add_partitions")
         present = [p for p in self.partitions.values() if p.topic == topic]
+        if total <= len(present):
+            raise MeasurementError(f"Topic {topic} has {len(present)} partitions already.")
         self._deal(topic, range(len(present), total), len(present[0].replicas))
         for number, held in enumerate(held_by, start=len(present)):
             self._place(topic, number, tuple(map(BrokerId, held)))

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from itertools import pairwise
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from trimtab.apply.kafka.steering import Steerer, Step, led
+from trimtab.apply.kafka import steering
+from trimtab.apply.kafka.steering import Steerer, Step, Surroundings, led
 from trimtab.apply.probe_log import Probes
 from trimtab.apply.steering import Observation, Rules
-from trimtab.model.cluster import TopicPartition
+from trimtab.client_properties import ClientProperties
+from trimtab.measure.kafka.topics import OwnTopics
+from trimtab.model.cluster import Broker, BrokerId, TopicPartition
 from trimtab.model.control import PartitionRate, TopicRates
-from trimtab.testing.fakes import FakePublisher
+from trimtab.testing.fakes import FakeAdmin, FakePublisher
 
 
 def steady(latency_s: float) -> Observation:
@@ -142,3 +147,40 @@ def test_bytes_per_broker_are_those_of_the_partitions_that_it_leads(age_s, loads
     leaders = {TopicPartition("t", n): broker for n, broker in enumerate((1, 1, 2))}
 
     assert led(rates, leaders, ts=int(age_s * 1e6)) == loads
+
+
+class Breaking:
+    """A consumer of rates whose first look fails."""
+
+    looks = 0
+    looked_again = threading.Event()
+
+    def __init__(self, _config: object) -> None:
+        pass
+
+    def assign(self, _partitions: object) -> None:
+        pass
+
+    def consume(self, _most: int, _timeout: float) -> list[object]:
+        Breaking.looks += 1
+        if Breaking.looks == 1:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        Breaking.looked_again.set()
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def test_rates_that_cannot_be_read_do_not_end_the_look_at_the_cluster(monkeypatch):
+    admin = FakeAdmin(brokers=[Broker(id=BrokerId(1))])
+    monkeypatch.setattr(steering, "connect", lambda *_, **__: nullcontext(admin))
+    monkeypatch.setattr(steering, "Consumer", Breaking)
+    monkeypatch.setattr(steering, "_LOOK_EVERY_S", 0.01)
+    own = OwnTopics()
+    told = {own.of_steering[1]: lambda _: None}
+    surroundings = Surroundings("x:1", ClientProperties(), own, told)
+    surroundings.ensure(admin)
+
+    with surroundings:
+        assert Breaking.looked_again.wait(10)

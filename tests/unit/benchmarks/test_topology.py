@@ -33,6 +33,7 @@ def test_the_scans_of_a_few_failures_are_scaled_to_all_and_that_is_told(stage: S
 
     assert sides.settings["faults"] == 10
     assert sides.settings["rival_ran"] == "one failure in each of 2 runs, its time × 10"
+    assert "every pair is listed" in sides.settings["rival_does"]
     assert len(sides.ours) == len(sides.rival) == 2
 
 

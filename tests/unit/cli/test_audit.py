@@ -163,6 +163,53 @@ def test_in_sync_replicas_that_writes_need_may_be_given(capsys: pytest.CaptureFi
     assert [f["below_min_insync"] for f in found["faults"]] == [3, 3, 3]
 
 
+def test_a_file_is_audited_without_topics_of_kafka_and_our_own_unless_they_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = placement({"A": [[1]], "__own": [[1]], "trimtab.rates": [[1]], "blue.rates": [[1]]})
+
+    def topics(*options: str) -> list[str]:
+        return [t for g in audited(capsys, snapshot, *options)[1]["groups"] for t in g["topics"]]
+
+    assert topics() == ["A", "blue.rates"]
+    assert topics("--internal") == ["A", "__own", "blue.rates", "trimtab.rates"]
+    assert topics("--topic", "trimtab.rates") == ["trimtab.rates"]
+    monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", "blue.")
+    assert topics() == ["A", "trimtab.rates"]
+
+
+def test_a_broker_that_a_file_shows_as_dead_is_taken_as_down_and_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dead = placement({"A": [[1, 3], [2, 3]], "B": [[3, 1]]}, brokers=[4], out_of_sync=[3])
+
+    assert run(["audit", "--snapshot", written(dead), "--topic", "A", "--json"]) == 0
+
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert "taken as down, as no replica on them is in sync: 3\n" in said.err
+    assert (found["idle_brokers"], found["silent_brokers"]) == ([4], [3])
+    assert sorted(f["dead"] for f in found["faults"]) == [[1], [2], [4]]
+    assert found["loads"]["mean"] == 1 / 3
+
+
+def test_a_dead_broker_is_the_same_in_a_file_as_in_the_cluster(
+    live: FakeAdmin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead = placement(
+        {"orders": [[1, 3], [2, 1], [3]]}, out_of_sync=[3], leaders={"orders": [1, 2, -1]}
+    )
+    live.brokers, live.silent = list(dead.brokers), {BrokerId(3)}
+    live.partitions = {p.name: p for p in dead.partitions}
+    live.settings = {"orders": {"min.insync.replicas": "1"}}
+
+    assert run(["audit", "--json"]) == 0
+    cluster = json.loads(capsys.readouterr().out)
+    _, file = audited(capsys, dead)
+
+    assert {**cluster, "cluster": None} == file
+
+
 # ---------------------------------------------------------------- rates
 
 

@@ -18,6 +18,7 @@ SNAPSHOT: dict[str, Any] = {
         {"topic": "A", "partition": 1, "leader": 42, "replicas": [42], "isr": [42]},
         {"topic": "B", "partition": 0, "leader": -1, "replicas": [7], "isr": []},
         {"topic": "__own", "partition": 0, "leader": 42, "replicas": [42], "isr": [42]},
+        {"topic": "trimtab.rates", "partition": 0, "leader": 7, "replicas": [7], "isr": [7]},
     ],
 }
 
@@ -89,6 +90,17 @@ def test_on_an_uneven_topic_default_overloads_a_broker(brokers):
     assert default["overloaded"] == [2]
     assert default["mean_wait"] is None
     assert node["overloaded"] == []
+
+
+def test_brokers_that_are_nearly_full_are_not_overloaded_by_chance(brokers):
+    full = ("--utilisation", "0.99", "--brokers", "10", "--policies", "random,jsq", "--json")
+
+    code, out, _ = brokers(*QUICK, *full)
+
+    cells = json.loads(out)["cells"]
+    assert code == 0
+    assert max(max(cell["offered"].values()) for cell in cells) > 1
+    assert [cell["overloaded"] for cell in cells] == [[], []]
 
 
 def test_speeds_rates_foreign_load_and_a_slow_while_are_taken(brokers):

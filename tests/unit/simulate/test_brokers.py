@@ -15,6 +15,7 @@ from trimtab.simulate.brokers import (
     World,
     arrivals,
     outcome,
+    sending_rates,
     served,
 )
 from trimtab.simulate.dispatchers import PARTITIONERS, POLICIES, choices
@@ -147,13 +148,40 @@ def test_the_first_part_of_a_run_is_left_out():
     assert outcome(world, records, done, warm_up=0.0).mean_wait == 1.25
 
 
-def test_a_broker_that_is_given_more_than_it_can_do_is_named():
+@pytest.mark.parametrize(
+    ("topics", "dispatchers", "rates"),
+    [
+        ("ab", 1, (4.0,)),
+        ("abc", 2, (4.0, 1.0)),
+        ("ab", 3, (1.5, 1.0, 1.5)),
+        ("ab", 4, (1.5, 0.5, 1.5, 0.5)),
+    ],
+)
+def test_dispatchers_send_what_their_topics_get(topics, dispatchers, rates):
+    world = world_of(LeaderSnapshot({topic: {0: 1, 1: 2} for topic in topics}), rates={"a": 3.0})
+    records = arrivals(world, utilisation=0.5, count=20_000, dispatchers=dispatchers)
+
+    assert sending_rates(world, dispatchers) == rates
+    assert np.bincount(records.dispatcher) / len(records) == pytest.approx(
+        np.array(rates) / sum(rates), abs=0.02
+    )
+
+
+def test_the_error_of_what_a_broker_is_given_is_that_of_many_runs():
+    world = World.even(2)
+    runs = [arrivals(world, utilisation=0.5, count=2000, seed=seed) for seed in range(60)]
+    found = [outcome(world, r, served(world, r, choices("random", world, r))) for r in runs]
+
+    spread = np.std([run.offered[1] for run in found], ddof=1)
+    assert found[0].offered_error[1] == pytest.approx(spread, rel=0.5)
+
+
+def test_what_a_broker_is_given_is_told_as_a_part_of_what_it_can_do():
     world = replace(World.even(2), speeds={1: 1.0, 2: 0.3})
     records = arrivals(world, utilisation=0.8, count=5000)
 
     found = outcome(world, records, served(world, records, choices("round-robin", world, records)))
 
-    assert found.overloaded == (2,)
     assert found.offered[2] == pytest.approx(0.8 * 1.3 / 2 / 0.3, rel=0.1)
 
 

@@ -29,7 +29,9 @@ def test_forms_for_many_brokers_are_those_for_one_when_there_is_one(busy):
     assert m_m_n(1, busy).mean_wait == pytest.approx(alone)
     assert round_robin(1, busy).mean_wait == pytest.approx(alone, rel=1e-9)
     assert shortest_of_many(1, busy).mean_wait == alone
-    assert m_d_n(1, busy).mean_wait == pytest.approx(m_d_1(busy).mean_wait, rel=1e-9)
+    constant = m_d_n(1, busy)
+    assert constant is not None
+    assert constant.mean_wait == pytest.approx(m_d_1(busy).mean_wait, rel=1e-9)
 
 
 @pytest.mark.parametrize("busy", BUSY)
@@ -105,6 +107,11 @@ def test_a_quantile_is_what_that_share_waits_at_most(form, share):
 def test_where_most_do_not_wait_a_quantile_is_nothing():
     assert m_m_1(0.3).quantile(0.5) == 0.0
     assert m_d_1(0.3).quantile(0.5) is None
+
+
+def test_a_sum_that_would_be_too_long_is_not_begun():
+    assert m_d_n(10, 0.99) is not None
+    assert m_d_n(10, 0.9999) is None
 
 
 def test_a_split_over_unequal_brokers_is_a_queue_each():

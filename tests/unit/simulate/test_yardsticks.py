@@ -14,7 +14,7 @@ from trimtab.simulate.brokers import Outcome, Service, SpeedChange, World
 from trimtab.simulate.closed_forms import Kind
 from trimtab.simulate.dispatchers import policy_of
 from trimtab.simulate.policy import DEFAULTS, Settings
-from trimtab.simulate.yardsticks import TOPOLOGIES, Cell, Effort, curves, known, sweep
+from trimtab.simulate.yardsticks import TOPOLOGIES, Cell, Effort, curves, expected, known, sweep
 
 EVEN = World.even(10)
 
@@ -28,7 +28,13 @@ def on(topology):
     return World(leaders=((0.0, leaders),), speeds=dict.fromkeys(leaders.leading, 1.0))
 
 
-def ran(mean_wait, offered=None):
+def alike(*topics, rates=None):
+    """Ten brokers that each lead a partition of every topic."""
+    leaders = LeaderSnapshot({topic: {n: n + 1 for n in range(10)} for topic in topics})
+    return replace(EVEN, leaders=((0.0, leaders),), rates=rates or {})
+
+
+def ran(mean_wait, offered=None, error=0.0):
     return Outcome(
         mean_wait=mean_wait,
         p50=0.0,
@@ -37,6 +43,7 @@ def ran(mean_wait, offered=None):
         mean_stay=mean_wait + 1,
         offered=offered or {1: 0.5, 2: 0.5},
         shares={1: 0.5, 2: 0.5},
+        offered_error={1: error, 2: error},
     )
 
 
@@ -66,6 +73,30 @@ def test_each_policy_stands_beside_its_form(policy, dispatchers, name, kind):
 
     assert form is not None
     assert (form.name, form.kind) == (name, kind)
+
+
+@pytest.mark.parametrize(
+    ("world", "dispatchers", "kind"),
+    [
+        (alike("a", "b"), 2, Kind.LIMIT),
+        (alike("a", "b"), 4, Kind.LIMIT),
+        (alike("a", "b", "c"), 2, Kind.BOUND),  # one sends two topics, the other one
+        (alike("a", "b"), 3, Kind.BOUND),
+        (alike("a", "b", rates={"a": 10.0}), 2, Kind.BOUND),
+    ],
+)
+def test_the_idle_queue_has_its_limit_only_where_all_send_equally_much(world, dispatchers, kind):
+    form = theory("jiq", world, dispatchers=dispatchers)
+
+    assert form is not None
+    assert form.kind is kind
+
+
+def test_where_a_sum_would_be_too_long_there_is_no_form():
+    constant = replace(EVEN, service=Service.CONSTANT)
+
+    assert theory("least-work", constant, utilisation=0.9999) is None
+    assert theory("jsq", constant, utilisation=0.9999) is None
 
 
 @pytest.mark.parametrize("policy", ["jsq", "jsq-d", "jsq-own"])
@@ -174,6 +205,46 @@ def test_where_a_broker_is_overloaded_no_mean_is_stated():
     assert found.overloaded == (2,)
     assert [found.mean_wait, found.half_width, found.difference] == [None, None, None]
     assert json.loads(json.dumps(found.to_json()))["overloaded"] == [2]
+
+
+@pytest.mark.parametrize(
+    ("runs", "overloaded"), [([1.02], ()), ([1.02] * 9, (2,)), ([1.05], (2,)), ([0.9, 1.0], ())]
+)
+def test_what_chance_explains_is_no_overload(runs, overloaded):
+    found = cell(*(ran(9.0, offered={1: 0.9, 2: part}, error=0.01) for part in runs))
+
+    assert found.overloaded == overloaded
+
+
+def test_overload_is_judged_by_what_is_expected_where_that_is_known():
+    by_chance = cell(ran(9.0, offered={1: 0.9, 2: 1.4}))
+
+    assert replace(by_chance, expected={1: 0.99, 2: 0.99}).mean_wait == 9.0
+    assert replace(by_chance, expected={1: 1.0, 2: 0.99}).overloaded == (1,)
+
+
+@pytest.mark.parametrize(
+    ("policy", "parts"),
+    [
+        ("random", {1: 0.75, 2: 0.75}),
+        ("node", {1: 0.75, 2: 0.75}),
+        ("default", {1: 0.5, 2: 1.0}),
+        ("jsq", None),
+        ("sqf", None),
+    ],
+)
+def test_what_brokers_are_expected_to_get_depends_on_how_records_are_dealt(policy, parts):
+    assert expected(on("U2"), policy_of(policy), 0.75) == parts
+
+
+def test_foreign_load_and_speeds_are_part_of_what_is_expected():
+    world = replace(World.even(2), speeds={1: 1.0, 2: 2.0}, foreign={2: 0.5})
+
+    found = expected(world, policy_of("random"), 0.8)
+
+    assert found == pytest.approx({1: 0.7, 2: 0.35 + 0.5})
+    slow = replace(world, changes=(SpeedChange(broker=1, at=1.0, speed=0.5),))
+    assert expected(slow, policy_of("random"), 0.8) is None
 
 
 def test_a_sweep_runs_once_what_does_not_depend_on_dispatchers():

@@ -357,7 +357,9 @@ class Surroundings:
             consumer.close()
 
     def _listen(self, consumer: Consumer) -> None:
-        for message in consumer.consume(_RATES_BACK, 0):
+        with kafka_errors(f"following {self._own.rates}"):
+            messages = consumer.consume(_RATES_BACK, 0)
+        for message in messages:
             if message.error() is not None:
                 continue
             try:

@@ -6,14 +6,16 @@ Promise  A topic that exists is never changed. One whose settings break what its
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, TrimtabError
 
 if TYPE_CHECKING:
     from trimtab.measure.kafka.admin import Admin
+    from trimtab.model.cluster import Replicas
 
 MOST_REPLICAS = 3
 LEAST_RETENTION_MS = 10 * 60 * 1000
@@ -22,6 +24,8 @@ LEAST_RETENTION_MS = 10 * 60 * 1000
 CONTROL_PARTITIONS = 65
 """One for the controller and 64 for consumers; doubled when they no longer suffice."""
 
+_HEARD_WITHIN_S = 1.0
+_ASK_AGAIN_S = 0.1
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -202,13 +206,39 @@ def ensure_per_broker(
         if order and admin.create_topic(spec):
             return {broker: number for number, broker in enumerate(order)}
         placed = admin.topics([topic.name])  # another process was faster
-    found = {int(p.replicas[0]): p.partition for p in placed if len(p.replicas) == 1}
+    found = _alone_on(placed)
     missing = sorted(set(live) - found.keys())
     if missing and placed:
         total = len(placed) + len(missing)
-        admin.add_partitions(topic.name, total, held_by=[(broker,) for broker in missing])
-        found |= {broker: len(placed) + n for n, broker in enumerate(missing)}
+        try:
+            admin.add_partitions(topic.name, total, held_by=[(broker,) for broker in missing])
+        except TrimtabError:
+            found = _grown_by_another(admin, topic.name, live)
+            if not found:
+                raise
+        else:
+            found |= {broker: len(placed) + n for n, broker in enumerate(missing)}
     return {broker: number for broker, number in found.items() if broker in brokers}
+
+
+def _grown_by_another(admin: Admin, name: str, live: Collection[int]) -> dict[int, int]:
+    """Which partition each broker holds now; nothing while one of the live ones has none.
+
+    It is asked more than once: the broker that answers may hear of new partitions a little late.
+    """
+    until = time.monotonic() + _HEARD_WITHIN_S
+    while True:
+        found = _alone_on(admin.topics([name]))
+        if found.keys() >= set(live):
+            return found
+        if time.monotonic() >= until:
+            return {}
+        time.sleep(_ASK_AGAIN_S)
+
+
+def _alone_on(placed: Iterable[Replicas]) -> dict[int, int]:
+    """Which partition each broker holds alone."""
+    return {int(p.replicas[0]): p.partition for p in placed if len(p.replicas) == 1}
 
 
 def replicas_for(admin: Admin) -> int:

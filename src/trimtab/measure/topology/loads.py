@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import fsum
 from operator import attrgetter
 
 import numpy as np
@@ -116,22 +117,20 @@ def topic_rates(
     """Rates by topic from rates by partition.
 
     A topic is known when all its partitions that have a leader are; where only some are, it is
-    unknown, and named.
+    unknown, and named. The order of the snapshot plays no part, not even in the last digit.
     """
-    by_topic: dict[str, float] = {}
-    seen: set[str] = set()
+    measured: dict[str, list[float]] = {}
     missing: set[str] = set()
     for p in snapshot.partitions:
         rate = loads.get(p.name)
         if rate is not None:
-            seen.add(p.topic)
-            by_topic[p.topic] = by_topic.get(p.topic, 0.0) + rate
+            measured.setdefault(p.topic, []).append(rate)
         elif not p.offline:
             missing.add(p.topic)
     return TopicRates(
-        by_topic={topic: rate for topic, rate in by_topic.items() if topic not in missing},
+        by_topic={topic: fsum(measured[topic]) for topic in sorted(measured.keys() - missing)},
         unit=unit,
-        in_part=tuple(sorted(seen & missing)),
+        in_part=tuple(sorted(measured.keys() & missing)),
         by_partition=loads,
     )
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from trimtab.measure.topology.groups import Groups, spans
 from trimtab.measure.topology.layout import Ints, Layout
-from trimtab.model.cluster import BrokerId
+from trimtab.model.cluster import BrokerId, ClusterSnapshot
 
 
 class Level(StrEnum):
@@ -182,6 +182,18 @@ def out_of_sync(layout: Layout) -> tuple[int, tuple[BrokerId, ...]]:
         held.update(p.replicas)
         synced.update(p.isr)
     return behind, tuple(sorted(held - synced))
+
+
+def seem_down(snapshot: ClusterSnapshot) -> frozenset[BrokerId]:
+    """Brokers that hold replicas and must be down, as far as a snapshot alone can tell.
+
+    Such a broker leads nothing and is in sync nowhere. Partitions without a leader do not speak for
+    it: the last replica in sync is kept in the list when its broker dies, and would lead if it did
+    not. A broker that holds nothing may just be new.
+    """
+    held = {broker for p in snapshot.partitions for broker in p.replicas}
+    there = {broker for p in snapshot.partitions if not p.offline for broker in (p.leader, *p.isr)}
+    return frozenset(held - there)
 
 
 def below_min_insync(layout: Layout, needs: Mapping[str, int]) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, MeasurementError
+from trimtab.measure.kafka import topics
 from trimtab.measure.kafka.admin import TopicSpec
 from trimtab.measure.kafka.topics import OwnTopics, ensure_per_broker, ensure_topics
 from trimtab.model.cluster import Broker, BrokerId
@@ -123,3 +124,31 @@ def test_a_broker_that_is_down_gets_its_partition_later():
 
     assert ensure_per_broker(admin, WEIGHTS, {1, 2}, {1}) == {1: 0}
     assert ensure_per_broker(admin, WEIGHTS, {1, 2}, {1, 2}) == {1: 0, 2: 1}
+
+
+def test_two_that_grow_a_topic_per_broker_at_once_find_the_same():
+    admin = brokers(3)
+    ensure_per_broker(admin, WEIGHTS, {1, 2, 3}, {1})
+
+    def faster() -> None:
+        admin.before.clear()
+        ensure_per_broker(admin, WEIGHTS, {1, 2, 3}, {1, 2, 3})
+
+    admin.before["add_partitions"] = faster
+
+    assert ensure_per_broker(admin, WEIGHTS, {1, 2, 3}, {1, 2, 3}) == {1: 0, 2: 1, 3: 2}
+    assert [p.replicas for p in admin.topics([WEIGHTS.name])] == [(1,), (2,), (3,)]
+
+
+def test_a_topic_per_broker_that_cannot_grow_is_an_error(monkeypatch):
+    monkeypatch.setattr(topics, "_HEARD_WITHIN_S", 0.0)
+    admin = brokers(2)
+    ensure_per_broker(admin, WEIGHTS, {1, 2}, {1})
+
+    def refuse() -> None:
+        raise MeasurementError("not permitted")
+
+    admin.before["add_partitions"] = refuse
+
+    with pytest.raises(MeasurementError, match="not permitted"):
+        ensure_per_broker(admin, WEIGHTS, {1, 2}, {1, 2})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import permutations
+
 import pytest
 
 from trimtab.measure.topology.groups import max_groups
@@ -35,6 +38,18 @@ def test_a_topic_measured_in_part_is_unknown_and_named() -> None:
     assert found.default.by_broker == {1: 7.0, 2: 0.0}
     assert found.measured is not None
     assert found.measured.by_broker == {1: 12.0, 2: 0.0}
+
+
+def test_rates_are_the_same_to_the_last_digit_in_any_order_of_the_snapshot() -> None:
+    snapshot = placement({"A": [[1], [2], [3], [1]]})
+    measured = {TopicPartition("A", n): rate for n, rate in enumerate((0.1, 0.2, 0.3, 0.7))}
+
+    found = {
+        topic_rates(replace(snapshot, partitions=order), measured, Unit.BYTES_S).by_topic["A"]
+        for order in permutations(snapshot.partitions)
+    }
+
+    assert len(found) == 1
 
 
 def test_the_mean_is_over_all_brokers_that_are_up() -> None:

@@ -13,6 +13,7 @@ from trimtab.measure.topology.unevenness import (
     group_counts,
     leaders_per_broker,
     out_of_sync,
+    seem_down,
     stacked_topics,
     uneven_topics,
 )
@@ -72,3 +73,21 @@ def test_an_offline_partition_is_not_below_min_insync_too() -> None:
     layout = layout_of(placement({"A": [[], [1]]}))
 
     assert below_min_insync(layout, {"A": 1}) == 0
+
+
+@pytest.mark.parametrize(
+    ("listed", "leaders", "down"),
+    [
+        ([[1, 2], [2, 1]], [1, 1], set()),
+        ([[1, 3], [2, 1]], [1, 2], {3}),  # 3 is out of sync everywhere
+        ([[1, 3], [2, 1]], [1, -1], {2, 3}),  # 2 is the last in sync, and does not lead
+        ([[1, 3], [2, 1]], [3, 2], set()),  # 3 leads, whatever the list says
+        ([[3], [3]], [-1, -1], {3}),
+    ],
+)
+def test_a_broker_that_holds_replicas_and_is_in_sync_nowhere_seems_to_be_down(
+    listed: list[list[int]], leaders: list[int], down: set[int]
+) -> None:
+    snapshot = placement({"A": listed}, brokers=[9], out_of_sync=[3], leaders={"A": leaders})
+
+    assert seem_down(snapshot) == down
