@@ -286,6 +286,12 @@ def test_who_asks_for_less_or_more_later_gets_the_same_rates_and_keeps_the_page(
     assert len(grown["open-loop"].figures["cells"]) == 3
 
 
+def test_a_cell_that_no_grid_has_is_on_the_page_too(tmp_path):
+    odd = Cell(setting=SLOW_U2, policy=Policy("sticky"), load=0.3)
+    parts = conducted(FakePlace(), tmp_path, cells=(odd,))
+    assert [cell["load"] for cell in parts["open-loop"].figures["cells"]] == [0.3]
+
+
 def test_another_seed_is_another_experiment(tmp_path):
     conducted(FakePlace(), tmp_path)
     other = FakePlace()

@@ -148,7 +148,7 @@ class _Runs:
     def all_kept(self) -> dict[BrokerRun, dict[str, Any]]:
         """The figures of every run that is kept for this length and seed."""
         found: dict[BrokerRun, dict[str, Any]] = {}
-        for cell in full_grid():
+        for cell in dict.fromkeys((*full_grid(), *self._design.cells)):
             if cell.load and cell.setting not in self._best:
                 continue
             for repetition in count():
