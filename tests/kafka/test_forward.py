@@ -18,7 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.kafka.streams import wait_until
-from trimtab.apply.kafka.forwarder import ForwardReport, Route, open_forwarder, survey
+from trimtab.apply.kafka.forward_source import GroupSource
+from trimtab.apply.kafka.forwarder import Forwarder, ForwardReport, Route, open_forwarder, survey
 from trimtab.cli.main import run
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ApplyError
@@ -257,6 +258,53 @@ def test_partitions_that_change_hands_are_settled_first(post):
     received = post.received()
     assert Counter(received) == Counter(letters + more), "handed over in order: nothing twice"
     assert order_of_first_copies(received) == order_of_first_copies(letters + more)
+
+
+def test_to_the_end_goes_on_through_a_rebalance(post, monkeypatch):
+    letters = keyed(30, 10)
+    last = [Letter(None, b"last %d" % n, (), 1_700_000_000_000) for n in range(3)]
+    post.send(letters)
+    ends = GroupSource.ends
+    monkeypatch.setattr(
+        GroupSource, "ends", lambda self: {p: end + 1 for p, end in ends(self).items()}
+    )
+    took = Forwarder.took
+    shares: list[int] = []
+
+    def counted(self: Forwarder, given: Any) -> None:
+        took(self, given)
+        shares.append(len(given))
+
+    monkeypatch.setattr(Forwarder, "took", counted)
+    stop = threading.Event()
+    guest = Consumer({"bootstrap.servers": post.server, "group.id": post.name})
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(post.forwarding, stop, until_end=True)
+        try:
+            wait_until(
+                lambda: post.committed() >= len(letters), within_s=60, what="all but the end"
+            )
+            guest.subscribe([post.source])
+            wait_until(lambda: guest.poll(0.1) or guest.assignment(), within_s=60, what="a share")
+            guest.close()
+            wait_until(
+                lambda: running.done() or (len(shares) > 2 and shares[-1] == 3),
+                within_s=60,
+                what="all of it again",
+            )
+            producer = Producer({"bootstrap.servers": post.server, "acks": "all"})
+            for number, letter in enumerate(last):
+                producer.produce(
+                    post.source, letter.value, partition=number, timestamp=letter.timestamp_ms
+                )
+            assert producer.flush(60) == 0
+            wait_until(running.done, within_s=60, what="the end")
+        finally:
+            stop.set()
+        assert running.result().taken == len(letters + last)
+
+    assert Counter(post.received()) == Counter(letters + last)
+    assert post.committed() == len(letters + last)
 
 
 def test_a_record_that_is_too_large_for_the_target_is_named_and_nothing_is_lost(post):

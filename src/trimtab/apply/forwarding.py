@@ -3,13 +3,14 @@
 Why      Records are acknowledged in any order; an offset may be committed only when every record
          before it is acknowledged, or a crash would lose the one that is missing.
 Promise  `safe` never names an offset with an unacknowledged record before it, and never goes back
-         while a partition is held. Acknowledgements of partitions that were given up are ignored.
+         while a partition is held, unless the partition itself begins anew. Acknowledgements of
+         partitions that were given up are ignored.
 Cost     O(1) per record, amortised.
 
 >>> t = TopicPartition("t", 0)
 >>> progress = Progress()
 >>> for offset in (7, 8, 9):
-...     progress.taken(t, offset, size=100)
+...     lap = progress.taken(t, offset, size=100)
 >>> progress.acknowledged(t, 8)
 >>> progress.safe()
 {}
@@ -20,8 +21,8 @@ Cost     O(1) per record, amortised.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from trimtab.model.cluster import TopicPartition
@@ -36,6 +37,7 @@ class _Lane:
     position: int = 0
     safe: int | None = None
     told: int | None = None
+    kept: int | None = None
 
 
 class Progress:
@@ -43,12 +45,16 @@ class Progress:
 
     def __init__(self) -> None:
         self._lanes: dict[TopicPartition, _Lane] = {}
+        self._laps: Counter[TopicPartition] = Counter()
         self.records = 0
         """Records under way."""
         self.bytes = 0
 
-    def taken(self, partition: TopicPartition, offset: int, *, size: int) -> None:
-        """A record goes out; those of a partition in the order of their offsets."""
+    def taken(self, partition: TopicPartition, offset: int, *, size: int) -> int:
+        """A record goes out; those of a partition in the order of their offsets.
+
+        Returns how often the partition began anew, which its acknowledgement is to say.
+        """
         lane = self._lanes.setdefault(partition, _Lane())
         if offset < lane.position:
             raise ValueError(f"offset {offset} of {partition} after {lane.position - 1}")
@@ -57,11 +63,12 @@ class Progress:
         lane.position = offset + 1
         self.records += 1
         self.bytes += size
+        return self._laps[partition]
 
-    def acknowledged(self, partition: TopicPartition, offset: int) -> None:
+    def acknowledged(self, partition: TopicPartition, offset: int, *, lap: int = 0) -> None:
         """A record has arrived."""
         lane = self._lanes.get(partition)
-        if lane is None or offset not in lane.sizes:
+        if lane is None or offset not in lane.sizes or lap != self._laps[partition]:
             return
         self.bytes -= lane.sizes.pop(offset)
         self.records -= 1
@@ -82,15 +89,21 @@ class Progress:
         """Records of these partitions that are not acknowledged."""
         return sum(len(self._lanes[p].sizes) for p in partitions if p in self._lanes)
 
-    def safe(self) -> dict[TopicPartition, int]:
-        """What may be committed and was not told before."""
+    def safe(self, *, again: bool = False) -> dict[TopicPartition, int]:
+        """What may be committed and was not told before; or is not known to be kept, `again`."""
         found = {}
         for partition, lane in self._lanes.items():
             if not lane.waiting and lane.position:  # all has arrived, and beyond there is nothing
                 lane.safe = lane.position
-            if lane.safe is not None and lane.safe != lane.told:
+            if lane.safe is not None and lane.safe != (lane.kept if again else lane.told):
                 found[partition] = lane.told = lane.safe
         return found
+
+    def kept(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """These are committed for certain."""
+        for partition, offset in offsets.items():
+            if partition in self._lanes:
+                self._lanes[partition].kept = offset
 
     def untold(self, partitions: Collection[TopicPartition]) -> None:
         """What was told of these did not come through: it is told again."""
@@ -105,3 +118,8 @@ class Progress:
             if lane is not None:
                 self.records -= len(lane.sizes)
                 self.bytes -= sum(lane.sizes.values())
+
+    def begin_anew(self, partition: TopicPartition) -> None:
+        """Its offsets now name other records: what is under way under them counts no longer."""
+        self.forget([partition])
+        self._laps[partition] += 1

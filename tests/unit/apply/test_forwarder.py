@@ -36,8 +36,10 @@ class MemorySource:
 
     items: deque[Record | End | Callable[[], None]] = field(default_factory=deque)
     held: list[TopicPartition] = field(default_factory=lambda: [P0, P1])
+    until: Mapping[TopicPartition, int] = field(default_factory=lambda: {P0: 3, P1: 0})
     commits: list[dict[TopicPartition, int]] = field(default_factory=list)
     keeps: bool = True
+    keeps_later: bool = True
     still: bool = False
     closed: bool = False
     on_empty: Callable[[], None] = lambda: None
@@ -55,10 +57,10 @@ class MemorySource:
         return self.held
 
     def ends(self) -> Mapping[TopicPartition, int]:
-        return {P0: 3, P1: 0}
+        return self.until
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, wait: bool) -> bool:
-        if self.keeps:
+        if self.keeps and (wait or self.keeps_later):
             self.commits.append(dict(offsets))
         return self.keeps
 
@@ -245,6 +247,67 @@ def test_it_ends_where_the_source_ended_at_the_start_and_passes_markers_over():
     assert source.committed == {P0: 3}
 
 
+@pytest.mark.parametrize("way", ["settle", "lost"])
+def test_between_two_assignments_of_a_rebalance_it_is_not_at_its_end(way):
+    source = MemorySource()
+    made = forwarder(source, MemoryTarget(), until_end=True)
+
+    def lose() -> None:
+        getattr(made, way)(source.held)
+        source.held = []
+
+    def gain() -> None:
+        source.held = [P0, P1]
+        made.took(source.held)
+
+    source.items.extend([record(0), lose])
+    again: deque[Any] = deque([gain, record(0), record(1), record(2)])
+    looks = iter(range(100))
+    source.on_empty = lambda: source.items.extend(again) if next(looks) == 3 else None
+    report = made.run(threading.Event())
+
+    assert report.taken == 4
+    assert source.committed == {P0: 3}
+
+
+def test_a_member_that_the_group_gives_nothing_is_at_its_end():
+    source = MemorySource(held=[])
+
+    assert forwarder(source, MemoryTarget(), until_end=True).run(threading.Event()).taken == 0
+
+
+def test_offsets_that_go_back_are_read_anew():
+    source = MemorySource(deque([record(500), record(0), record(1)]))
+
+    forwarder(source, MemoryTarget(), records=3).run(threading.Event())
+
+    assert source.committed == {P0: 2}
+
+
+def test_what_arrives_of_the_old_records_says_nothing_of_the_new_ones_at_their_offsets():
+    source = MemorySource(deque([record(5), record(6), record(5)]))
+    target = MemoryTarget(answer=lambda n: False if n == 2 else None)
+
+    with pytest.raises(ApplyError, match="1 records were not acknowledged"):
+        forwarder(source, target, records=3).run(threading.Event())
+
+    assert source.committed == {}
+
+
+def test_a_partition_made_anew_ends_where_it_ends_now():
+    source = MemorySource(until={P0: 500, P1: 0})
+    made = forwarder(source, MemoryTarget(), until_end=True)
+
+    def make_anew() -> None:
+        source.until = {P0: 2, P1: 9}
+
+    source.items.extend([record(400), make_anew, End(P0, 0), record(0), record(1)])
+    report = made.run(threading.Event())
+
+    assert report.taken == 3
+    assert source.committed == {P0: 2}
+
+
 def test_it_stops_when_told_to_and_commits_what_has_arrived():
     stop = threading.Event()
     source = MemorySource(deque([record(0), record(1)]), on_empty=stop.set)
@@ -268,6 +331,38 @@ def test_a_commit_that_did_not_come_through_is_made_again():
     made.run(stop)
 
     assert source.committed == {P0: 1}
+
+
+def test_a_commit_of_which_nothing_was_heard_is_made_again_at_the_end_and_only_once():
+    source = MemorySource(deque([record(0)]), keeps_later=False)
+    made = forwarder(source, MemoryTarget())
+    stop, looks = threading.Event(), iter(range(100))
+    source.on_empty = lambda: stop.set() if next(looks) == 10 else None
+
+    made.run(stop)
+    made.settle([P0])
+
+    assert source.commits == [{P0: 1}]
+
+
+def test_a_commit_that_failed_later_is_made_again_before_the_end():
+    source = MemorySource(deque([record(0)]), keeps_later=False)
+    made = forwarder(source, MemoryTarget())
+    stop, looks = threading.Event(), iter(range(100))
+
+    def empty() -> None:
+        look = next(looks)
+        if look == 10:
+            source.keeps_later = True
+            made.not_kept([P0])
+        if look == 20:
+            source.keeps = False  # the one at the end is too late
+            stop.set()
+
+    source.on_empty = empty
+    made.run(stop)
+
+    assert source.commits == [{P0: 1}]
 
 
 def test_it_reads_no_more_while_too_much_is_under_way(monkeypatch):

@@ -69,6 +69,26 @@ def test_a_partition_that_comes_back_begins_anew():
     assert progress.safe() == {A: 4}
 
 
+def test_what_is_not_known_to_be_kept_is_told_again_when_asked_for():
+    progress = under_way(3)
+    progress.acknowledged(A, 3)
+    assert progress.safe() == progress.safe(again=True) == {A: 4}
+
+    progress.kept({A: 4, B: 1})
+    assert progress.safe(again=True) == {}
+
+
+def test_a_partition_that_begins_anew_hears_only_of_its_new_records():
+    progress = under_way(3, 4)
+    progress.begin_anew(A)
+    lap = progress.taken(A, 3, size=10)
+    progress.acknowledged(A, 3)
+    assert (progress.safe(), progress.records) == ({}, 1)
+
+    progress.acknowledged(A, 3, lap=lap)
+    assert progress.safe() == {A: 4}
+
+
 def test_records_of_a_partition_are_taken_in_order():
     with pytest.raises(ValueError, match="offset 3"):
         under_way(4, 3)

@@ -2,7 +2,9 @@
 
 Promise  Records of a partition in order, and its end when it is reached. Partitions that the group
          takes away are settled first; those that it took away already are only forgotten. Offsets
-         are kept when told to, and never by themselves.
+         are kept when told to, and never by themselves. Where there is none, or it is out of range,
+         reading begins at the first record; `from_latest` commits the ends that lack one, once,
+         before it joins: partitions that are added later are read from their start.
 """
 
 from __future__ import annotations
@@ -60,6 +62,10 @@ class Hooks(Protocol):
         """Another has these already."""
         ...
 
+    def not_kept(self, partitions: Collection[TopicPartition]) -> None:
+        """A commit that was not waited for failed for these."""
+        ...
+
     def fail(self, error: ApplyError) -> None:
         """Settling went wrong, within a call that nobody can catch it from."""
         ...
@@ -82,6 +88,7 @@ class GroupSource:
         self._topics = tuple(topics)
         self._owned: set[TopicPartition] = set()
         self._still = False
+        self._pausing = False
         self._silent = False
         with kafka_errors(f"joining group {group}"):
             self._consumer = Consumer(
@@ -93,16 +100,18 @@ class GroupSource:
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "enable.partition.eof": True,
-                    "auto.offset.reset": "latest" if from_latest else "earliest",
+                    "auto.offset.reset": "earliest",  # when out of range, too: it loses none
                     "isolation.level": "read_committed",
                     "allow.auto.create.topics": False,
                     "session.timeout.ms": 10_000,
                     "heartbeat.interval.ms": 1_000,
                     "topic.metadata.refresh.interval.ms": 10_000,
-                    "on_commit": _on_commit,
+                    "on_commit": self._on_commit,
                     "logger": logging.getLogger("librdkafka"),
                 }
             )
+            if from_latest:
+                self._begin_at_the_end()
             self._consumer.subscribe(
                 list(self._topics),
                 on_assign=self._on_assign,
@@ -110,10 +119,23 @@ class GroupSource:
                 on_lost=self._on_lost,
             )
 
+    def _begin_at_the_end(self) -> None:
+        """Commits the ends of partitions that have no offset."""
+        ends = self.ends()
+        known = self._consumer.committed([TheirPartition(*p) for p in ends], timeout=_ASK_S)
+        for place in known:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        new = [TopicPartition(p.topic, p.partition) for p in known if p.offset < 0]
+        if new:
+            self.commit({p: ends[p] for p in new}, wait=True)  # refused where members read already
+
     def next(self, timeout_s: float) -> Record | End | None:
         """The next record, or that a partition is at its end."""
         with kafka_errors("reading the source"):
             message = self._consumer.poll(timeout_s)
+            if self._pausing:
+                self.hold(still=True)
             if message is None:
                 return None
             error = message.error()
@@ -164,7 +186,7 @@ class GroupSource:
 
     def hold(self, *, still: bool) -> None:
         """Hands nothing out while held."""
-        self._still = still
+        self._still, self._pausing = still, False
         places = [TheirPartition(*p) for p in self._owned]
         with kafka_errors("holding the source"):
             if still:
@@ -181,8 +203,7 @@ class GroupSource:
         gained = [TopicPartition(p.topic, p.partition) for p in places]
         self._owned.update(gained)
         self.hooks.took(gained)
-        if self._still:
-            self.hold(still=True)
+        self._pausing = self._still  # not yet: the client does not know them before it returns
 
     def _on_revoke(self, _consumer: Any, places: Collection[Any]) -> None:
         gone = [TopicPartition(p.topic, p.partition) for p in places]
@@ -190,18 +211,25 @@ class GroupSource:
             self.hooks.settle(gone)
         except ApplyError as error:  # a callback of the client has nobody to raise to
             self.hooks.fail(error)
-        self._owned.difference_update(gone)
+        self._let_go(gone)
 
     def _on_lost(self, _consumer: Any, places: Collection[Any]) -> None:
         gone = [TopicPartition(p.topic, p.partition) for p in places]
-        self._owned.difference_update(gone)
+        self._let_go(gone)
         self.hooks.lost(gone)
         log.warning("partitions_were_lost", partitions=len(gone))
 
+    def _let_go(self, gone: Collection[TopicPartition]) -> None:
+        self._owned.difference_update(gone)
+        if self._still:  # the client keeps a pause until the partition comes back
+            self._consumer.resume([TheirPartition(*p) for p in gone])
 
-def _on_commit(error: KafkaError | None, _places: object) -> None:
-    if error is not None:
-        log.warning("offsets_were_not_committed", why=error.str())
+    def _on_commit(self, error: KafkaError | None, places: Collection[Any]) -> None:
+        failed = [p for p in places if error is not None or p.error is not None]
+        if failed:
+            why = failed[0].error if error is None else error
+            log.warning("offsets_were_not_committed", why=why.str())
+            self.hooks.not_kept([TopicPartition(p.topic, p.partition) for p in failed])
 
 
 def _name(message: Message) -> TopicPartition:

@@ -9,6 +9,7 @@ Promise  At least once: an offset is committed when every record up to it is ack
          first copies of them, when there are repeats): they are sent in the order read by an
          idempotent producer, to the partition that Kafka's hash names.
          Before partitions are given up in a rebalance, what is under way of them is waited for.
+         A source partition whose offsets go back, truncated or made anew, is read from its start.
          A record that the target refuses for good ends the forwarder with an error; nothing is
          committed past it. No transactions: a repeat is possible where exactly once is wanted.
 Cost     One more hop, 10 ms of it to fill batches; one Python callback per record; memory for
@@ -71,7 +72,7 @@ class Route:
         group: The consumer group that keeps the offsets.
         partitioner: The name of the one that chooses.
         options: What it is told.
-        from_latest: Where to begin in partitions never committed.
+        from_latest: Begin at the end of partitions that have no committed offset at the start.
         until_end: End at what the source topics held at the start.
         records: End after so many records.
     """
@@ -239,7 +240,7 @@ class Forwarder:
             if left:
                 log.warning("records_were_left_under_way", records=left)
         finally:
-            self._progress.forget(partitions)
+            self.lost(partitions)
 
     def _settled(self, partitions: Collection[TopicPartition]) -> int:
         """Waits for what is under way and commits; returns what has not arrived."""
@@ -257,7 +258,12 @@ class Forwarder:
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         """Another has these already: nothing is committed of them any more."""
+        self._assigned = False  # until the rebalance is over, zero partitions are no end
         self._progress.forget(partitions)
+
+    def not_kept(self, partitions: Collection[TopicPartition]) -> None:
+        """A commit that was not waited for failed: it is made again."""
+        self._progress.untold(partitions)
 
     # ------------------------------------------------------------ within
 
@@ -284,6 +290,7 @@ class Forwarder:
             if found is None:
                 break
             if isinstance(found, End):
+                self._look_back(found.partition, found.position)
                 self._progress.reached(found.partition, found.position)
             else:
                 self._send(found)
@@ -292,8 +299,19 @@ class Forwarder:
             timeout_s = 0.0
         self._poll(_POLL_S if full else 0.0)
 
+    def _look_back(self, partition: TopicPartition, offset: int) -> None:
+        """Begins a partition anew whose offsets go back: it was truncated, or made anew."""
+        position = self._progress.position(partition)
+        if offset >= position:
+            return
+        log.warning("source_went_back", partition=str(partition), at=offset, was=position)
+        self._progress.begin_anew(partition)
+        if self._route.until_end:
+            self._ends = {**self._ends, partition: self._source.ends().get(partition, 0)}
+
     def _send(self, record: Record) -> None:
-        self._progress.taken(record.source, record.offset, size=record.size)
+        self._look_back(record.source, record.offset)
+        lap = self._progress.taken(record.source, record.offset, size=record.size)
         self._taken += 1
         try:
             self._target.produce(
@@ -302,7 +320,7 @@ class Forwarder:
                 record.key,
                 headers=list(record.headers) or None,
                 timestamp=max(0, record.timestamp_ms),
-                on_delivery=partial(self._delivered, record.source, record.offset),
+                on_delivery=partial(self._delivered, record.source, record.offset, lap),
             )
         except TrimtabError as error:
             raise ApplyError(
@@ -311,7 +329,7 @@ class Forwarder:
             ) from error
 
     def _delivered(
-        self, source: TopicPartition, offset: int, error: KafkaError | None, message: Any
+        self, source: TopicPartition, offset: int, lap: int, error: KafkaError | None, message: Any
     ) -> None:
         if error is not None:
             if self._failure is None:
@@ -324,7 +342,7 @@ class Forwarder:
             if leader >= 0:
                 self._brokers[leader] += 1
         metrics.forward_records_total.labels(place.topic).inc()
-        self._progress.acknowledged(source, offset)
+        self._progress.acknowledged(source, offset, lap=lap)
 
     def _poll(self, timeout_s: float) -> None:
         """Hears of deliveries. A producer that broke for good says so before it tells of them."""
@@ -349,7 +367,7 @@ class Forwarder:
                 continue  # it says again that it broke; the reports come after that
 
     def _commit(self, *, wait: bool) -> None:
-        offsets = self._progress.safe()
+        offsets = self._progress.safe(again=wait)
         if not offsets:
             return
         try:
@@ -359,6 +377,8 @@ class Forwarder:
             log.warning("offsets_were_not_committed", why=error.message)
         if kept:
             self._committed += len(offsets)
+            if wait:
+                self._progress.kept(offsets)
         else:
             self._progress.untold(offsets)
 
