@@ -22,8 +22,9 @@ INSTALL_LOG := $(VENV)/install.log
 PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
 OLDEST_JAVA := 17
 
-# Fast ones first; Spark and the brokers start once, in one process. A folder without tests is no error.
-TESTS := src $(wildcard tests/architecture tests/unit tests/laws tests/papers tests/docs tests/spark tests/kafka)
+# Fast ones first, on some cores; Spark and the brokers start once, in one process.
+FAST := src tests/architecture tests/unit tests/laws tests/papers tests/docs
+REAL := tests/spark tests/kafka
 PYTEST := $(BIN)/python -m pytest --durations=10 --maxfail=10
 
 .PHONY: help demo test lint docs bench clean java
@@ -35,7 +36,8 @@ demo: $(READY) java
 	@$(BIN)/trimtab demo
 
 test: lint java
-	$(PYTEST) $(TESTS)
+	$(PYTEST) --numprocesses=auto --maxprocesses=4 --dist=worksteal $(FAST)
+	$(PYTEST) $(REAL)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -254,8 +254,8 @@ def test_nobody_is_given_more_than_one_above_its_share_when_weights_change(m, da
 
 
 @unhurried
-@given(snapshots, st.integers(0, 60), st.sampled_from([0.0, None]))
-def test_weights_that_are_all_zero_or_missing_are_equal(snapshot, number, weight):
+@given(snapshots, st.integers(0, 60), st.sampled_from([0.0, None, 1.0]))
+def test_weights_that_are_all_zero_missing_or_equal_choose_as_node_does(snapshot, number, weight):
     table = snapshot.topic("a")
     known = {} if weight is None else dict.fromkeys(table.brokers, weight)
     steered = partitioner_of("weighted-node", RoutingOptions(start=0, weights=lambda: known))
@@ -263,6 +263,21 @@ def test_weights_that_are_all_zero_or_missing_are_equal(snapshot, number, weight
 
     for _ in range(number):
         chosen = node.partition("a", None, 100, snapshot)
+        assert steered.partition("a", None, 100, snapshot) == chosen
+
+
+@unhurried
+@given(st.sets(st.integers(0, 99), min_size=1, max_size=8), st.sampled_from(Granularity))
+def test_where_every_broker_leads_one_partition_equal_weights_choose_as_default_does(ids, each):
+    snapshot = LeaderSnapshot({"a": dict(enumerate(sorted(ids)))})
+    equal = dict.fromkeys(ids, 1.0)
+    steered, default = (
+        partitioner_of(name, RoutingOptions(start=0, granularity=each, weights=lambda: equal))
+        for name in ("weighted-node", "default")
+    )
+
+    for _ in range(400):
+        chosen = default.partition("a", None, 100, snapshot)
         assert steered.partition("a", None, 100, snapshot) == chosen
 
 

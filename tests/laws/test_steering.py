@@ -26,6 +26,7 @@ def observations(draw: st.DrawFn) -> Observation:
         probes=Probes(answers=answers, silent_s=draw(silence), pace_s=0.1),
         requests_s=tuple(draw(st.lists(latency, max_size=10))),
         bytes_s=draw(rate),
+        records_s=draw(rate),
     )
 
 

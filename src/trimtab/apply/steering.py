@@ -12,8 +12,10 @@ Promise  Weights lie in 0 … 1, the largest is 1, equal input gives equal weigh
          best one's.
          How slow is the ratio r of the 90th percentiles. Up to twice as slow weighs 1/r: the same
          utilisation, if slowness is lack of capacity. Beyond, latency is what hurts, and the
-         weight falls to 0 at four times. A broker that says nothing for 1 s (or 8 × that 90th
-         percentile) weighs 0.
+         weight falls with the fourth power: 0.1 at three times, 0.03 at four, and from eleven
+         times on nothing is left. So two brokers that are nearly as slow as each other weigh nearly
+         the same, however good a third one is. A broker that says nothing for 1 s (or 8 × that
+         90th percentile) weighs 0.
          A fall is at once; a rise is gradual (0.25 per second) and begins when there is no
          evidence, nor more than one such probe in the last 4 s. A broker most of
          whose probes are late, that is well within 8 s when the load leaves it, and is so again
@@ -22,11 +24,13 @@ Promise  Weights lie in 0 … 1, the largest is 1, equal input gives equal weigh
 Cost     O(brokers × probes · log) per step.
 
 The best one is the slowest of the best quarter of those that carry their share, so that among
-hundreds no lucky one sets the measure, and none is blamed for the load that others were spared.
+hundreds no lucky one sets the measure, and none is blamed for the load that others were spared:
+a broker that was taken off the load, or takes less than a tenth of the records that brokers with
+any take in the middle, is quick for that alone. A load of a few records is none.
 Light requests are a second witness: a broker whose median is over three times that of the best one
-is slow by as much. Bytes and records
-per second are not judged, since nobody knows what a broker could carry; they stand in the reason,
-so that a slow broker under load can be told from one slow by itself.
+is slow by as much. Bytes and records per second are not judged by themselves, since nobody knows
+what a broker could carry; what is known stands in the reason, so that a slow broker under load can
+be told from one slow by itself.
 """
 
 from __future__ import annotations
@@ -34,11 +38,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import median
 from typing import TypeVar
 
 from trimtab.apply.probe_log import Probes
 
 _Number = TypeVar("_Number", int, float)
+
+_LEAST = 0.0005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +55,7 @@ class Observation:
     Attributes:
         probes: Of produce requests to it alone.
         requests_s: Round trips of light requests.
-        bytes_s: What it leads, per second; None is unknown.
+        bytes_s: What it takes as a leader, per second; None is unknown.
         records_s: The same in records.
     """
 
@@ -74,7 +81,9 @@ class Rules:
     faint_over: float = 1.15
     asked: float = 3.0
     mild: float = 2.0
-    left_alone: float = 4.0
+    fall: float = 4.0
+    carries: float = 0.1
+    matters: float = 50.0
     silent_after_s: float = 1.0
     silent_for: float = 8.0
     least_probes: int = 20
@@ -157,8 +166,9 @@ def step(
     """
     passed_s = 0.0 if before.now_s is None else max(0.0, now_s - before.now_s)
     known = {broker: before.standings.get(broker, Standing()) for broker in sorted(seen)}
-    carrying = [broker for broker, standing in known.items() if standing.ill_since is None]
-    sights = _sights(seen, carrying, rules)
+    loaded = _loaded(seen, rules)
+    well = {broker for broker, standing in known.items() if standing.ill_since is None}
+    sights = _sights(seen, (loaded & well, loaded), rules)
     if all(sight.silent for sight in sights.values()):  # it is we who cannot hear
         said = "nobody answers: all count the same"
         return Steering(now_s=now_s, standings=known), {
@@ -170,7 +180,7 @@ def step(
         broker: _verdict(
             standing,
             # Where all are rising, or the last one left was low: only ratios matter.
-            weight=round(standing.weight / most, 2) if most > 0 else 1.0,
+            weight=_told(standing.weight / most) if most > 0 else 1.0,
             seen=seen[broker],
             sight=sights[broker],
             now_s=now_s,
@@ -211,15 +221,16 @@ class _Sight:
 
 
 def _sights(
-    seen: Mapping[int, Observation], carrying: Collection[int], rules: Rules
+    seen: Mapping[int, Observation], carrying: Sequence[Collection[int]], rules: Rules
 ) -> dict[int, _Sight]:
-    """Each broker beside the best of those that carry the load.
+    """Each broker beside the best of those that carry the load, the first of these if there are.
 
     One that carries none of it may well be quick: that says nothing against those that do.
     """
     tails = {broker: _tail(seen[broker], rules) for broker in sorted(seen)}
-    measure = {b: t for b, t in tails.items() if t is not None and b in carrying}
-    measure = measure or {b: t for b, t in tails.items() if t is not None}
+    measure: dict[int, _Tail] = {}
+    for those in (*carrying, tails):
+        measure = measure or {b: t for b, t in tails.items() if t is not None and b in those}
     if not measure:
         return {b: _Sight(silent=seen[b].probes.silent_s >= rules.silent_after_s) for b in tails}
     best = _best(list(measure.values()))
@@ -258,6 +269,15 @@ def _sights(
             slowness=max(1.0, slowness),
         )
     return sights
+
+
+def _loaded(seen: Mapping[int, Observation], rules: Rules) -> set[int]:
+    """Those that take records; where nobody knows, or there are next to none, all."""
+    counts = {b: one.records_s for b, one in seen.items() if one.records_s is not None}
+    usual = median([count for count in counts.values() if count > 0] or [0.0])
+    if usual < rules.matters:
+        return set(seen)
+    return {broker for broker, count in counts.items() if count >= rules.carries * usual}
 
 
 def _tail(seen: Observation, rules: Rules) -> _Tail | None:
@@ -315,10 +335,18 @@ def target(slowness: float, rules: Rules = Rules()) -> float:  # noqa: B008 - fr
     """What a broker that is evidently slow should weigh.
 
     >>> [round(target(r), 3) for r in (1.0, 1.6, 2.0, 3.0, 4.0, 50.0)]
-    [1.0, 0.625, 0.5, 0.167, 0.0, 0.0]
+    [1.0, 0.625, 0.5, 0.099, 0.031, 0.0]
     """
-    beyond = (rules.left_alone - slowness) / (rules.left_alone - rules.mild)
-    return max(0.0, min(1.0, beyond)) / slowness
+    if slowness <= rules.mild:
+        return 1 / slowness
+    return float((rules.mild / slowness) ** rules.fall / rules.mild)
+
+
+def _told(weight: float) -> float:
+    """A weight to two places, a small one to its first digit: what hardly changes stays."""
+    if weight < _LEAST:
+        return 0.0
+    return round(weight, 2) if weight >= 0.1 else float(f"{weight:.1g}")
 
 
 def _stands(
@@ -405,6 +433,6 @@ def _verdict(
 
 
 def _led(seen: Observation) -> str:
-    if seen.bytes_s is None:
-        return ""
-    return f", leads {seen.bytes_s / 1e6:.2f} MB/s"
+    if seen.bytes_s is not None:
+        return f", leads {seen.bytes_s / 1e6:.2f} MB/s"
+    return "" if seen.records_s is None else f", takes {seen.records_s:.0f} records/s"

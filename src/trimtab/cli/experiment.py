@@ -331,10 +331,10 @@ def burato(
         typer.Option(
             "--runs", metavar="N", min=1, help="Of each cell; fewer than 5 are not judged."
         ),
-    ] = 5,
+    ] = 8,
     duration: Annotated[
         str, typer.Option("--duration", metavar="DURATION", help="Of one run; a fifth is dropped.")
-    ] = "3s",
+    ] = "1.5s",
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Of the order and the arrivals.")
     ] = 0,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -137,7 +139,7 @@ def run(arguments: list[str]) -> int:
     """Runs the command line; returns the exit code."""
     try:
         with terminable():
-            app(arguments, prog_name="trimtab")
+            _command()(arguments, prog_name="trimtab")
     except TrimtabError as error:
         talk.print(f"error: {error.message}", style="red", markup=False, soft_wrap=True)
         if error.hint:
@@ -152,6 +154,12 @@ def run(arguments: list[str]) -> int:
         talk.print("error: this is a fault of Trimtab itself; please report the lines above.")
         return 70
     return 0
+
+
+@cache
+def _command() -> Callable[..., Any]:
+    """All verbs with their options, put together once."""
+    return typer.main.get_command(app)
 
 
 if __name__ == "__main__":

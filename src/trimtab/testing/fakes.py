@@ -80,6 +80,16 @@ class FakeAdmin:
             if p.begin_offset is not None and p.end_offset is not None
         }
 
+    def ends(self, leaders: Mapping[TopicPartition, BrokerId]) -> dict[TopicPartition, int]:
+        """Next offset of each partition whose leader answers."""
+        self._enter("ends")
+        return {
+            name: p.end_offset
+            for name, p in self.partitions.items()
+            if leaders.get(name) == p.leader and p.leader not in self.silent
+            if p.end_offset is not None
+        }
+
     def group_names(self) -> tuple[str, ...]:
         """Names of all consumer groups."""
         self._enter("group_names")

@@ -6,12 +6,14 @@ import json
 import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from trimtab.apply.kafka import steering
+from trimtab.apply.kafka.intake import Intake
 from trimtab.apply.kafka.steering import Steerer, Step, Surroundings, led
 from trimtab.apply.probe_log import Probes
 from trimtab.apply.steering import Observation, Rules
@@ -20,6 +22,7 @@ from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.model.cluster import Broker, BrokerId, TopicPartition
 from trimtab.model.control import PartitionRate, TopicRates
 from trimtab.testing.fakes import FakeAdmin, FakePublisher
+from trimtab.testing.placements import placement
 
 
 def steady(latency_s: float) -> Observation:
@@ -179,8 +182,26 @@ def test_rates_that_cannot_be_read_do_not_end_the_look_at_the_cluster(monkeypatc
     monkeypatch.setattr(steering, "_LOOK_EVERY_S", 0.01)
     own = OwnTopics()
     told = {own.of_steering[1]: lambda _: None}
-    surroundings = Surroundings("x:1", ClientProperties(), own, told)
+    intake = Intake("x:1", ClientProperties(), without=())
+    surroundings = Surroundings("x:1", ClientProperties(), own, told, intake)
     surroundings.ensure(admin)
 
     with surroundings:
         assert Breaking.looked_again.wait(10)
+
+
+def test_records_are_those_that_were_counted_and_else_those_that_somebody_measures():
+    intake = Intake("x:1", ClientProperties(), without=())
+    surroundings = Surroundings("x:1", ClientProperties(), OwnTopics(), {}, intake)
+
+    assert surroundings.around(1, Probes()).records_s is None
+
+    placed = placement({"t": [[1]]})
+    admin = FakeAdmin(
+        brokers=placed.brokers, partitions=[replace(p, end_offset=0) for p in placed.partitions]
+    )
+    intake.count(admin)
+    intake.count(admin)
+
+    assert surroundings.around(1, Probes()).records_s == 0.0
+    assert surroundings.around(9, Probes()).records_s is None

@@ -29,7 +29,7 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> dict[str, BaseException]:
     def fail() -> None:
         raise planted["error"]
 
-    monkeypatch.setattr(main, "app", app)
+    monkeypatch.setattr(main, "_command", lambda: typer.main.get_command(app))
     return planted
 
 
@@ -123,7 +123,7 @@ def test_sigterm_ends_a_verb_as_ctrl_c_does(monkeypatch: pytest.MonkeyPatch) -> 
     def elsewhere(*_: object) -> None:  # lest a fault ends the tests
         raise SystemExit(99)
 
-    monkeypatch.setattr(main, "app", interrupted)
+    monkeypatch.setattr(main, "_command", lambda: interrupted)
     before = signal.signal(signal.SIGTERM, elsewhere)
     try:
         code = main.run(["anything"])

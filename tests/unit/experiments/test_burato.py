@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ from trimtab.experiments.burato.design import (
     Setting,
     World,
     full_grid,
-    gauged,
     in_random_order,
     narrowed,
     stated_grid,
+    with_gauges,
 )
 from trimtab.experiments.burato.experiment import Design, burato
 from trimtab.experiments.kept import keep as keep_parts
@@ -45,7 +46,9 @@ def figures(p95_ms: float = 10.0, records_s: float = 50_000.0) -> dict[str, Any]
         "records_s": records_s,
         "mb_s": records_s * 100 / 2**20,
         "failed": 0,
+        "held": 0.0,
         "late": 0.0,
+        "weights": {"1": 1.0, "2": 1.0, "3": 1.0},
         **dict.fromkeys(("p50_ms", "p95_ms", "p99_ms", "p999_ms", "mean_ms", "max_ms"), p95_ms),
         "broker_ratio": 4 / 3,
         "partition_ratio": 1.0,
@@ -80,9 +83,10 @@ def test_the_stated_grid_asks_what_the_aims_need_and_is_part_of_the_full_one():
     cells = set(stated_grid())
     assert cells <= set(full_grid())
     for topic, acks in (("U2", "1"), ("U3", "all"), ("U2", "all")):
-        setting = Setting(topic=topic, acks=acks, world=World.SLOWED)
+        setting = Setting(topic=topic, acks=acks, world=World.SLOWED, value_bytes=1000)
         assert Cell(setting=setting, policy=Policy(OURS), load=0.7) in cells
-    stock = {c.policy for c in cells if c.policy.stock and (c.setting, c.load) == (SLOW_U2, 0.7)}
+    asked = replace(SLOW_U2, value_bytes=1000)
+    stock = {c.policy for c in cells if c.policy.stock and (c.setting, c.load) == (asked, 0.7)}
     assert {"default", "sticky", "uniform-sticky", "adaptive"} <= {p.name for p in stock}
 
 
@@ -110,13 +114,22 @@ def test_runs_are_in_random_order_within_worlds_and_each_repetition_is_whole():
     assert ordered == in_random_order(cells, repetitions=2, duration_s=1.0, seed=1)
 
 
+def test_those_that_are_compared_follow_each_other_after_what_their_rates_are_parts_of():
+    cells = with_gauges(stated_grid())
+    ordered = in_random_order(cells, repetitions=1, duration_s=1.0, seed=1)
+    blocks = [key for key, _ in itertools.groupby((r.cell.setting, r.cell.load) for r in ordered)]
+    assert len(blocks) == len(set(blocks))
+    for setting, load in blocks:
+        assert not load or blocks.index((setting, 0.0)) < blocks.index((setting, load))
+
+
 def test_an_open_loop_brings_the_saturating_runs_that_tell_its_rate():
     asked = [Cell(setting=SLOW_U2, policy=Policy("sticky"), load=0.7)]
-    saturating, open_loop = gauged(asked)
-    assert open_loop == tuple(asked)
-    assert {cell.setting for cell in saturating} == {SLOW_U2}
-    assert all(cell.kind is Kind.SATURATING for cell in saturating)
-    assert {cell.policy for cell in saturating} == set(GAUGE)
+    first, *gauges = with_gauges(asked)
+    assert [first] == asked
+    assert {cell.setting for cell in gauges} == {SLOW_U2}
+    assert all(cell.kind is Kind.SATURATING for cell in gauges)
+    assert {cell.policy for cell in gauges} == set(GAUGE)
 
 
 def test_a_part_of_the_grid_can_be_chosen_and_what_it_lacks_is_named():
@@ -172,6 +185,14 @@ def test_ours_is_held_to_the_best_of_those_that_people_have():
     assert row.ours == pytest.approx(2.0)
     assert row.verdict is Verdict.OUTSIDE
     assert "best stock: adaptive" in row.what
+
+
+def test_two_that_choose_alike_stand_beside_each_other_to_tell_what_chance_does():
+    found = runs(B2, "default", *[10.0] * 5) | runs(B2, "node", 5.0, 20.0, 10.0, 40.0, 2.5)
+    _, row = comparison.parts_of(found | runs(B2, OURS, *[10.0] * 5), settings={})["open-loop"].rows
+    assert row.what.startswith("the same choices twice: p95 of node over default's")
+    assert row.ours == pytest.approx(1.0)
+    assert row.verdict is Verdict.NOT_COMPARABLE
 
 
 def test_where_the_client_stands_is_no_merit_of_a_partitioner():
@@ -258,6 +279,17 @@ def test_open_loops_run_at_a_part_of_the_best_throughput(tmp_path):
     assert {run.rate for run in place.ran if run.cell.load} == {30_000.0}
     assert [row.verdict for row in parts["open-loop"].rows] == [Verdict.WITHIN]
     assert parts["open-loop"].rows[0].ours == pytest.approx(4.0)
+
+
+def test_who_gauges_is_the_best_so_far_and_not_the_luckiest_of_the_moment():
+    rates = {
+        (SLOW_U2, policy, at): rate
+        for at, each in enumerate([(9.0, 5.0, 5.0), (8.0, 8.5, 4.0)])
+        for policy, rate in zip(GAUGE, each, strict=True)
+    }
+    assert comparison.gauge(rates, SLOW_U2, 0) == 9.0
+    assert comparison.gauge(rates, SLOW_U2, 1) == 8.0
+    assert comparison.gauge(rates, SLOW_U2, 2) is None
 
 
 def test_an_experiment_that_was_stopped_goes_on_where_it_was(tmp_path):

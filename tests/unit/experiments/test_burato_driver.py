@@ -62,6 +62,14 @@ class FakeSender:
         self.purged = True
 
 
+class Slow(FakeSender):
+    """A client that takes long for every record."""
+
+    def produce(self, topic: str, value: bytes, *, on_delivery: Callable[[Any, Any], None]) -> None:
+        self.clock.now += 0.004
+        super().produce(topic, value, on_delivery=on_delivery)
+
+
 class GivesUp(FakeSender):
     def flush(self, timeout: float) -> int:
         return 0
@@ -105,7 +113,7 @@ def test_what_was_never_acknowledged_counts_as_slow_not_as_nothing():
     assert found["p95_ms"] > 500
 
 
-def test_a_full_buffer_makes_records_late_and_the_wait_is_in_their_latency():
+def test_a_full_buffer_holds_records_and_the_wait_is_in_their_latency():
     clock = Clock()
     sender = FakeSender(clock, delay_s=dict.fromkeys(range(3), 0.1), room=10)
     found = open_loop(
@@ -118,9 +126,26 @@ def test_a_full_buffer_makes_records_late_and_the_wait_is_in_their_latency():
         leaders=LEADERS,
         clock=clock,
     )
-    assert found["late"] > 0.5
+    assert found["held"] > 0.5
+    assert found["late"] == 0.0
     assert found["p95_ms"] > 1000
     assert found["failed"] == 0
+
+
+def test_a_slow_client_makes_records_late_and_not_held():
+    clock = Clock()
+    found = open_loop(
+        Slow(clock, delay_s=dict.fromkeys(range(3), 0.01)),
+        "U2",
+        value_bytes=100,
+        duration_s=2.0,
+        rate=500,
+        seed=1,
+        leaders=LEADERS,
+        clock=clock,
+    )
+    assert found["late"] > 0.5
+    assert found["held"] == 0.0
 
 
 def test_a_saturating_run_counts_what_was_acknowledged_after_the_warm_up():

@@ -8,7 +8,8 @@ Promise  A step per interval. Weights are published when they change, and at lea
          Weights are written to a partition of each broker, which has no other replica: one that
          hangs holds up neither their writing nor their reading.
          Without `execute` nothing is published; the topic of probes is made and written either way.
-Cost     Per broker the probes, two offset requests per second, and what is published.
+Cost     Per broker the probes, two offset requests per second, and what is published; and what it
+         takes to count the records that each of them takes (`intake`).
 
 Bytes per broker are those of `trimtab.rates`, where somebody measures; otherwise they are unknown.
 Two that steer at once say nearly the same, and the last one counts: no harm, and no use.
@@ -29,6 +30,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
+from trimtab.apply.kafka.intake import Intake
 from trimtab.apply.kafka.probing import Prober
 from trimtab.apply.kafka.weights_reader import KEY
 from trimtab.apply.probe_log import Probes
@@ -50,7 +52,7 @@ from trimtab.workload.kafka.errors import kafka_errors
 log = structlog.get_logger()
 
 _LOOK_EVERY_S = 1.0
-_LEADERS_EVERY_S = 5.0
+_ENSURE_EVERY_S = 5.0
 _PATIENCE_S = 0.5
 _REQUESTS_KEPT = 10
 _RATES_HOLD_S = 60.0
@@ -245,6 +247,7 @@ class Surroundings:
         properties: ClientProperties,
         own: OwnTopics,
         told: Mapping[OwnTopic, Callable[[Mapping[int, int]], None]],
+        intake: Intake,
     ) -> None:
         """Begins when entered.
 
@@ -253,18 +256,19 @@ class Surroundings:
             properties: How to reach it.
             own: Our topics.
             told: Topics with a partition on each broker, and who is told where it is.
+            intake: Who counts what each broker takes.
         """
         self._to = bootstrap_server, properties
         self._own = own
         self._told = told
+        self._intake = intake
         self._guard = threading.Lock()
         self._requests: dict[int, deque[float]] = {}
         self._loads: dict[int, tuple[float, float]] = {}
         self._brokers: set[int] = set()
         self._live: set[int] = set()
         self._places: dict[str, dict[int, int]] = {}
-        self._leaders: dict[TopicPartition, int] = {}
-        self._leaders_at = self._ensured_at = float("-inf")
+        self._ensured_at = float("-inf")
         self._rates: dict[str, TopicRates] = {}
         self._closed = threading.Event()
         self._unanswered = False
@@ -280,13 +284,14 @@ class Surroundings:
 
     def around(self, broker: int, probes: Probes) -> Observation:
         """What was seen of a broker, all told."""
+        counted = self._intake.records_s()
         with self._guard:
             bytes_s, records_s = self._loads.get(broker, (None, None))
             return Observation(
                 probes=probes,
                 requests_s=tuple(self._requests.get(broker, ())),
                 bytes_s=bytes_s,
-                records_s=records_s,
+                records_s=counted.get(broker) if counted else records_s,
             )
 
     def _run(self) -> None:
@@ -314,7 +319,7 @@ class Surroundings:
         self._ensured_at = time.monotonic()
 
     def _look(self, admin: Admin) -> None:
-        if time.monotonic() - self._ensured_at >= _LEADERS_EVERY_S:
+        if time.monotonic() - self._ensured_at >= _ENSURE_EVERY_S:
             self.ensure(admin)
         for broker, partition in self._places[self._own.probe].items():
             if broker not in self._live:
@@ -329,9 +334,6 @@ class Surroundings:
                     kept.append(took_s / 2)  # two requests, one after the other
         with self._guard:
             self._requests = {b: kept for b, kept in self._requests.items() if b in self._brokers}
-        if self._rates and time.monotonic() - self._leaders_at >= _LEADERS_EVERY_S:
-            self._leaders = {p.name: int(p.leader) for p in admin.topics() if not p.offline}
-            self._leaders_at = time.monotonic()
 
     @contextmanager
     def _heard(self) -> Iterator[Consumer]:
@@ -368,7 +370,7 @@ class Surroundings:
                 log.warning("rates_were_refused", why=refused.message)
                 continue
             self._rates[rates.topic] = rates
-        loads = led(self._rates, self._leaders, ts=time.time_ns() // 1000)
+        loads = led(self._rates, self._intake.leaders, ts=time.time_ns() // 1000)
         with self._guard:
             self._loads = loads
 
@@ -426,10 +428,11 @@ def open_steering(
         told = {probe: prober.watch}
         if publisher is not None:
             told[weights] = publisher.spread
-        surroundings = Surroundings(bootstrap_server, properties, own, told)
+        intake = Intake(bootstrap_server, properties, without=(own.probe, own.weights))
+        surroundings = Surroundings(bootstrap_server, properties, own, told, intake)
         with connect(bootstrap_server, properties) as admin:
             surroundings.ensure(admin)
-        with surroundings:
+        with intake, surroundings:
             yield Steerer(
                 LiveEyes(prober, surroundings),
                 publisher,

@@ -1,19 +1,21 @@
 """Runs side by side: means with intervals, rows against the aims and the thesis.
 
 Promise  Pure. Every figure of a cell is from the same samples; an interval is Student's, at 95 %,
-         over repetitions. Losses stand there like wins.
+         over repetitions, of logarithms where it is of latencies or of ratios. Losses stand there
+         like wins.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean, median, stdev
+from statistics import fmean, geometric_mean, stdev
 from typing import Any, NamedTuple
 
 from trimtab.experiments.burato.design import (
     GAUGE,
     OURS,
+    PLACEMENT,
     BrokerRun,
     Cell,
     Kind,
@@ -37,12 +39,13 @@ MARGIN = 1.25
 """On even brokers ours is no worse where its p95 is surely below so many times the other's."""
 
 LATE_AT_MOST = 0.02
-"""Where more was sent late, the client was too slow, and nothing is judged."""
+"""Where more was sent late though there was room, the client was too slow: nothing is judged."""
 
 _ENOUGH = 5
 _DELAYS = ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "mean_ms", "max_ms")
 _RATIOS = ("broker_ratio", "partition_ratio")
 _BARRED = (("U2", "1"), ("U3", "all"))
+_ALIKE = ("B1", "B2")
 
 
 class Interval(NamedTuple):
@@ -53,9 +56,7 @@ class Interval(NamedTuple):
 
     def to_json(self) -> list[float | None]:
         """Mean, low and high; unknown ends are null."""
-        if not math.isfinite(self.half):
-            return [_short(self.mean), None, None]
-        return [_short(self.mean), _short(self.mean - self.half), _short(self.mean + self.half)]
+        return _ends(self.mean, self.mean - self.half, self.mean + self.half)
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -77,18 +78,33 @@ def times(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float,
     >>> [round(value, 3) for value in times([2.0, 2.2, 1.8], [1.0, 1.1, 0.9])]
     [2.0, 2.0, 2.0]
     """
-    logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=False)]
-    mean, half = interval(logs)
+    return geometric([a / b for a, b in zip(ours, theirs, strict=False)])
+
+
+def geometric(values: Sequence[float]) -> tuple[float, float, float]:
+    """The geometric mean of some runs, and its interval: Student's, of the logarithms."""
+    mean, half = interval([math.log(value) for value in values])
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-def best_rates(found: Found) -> dict[Setting, float]:
-    """Records/s of the best that gauges a setting: what loads of open loops are parts of."""
-    best: dict[Setting, float] = {}
-    for cell, runs in by_cell(found).items():
-        if cell.kind is Kind.SATURATING and cell.policy in GAUGE:
-            rate = median(figures["records_s"] for figures in runs)
-            best[cell.setting] = max(rate, best.get(cell.setting, 0.0))
+Gauged = Mapping[tuple[Setting, Policy, int], float]
+"""Records/s of saturating runs, by setting, policy and repetition."""
+
+
+def gauge(rates: Gauged, setting: Setting, repetition: int) -> float | None:
+    """Records/s that loads of a repetition are parts of: what the best of those that gauge did.
+
+    The best is who was so over the repetitions up to this one, for the most of one alone is luck
+    more often than not, as it may be in the first. None where a run is missing.
+    """
+    best, most = None, 0.0
+    for policy in GAUGE:
+        each = [rates.get((setting, policy, at)) for at in range(repetition + 1)]
+        known = [rate for rate in each if rate is not None]
+        if len(known) < len(each):
+            return None
+        if (mean := geometric_mean(known)) > most:
+            best, most = known[-1], mean
     return best
 
 
@@ -119,14 +135,16 @@ def parts_of(found: Found, *, settings: Mapping[str, Any]) -> dict[str, Part]:
 
 
 def _told(cell: Cell, runs: Sequence[Figures]) -> dict[str, Any]:
-    names = ("mb_s", "records_s", *(_DELAYS if cell.kind is Kind.OPEN_LOOP else ()))
+    delays = _DELAYS if cell.kind is Kind.OPEN_LOOP else ()
     return {
         **cell_to(cell),
         "runs": len(runs),
-        **{name: interval([run[name] for run in runs]).to_json() for name in names},
+        **{name: interval([run[name] for run in runs]).to_json() for name in ("mb_s", "records_s")},
+        **{name: _ends(*geometric([run[name] for run in runs])) for name in delays},
         **{name: _short(fmean(run[name] for run in runs)) for name in _RATIOS},
         "by_broker": _shares(runs, "by_broker"),
         "by_partition": _shares(runs, "by_partition"),
+        "held": _short(fmean(run["held"] for run in runs)),
         "late": _short(fmean(run["late"] for run in runs)),
         "failed": sum(run["failed"] for run in runs),
     }
@@ -153,7 +171,7 @@ def _published(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
         for policy in ("node", "sqf"):
             ours = cells.get(_per_record(setting, policy))
             if default and ours:
-                gain = _mean(ours, "mb_s") / _mean(default, "mb_s") - 1
+                gain = times(*([run["mb_s"] for run in each] for each in (ours, default)))[0] - 1
                 yield beside(
                     f"% more throughput than default, {policy}, {topic} acks={acks}",
                     100 * paper.gain(topic, acks, policy),
@@ -172,8 +190,30 @@ def _aims(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
             if cell.policy.stock and (cell.setting, cell.load) == (ours.setting, ours.load)
         }
         if stock:
-            best = min(stock, key=lambda cell: _mean(stock[cell], "p95_ms"))
+            best = min(stock, key=lambda cell: geometric_mean(run["p95_ms"] for run in stock[cell]))
             yield _judged(ours, runs, best.policy, stock[best])
+    yield from _twice(cells)
+
+
+def _twice(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
+    """Two that choose alike, beside each other: what the machine can tell apart.
+
+    Where every broker leads one partition, node is default; weighted-node too, as long as brokers
+    weigh the same.
+    """
+    for default, runs in cells.items():
+        node = Cell(setting=default.setting, policy=Policy("node"), load=default.load)
+        alike = default.policy == Policy("default") and default.setting.topic in _ALIKE
+        if alike and default.setting.world is World.EVEN and node in cells:
+            ratio, low, high = times(
+                *([run["p95_ms"] for run in each] for each in (cells[node], runs))
+            )
+            yield beside(
+                "the same choices twice: p95 of node over default's, both per batch, "
+                f"{default.setting} at {default.load:.0%}; interval {low:.2f} – {high:.2f}",
+                1.0,
+                ratio,
+            )
 
 
 def _judged(cell: Cell, runs: Sequence[Figures], rival: Policy, theirs: Sequence[Figures]) -> Row:
@@ -191,8 +231,10 @@ def _judged(cell: Cell, runs: Sequence[Figures], rival: Policy, theirs: Sequence
         what = f"times lower p95 of {OURS}, {where}"
         barred = setting.world is World.SLOWED and (setting.topic, setting.acks) in _BARRED
         return at_least(what, LOWER_BAR, ratio) if barred and sound else beside(what, None, ratio)
-    what = f"p95 of {OURS} over the other's, {where}"
-    if not sound or setting.topic not in ("B1", "B2"):
+    leaders = {str(replicas[0]) for replicas in PLACEMENT[setting.topic]}
+    level = sum(all(run["weights"].get(b) == 1.0 for b in leaders) for run in runs)
+    what = f"p95 of {OURS} over the other's, {where}; weights equal after {level} of {len(runs)}"
+    if not sound or setting.topic not in _ALIKE:
         return beside(what, 1.0, ratio)
     if high < 1:
         verdict = Verdict.BETTER
@@ -223,6 +265,13 @@ def _student(freedom: float) -> float:
     from scipy.stats import t
 
     return float(t.ppf(0.975, freedom))
+
+
+def _ends(mean: float, low: float, high: float) -> list[float | None]:
+    """A mean with its interval, for results; unknown ends are null."""
+    if not math.isfinite(high):
+        return [_short(mean), None, None]
+    return [_short(mean), _short(low), _short(high)]
 
 
 def _short(value: float) -> float:

@@ -1,21 +1,21 @@
-"""The experiment: saturating runs first, then open loops at parts of the best throughput found.
+"""The experiment: in each repetition a setting is saturated, then loaded with parts of that.
 
 Every run is kept as soon as it is over, so that an experiment that was stopped goes on with the
-next one. What is kept holds until it is asked for anew: no two runs on brokers are ever equal. So
-does the best throughput of a setting, which rates are parts of: whoever asks for more cells later
-gets them at the same rates. The page is of all that is kept, whatever was asked for last.
+next one. What is kept holds until it is asked for anew: no two runs on brokers are ever equal.
+Rates follow from what is kept: whoever asks for more cells later gets them at the same rates. The
+page is of all that is kept, whatever was asked for last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 from pathlib import Path
 from typing import Any, Protocol
 
-from trimtab.experiments.burato.comparison import best_rates, parts_of
+from trimtab.experiments.burato.comparison import Gauged, gauge, parts_of
 from trimtab.experiments.burato.design import (
     PRODUCER,
     SATURATING,
@@ -25,20 +25,23 @@ from trimtab.experiments.burato.design import (
     WARM_UP,
     BrokerRun,
     Cell,
+    Kind,
+    Policy,
     Setting,
     World,
     full_grid,
-    gauged,
     in_random_order,
+    with_gauges,
 )
 from trimtab.experiments.live.kept_runs import keep, kept
 from trimtab.experiments.part import Part
 
 NAME = "burato"
-REPETITIONS = 5
-DURATION_S = 3.0
-OVERHEAD_S = 0.3
-"""What a run takes beside its own time: a producer, its metadata, the last acknowledgements."""
+REPETITIONS = 8
+DURATION_S = 1.5
+OVERHEAD_S = 0.4
+"""What a run takes beside its own time: a producer, its metadata, the last acknowledgements, and
+where weights were moved until they are back."""
 
 WORLD_S = 6.0
 """What it takes to enter and leave a world."""
@@ -63,10 +66,9 @@ class Design:
     @property
     def estimate_s(self) -> float:
         """About how long all of it takes."""
-        saturating, open_loop = gauged(self.cells)
-        runs = self.repetitions * (len(saturating) + len(open_loop))
-        worlds = [{cell.setting.world for cell in cells} for cells in (saturating, open_loop)]
-        changes = self.repetitions * sum(len(each) for each in worlds)
+        cells = with_gauges(self.cells)
+        runs = self.repetitions * len(cells)
+        changes = self.repetitions * len({cell.setting.world for cell in cells})
         return WARM_UP_S + runs * (self.duration_s + OVERHEAD_S) + changes * WORLD_S
 
 
@@ -93,13 +95,11 @@ def burato(
         folder: Keeps the figures of runs.
         on_run: Is told how far it is.
     """
-    saturating, open_loop = gauged(design.cells)
+    cells = with_gauges(design.cells)
     with ExitStack() as opened:
         runs = _Runs(place, opened, folder, design, on_run)
-        runs.total = design.repetitions * (len(saturating) + len(open_loop))
-        runs.of(saturating)
-        runs.gauge()
-        runs.of(open_loop)
+        runs.total = design.repetitions * len(cells)
+        runs.of(cells)
     on_run("", runs.total, runs.total)
     return parts_of(runs.all_kept(), settings=_settings(design))
 
@@ -120,8 +120,7 @@ class _Runs:
         self._folder, self._design, self._on_run = folder, design, on_run
         self._place: Place | None = None
         self._done = 0
-        self._anew: set[BrokerRun] = set()
-        self._best: dict[Setting, float] = {}
+        self._rates: dict[tuple[Setting, Policy, int], float] = {}
 
     def of(self, cells: Sequence[Cell]) -> None:
         """Runs what is not kept of these cells."""
@@ -129,68 +128,71 @@ class _Runs:
         ordered = in_random_order(
             cells, repetitions=design.repetitions, duration_s=design.duration_s, seed=design.seed
         )
-        timed = [self._timed(run) for run in ordered]
-        for world, of_world in groupby(timed, key=lambda run: run.cell.setting.world):
-            together = list(of_world)
-            missing = [run for run in together if self._known(run) is None]
-            self._done += len(together) - len(missing)
-            if missing:
-                self._in_world(world, missing)
-
-    def gauge(self) -> None:
-        """Keeps the best throughput of every setting that has none yet."""
-        for setting, rate in best_rates(self.all_kept()).items():
-            asked = {"duration_s": self._design.duration_s}
-            known = None if self._design.again else kept(self._folder, _gauge(setting), asked)
-            found = known or keep(self._folder, _gauge(setting), asked, {"records_s": rate})
-            self._best[setting] = found["records_s"]
+        for world, of_world in groupby(ordered, key=lambda run: run.cell.setting.world):
+            self._in_world(world, of_world)
 
     def all_kept(self) -> dict[BrokerRun, dict[str, Any]]:
         """The figures of every run that is kept for this length and seed."""
         found: dict[BrokerRun, dict[str, Any]] = {}
-        for cell in dict.fromkeys((*full_grid(), *self._design.cells)):
-            if cell.load and cell.setting not in self._best:
-                continue
+        rates: dict[tuple[Setting, Policy, int], float] = {}
+        every = dict.fromkeys((*full_grid(), *with_gauges(self._design.cells)))
+        for cell in sorted(every, key=lambda cell: bool(cell.load)):
             for repetition in count():
-                run = self._timed(
+                run = _timed(
                     BrokerRun(
                         cell=cell,
                         repetition=repetition,
                         duration_s=self._design.duration_s,
                         seed=self._design.seed,
-                    )
+                    ),
+                    rates,
                 )
-                figures = kept(self._folder, run.key, run.settings())
-                if figures is None:
+                figures = None if run is None else kept(self._folder, run.key, run.settings())
+                if run is None or figures is None:
                     break
                 found[run] = figures
+                _note(rates, run, figures)
         return found
 
-    def _timed(self, run: BrokerRun) -> BrokerRun:
-        if not run.cell.load:
-            return run
-        # To three digits, so that a run that is known is known again.
-        rate = float(f"{self._best[run.cell.setting] * run.cell.load:.3g}")
-        return replace(run, rate=rate)
-
-    def _known(self, run: BrokerRun) -> dict[str, Any] | None:
-        if self._design.again and run not in self._anew:
-            return None
-        return kept(self._folder, run.key, run.settings())
-
     def _in_world(self, world: World, runs: Iterable[BrokerRun]) -> None:
-        if self._place is None:
-            self._place = self._opened.enter_context(self._open())
-        with self._place.world(world):
-            for run in runs:
-                self._on_run(run.key, self._done, self.total)
-                keep(self._folder, run.key, run.settings(), self._place.run(run))
-                self._anew.add(run)
+        with ExitStack() as inside:
+            entered: Place | None = None
+            for untimed in runs:
+                run = _timed(untimed, self._rates)
+                if run is None:
+                    raise AssertionError(f"{untimed.key} comes before its gauges")
+                figures = None
+                if not self._design.again:
+                    figures = kept(self._folder, run.key, run.settings())
+                if figures is None:
+                    if entered is None:
+                        entered = self._opened_place()
+                        inside.enter_context(entered.world(world))
+                    self._on_run(run.key, self._done, self.total)
+                    figures = keep(self._folder, run.key, run.settings(), entered.run(run))
+                _note(self._rates, run, figures)
                 self._done += 1
 
+    def _opened_place(self) -> Place:
+        if self._place is None:
+            self._place = self._opened.enter_context(self._open())
+        return self._place
 
-def _gauge(setting: Setting) -> str:
-    return f"gauge-{setting.key}"
+
+def _note(
+    rates: dict[tuple[Setting, Policy, int], float], run: BrokerRun, figures: Mapping[str, Any]
+) -> None:
+    if run.cell.kind is Kind.SATURATING:
+        rates[run.cell.setting, run.cell.policy, run.repetition] = figures["records_s"]
+
+
+def _timed(run: BrokerRun, rates: Gauged) -> BrokerRun | None:
+    """The run at its rate; None where nothing says what its load is a part of."""
+    if not run.cell.load:
+        return run
+    whole = gauge(rates, run.cell.setting, run.repetition)
+    # To three digits, so that a run that is known is known again.
+    return None if whole is None else replace(run, rate=float(f"{whole * run.cell.load:.3g}"))
 
 
 def _settings(design: Design) -> dict[str, Any]:

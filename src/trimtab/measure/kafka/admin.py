@@ -102,6 +102,10 @@ class Admin(Protocol):
         """First and next offset of each partition, from its leader; unknown ones are left out."""
         ...
 
+    def ends(self, leaders: Mapping[TopicPartition, BrokerId]) -> dict[TopicPartition, int]:
+        """Next offset of each partition, from its leader; unknown ones are left out."""
+        ...
+
     def group_names(self) -> tuple[str, ...]:
         """Names of all consumer groups, ascending; those of silent brokers are left out."""
         ...
@@ -388,6 +392,10 @@ class KafkaAdmin:
         begin = self._offsets(leaders, OffsetSpec.EARLIEST)
         end = self._offsets(leaders, OffsetSpec.LATEST)
         return {name: (begin[name], end[name]) for name in begin.keys() & end.keys()}
+
+    def ends(self, leaders: Mapping[TopicPartition, BrokerId]) -> dict[TopicPartition, int]:
+        """Next offset of each partition, from its leader."""
+        return self._offsets(leaders, OffsetSpec.LATEST)
 
     def _offsets(
         self, leaders: Mapping[TopicPartition, BrokerId], spec: OffsetSpec

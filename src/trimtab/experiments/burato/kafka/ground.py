@@ -3,8 +3,9 @@
 Promise  The steering service runs beside every run, whoever chooses, so that nobody has the machine
          to himself, and everybody's choices are counted, whether he looks at queues or not. A world
          is entered before its runs, which begin when the weights have settled or half a minute has
-         passed, and left after them. A run during which steering or the foreign load died is an
-         error. Nothing outlives the block.
+         passed, and left after them. Each run waits for that anew, whoever chooses, five seconds at
+         most: the one before it may have driven the brokers otherwise. A run during which steering
+         or the foreign load died is an error. Nothing outlives the block.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,6 @@ from trimtab.experiments.burato.design import (
     BROKERS,
     FOREIGN_MB_S,
     LIBRDKAFKA,
-    OURS,
     PLACEMENT,
     PRODUCER,
     SATURATING,
@@ -58,10 +58,12 @@ log = structlog.get_logger()
 FOREIGN_TOPIC = "foreign"
 _FOREIGN_BYTES = 10_000
 _SETTLED_WITHIN_S = 30.0
+_SETTLED_AGAIN_WITHIN_S = 5.0
 _END_WITHIN_S = 15.0
 _FOREIGN_WAIT_S = 4.0
 _WARM_UP_S = 4.0
 _SHED = 0.2
+_ALL = range(1, BROKERS + 1)
 _KEPT: Mapping[str, str] = {
     # Runs write gigabytes that nobody reads.
     "retention.bytes": str(128 * 2**20),
@@ -88,27 +90,38 @@ class Ground:
         """The brokers as a world has them."""
         match world:
             case World.EVEN:
-                self._settle(lambda: min(self.weights().values(), default=0.0) >= 1.0)
+                self._settle(world, _ALL, _SETTLED_WITHIN_S)
                 yield
             case World.SLOWED:
                 with slowed(
                     self.cluster, broker=SLOWED, share=SLOWED_SHARE, period_s=SLOWED_PERIOD_S
                 ):
-                    self._settle(lambda: self.weights().get(SLOWED, 1.0) <= _SHED)
+                    self._settle(world, _ALL, _SETTLED_WITHIN_S)
                     yield
             case World.FOREIGN:
                 with self._foreign_load():
                     time.sleep(_FOREIGN_WAIT_S)
                     yield
 
-    def _settle(self, settled: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _SETTLED_WITHIN_S
-        while not settled():
+    def _settle(self, world: World, brokers: Collection[int], within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        while not self._settled(world, brokers):
             self._check()
             if time.monotonic() > deadline:
                 log.warning("weights_did_not_settle", weights=dict(self.weights()))
                 return
             time.sleep(0.1)
+
+    def _settled(self, world: World, brokers: Collection[int]) -> bool:
+        """Whether the weights of these brokers are what they become in this world."""
+        weights = {broker: self.weights().get(broker) for broker in brokers}
+        if world is World.FOREIGN:
+            return True  # nobody knows what they become
+        if world is World.SLOWED:
+            shed = weights.pop(SLOWED, None)
+            if shed is None or shed > _SHED:
+                return False
+        return all(weight == 1.0 for weight in weights.values())
 
     @contextmanager
     def _foreign_load(self) -> Iterator[None]:
@@ -155,6 +168,7 @@ class Ground:
         """Sends one run's records and says what became of them."""
         setting = run.cell.setting
         leaders = {p: replicas[0] for p, replicas in enumerate(PLACEMENT[setting.topic])}
+        self._settle(setting.world, set(leaders.values()), _SETTLED_AGAIN_WITHIN_S)
         with self._sender(run) as sender, ahead_of_others():
             if run.cell.kind is Kind.SATURATING:
                 figures = saturate(
@@ -175,6 +189,11 @@ class Ground:
                     leaders=leaders,
                 )
         self._check()
+        if not figures["records"]:
+            raise MeasurementError(
+                f"{run.key}: not one record was acknowledged.",
+                hint="Are the brokers alive? A run that was begun is run anew the next time.",
+            )
         return {**figures, "weights": {str(b): w for b, w in self.weights().items()}}
 
     def warm_up(self, on_run: Callable[[str, int, int], None]) -> None:
@@ -182,7 +201,8 @@ class Ground:
         for topic in PLACEMENT:
             on_run(f"warm-up {topic}", 0, 0)
             for acks in ("1", "all"):
-                cell = Cell(setting=Setting(topic=topic, acks=acks), policy=Policy(OURS))
+                setting = Setting(topic=topic, acks=acks, value_bytes=1000)
+                cell = Cell(setting=setting, policy=Policy("uniform-sticky"))
                 self.run(BrokerRun(cell=cell, repetition=0, duration_s=_WARM_UP_S))
 
     @contextmanager
@@ -248,7 +268,6 @@ def ground(
             say=say,
             brokers=BROKERS,
             properties=BROKER_PROPERTIES,
-            enduring=True,
         ) as cluster,
         prepared(cluster, folder) as place,
     ):
