@@ -75,19 +75,24 @@ class GivesUp(FakeSender):
         return 0
 
 
-def test_an_open_loop_measures_from_the_time_a_record_was_due():
-    clock = Clock()
-    sender = FakeSender(clock, delay_s={0: 0.010, 1: 0.010, 2: 0.200})
-    found = open_loop(
+def sent_by_the_clock(sender: FakeSender, *, duration_s: float, rate: float) -> dict[str, Any]:
+    """An open loop to the topic, by the sender's own clock."""
+    return open_loop(
         sender,
         "U2",
         value_bytes=100,
-        duration_s=5.0,
-        rate=300,
+        duration_s=duration_s,
+        rate=rate,
         seed=1,
         leaders=LEADERS,
-        clock=clock,
+        clock=sender.clock,
     )
+
+
+def test_an_open_loop_measures_from_the_time_a_record_was_due():
+    clock = Clock()
+    sender = FakeSender(clock, delay_s={0: 0.010, 1: 0.010, 2: 0.200})
+    found = sent_by_the_clock(sender, duration_s=5.0, rate=300)
     assert found["p50_ms"] == pytest.approx(10, abs=3)
     assert found["p95_ms"] == pytest.approx(200, abs=3)
     assert found["failed"] == 0
@@ -99,16 +104,7 @@ def test_an_open_loop_measures_from_the_time_a_record_was_due():
 def test_what_was_never_acknowledged_counts_as_slow_not_as_nothing():
     clock = Clock()
     sender = GivesUp(clock, delay_s={0: 0.010, 1: 0.010, 2: 1e9})
-    found = open_loop(
-        sender,
-        "U2",
-        value_bytes=100,
-        duration_s=3.0,
-        rate=300,
-        seed=1,
-        leaders=LEADERS,
-        clock=clock,
-    )
+    found = sent_by_the_clock(sender, duration_s=3.0, rate=300)
     assert found["failed"] == pytest.approx(found["records"] / 2, rel=0.1)
     assert found["p95_ms"] > 500
 
@@ -116,16 +112,7 @@ def test_what_was_never_acknowledged_counts_as_slow_not_as_nothing():
 def test_a_full_buffer_holds_records_and_the_wait_is_in_their_latency():
     clock = Clock()
     sender = FakeSender(clock, delay_s=dict.fromkeys(range(3), 0.1), room=10)
-    found = open_loop(
-        sender,
-        "U2",
-        value_bytes=100,
-        duration_s=2.0,
-        rate=500,
-        seed=1,
-        leaders=LEADERS,
-        clock=clock,
-    )
+    found = sent_by_the_clock(sender, duration_s=2.0, rate=500)
     assert found["held"] > 0.5
     assert found["late"] == 0.0
     assert found["p95_ms"] > 1000
@@ -134,15 +121,8 @@ def test_a_full_buffer_holds_records_and_the_wait_is_in_their_latency():
 
 def test_a_slow_client_makes_records_late_and_not_held():
     clock = Clock()
-    found = open_loop(
-        Slow(clock, delay_s=dict.fromkeys(range(3), 0.01)),
-        "U2",
-        value_bytes=100,
-        duration_s=2.0,
-        rate=500,
-        seed=1,
-        leaders=LEADERS,
-        clock=clock,
+    found = sent_by_the_clock(
+        Slow(clock, delay_s=dict.fromkeys(range(3), 0.01)), duration_s=2.0, rate=500
     )
     assert found["late"] > 0.5
     assert found["held"] == 0.0
