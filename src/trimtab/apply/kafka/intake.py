@@ -17,16 +17,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping
-from typing import Self
 
-import structlog
-
+from trimtab.apply.asking import Asking
 from trimtab.client_properties import ClientProperties
-from trimtab.errors import TrimtabError
 from trimtab.measure.kafka.admin import Admin, connect
 from trimtab.model.cluster import BrokerId, TopicPartition
-
-log = structlog.get_logger()
 
 _EVERY_S = 2.0
 _REST = 10.0
@@ -37,7 +32,7 @@ End = tuple[int, float]
 """The end of a partition, and when it was asked for."""
 
 
-class Intake:
+class Intake(Asking):
     """Counts while it is entered."""
 
     def __init__(
@@ -50,6 +45,7 @@ class Intake:
             properties: How to reach it.
             without: Topics that do not count.
         """
+        super().__init__(name="intake", complaint="records_could_not_be_counted", rest_s=_EVERY_S)
         self._to = bootstrap_server, properties
         self._without = frozenset(without)
         self._guard = threading.Lock()
@@ -57,16 +53,6 @@ class Intake:
         self._leaders: dict[TopicPartition, int] = {}
         self._records: dict[int, float] = {}
         self._counted_at = float("-inf")
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-        self._thread.join()
 
     @property
     def leaders(self) -> Mapping[TopicPartition, int]:
@@ -86,9 +72,8 @@ class Intake:
         now = time.monotonic()
         ends = {name: (end, now) for name, end in found.items()}
         counted = taken(self._ends, ends, leaders, without=self._without)
-        kept = {
-            broker: rate for broker, rate in self._records.items() if broker in leaders.values()
-        }
+        there = set(leaders.values())
+        kept = {broker: rate for broker, rate in self._records.items() if broker in there}
         with self._guard:
             self._records = {**kept, **counted}
             if self._ends:
@@ -96,22 +81,13 @@ class Intake:
         self._ends = {name: end for name, end in self._ends.items() if name in leaders} | ends
         self._leaders = leaders
 
-    def _run(self) -> None:
-        unanswered = False
-        pause_s = 0.0
-        while not self._closed.wait(pause_s):
-            pause_s = _EVERY_S
-            try:
-                with connect(*self._to, patience_s=_PATIENCE_S) as admin:
-                    while not self._closed.is_set():
-                        began = time.monotonic()
-                        self.count(admin)
-                        unanswered = False
-                        self._closed.wait(max(_EVERY_S, _REST * (time.monotonic() - began)))
-            except TrimtabError as error:
-                if not unanswered:  # said once, not at every try
-                    log.warning("records_could_not_be_counted", why=error.message)
-                unanswered = True
+    def _visit(self) -> None:
+        with connect(*self._to, patience_s=_PATIENCE_S) as admin:
+            while not self._closed.is_set():
+                began = time.monotonic()
+                self.count(admin)
+                self._went_well()
+                self._closed.wait(max(_EVERY_S, _REST * (time.monotonic() - began)))
 
 
 def taken(

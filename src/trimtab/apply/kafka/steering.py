@@ -24,19 +24,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Protocol
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
+from trimtab.apply.asking import Asking
 from trimtab.apply.kafka.intake import Intake
 from trimtab.apply.kafka.probing import Prober
 from trimtab.apply.kafka.weights_reader import KEY
 from trimtab.apply.probe_log import Probes
 from trimtab.apply.steering import Observation, Rules, Steering, Verdict, step
 from trimtab.client_properties import ClientProperties
-from trimtab.errors import BadFile, TrimtabError
+from trimtab.errors import BadFile
 from trimtab.measure.kafka.admin import Admin, connect
 from trimtab.measure.kafka.monitor import Publisher, next_beat
 from trimtab.measure.kafka.topics import OwnTopic, OwnTopics, ensure_per_broker
@@ -238,7 +239,7 @@ class SpreadPublisher:
             self.failed += 1
 
 
-class Surroundings:
+class Surroundings(Asking):
     """Who stands in the cluster, how quickly each answers, what each leads; asked in a thread."""
 
     def __init__(
@@ -258,6 +259,9 @@ class Surroundings:
             told: Topics with a partition on each broker, and who is told where it is.
             intake: Who counts what each broker takes.
         """
+        super().__init__(
+            name="surroundings", complaint="cluster_could_not_be_asked", rest_s=_LOOK_EVERY_S
+        )
         self._to = bootstrap_server, properties
         self._own = own
         self._told = told
@@ -270,17 +274,6 @@ class Surroundings:
         self._places: dict[str, dict[int, int]] = {}
         self._ensured_at = float("-inf")
         self._rates: dict[str, TopicRates] = {}
-        self._closed = threading.Event()
-        self._unanswered = False
-        self._thread = threading.Thread(target=self._run, name="surroundings", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-        self._thread.join()
 
     def around(self, broker: int, probes: Probes) -> Observation:
         """What was seen of a broker, all told."""
@@ -294,19 +287,12 @@ class Surroundings:
                 records_s=counted.get(broker) if counted else records_s,
             )
 
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            try:
-                with connect(*self._to, patience_s=_PATIENCE_S) as admin, self._heard() as heard:
-                    while not self._closed.wait(_LOOK_EVERY_S):
-                        self._look(admin)
-                        self._listen(heard)
-                        self._unanswered = False
-            except TrimtabError as error:
-                if not self._unanswered:  # said once, not at every try
-                    log.warning("cluster_could_not_be_asked", why=error.message)
-                self._unanswered = True
-                self._closed.wait(_LOOK_EVERY_S)
+    def _visit(self) -> None:
+        with connect(*self._to, patience_s=_PATIENCE_S) as admin, self._heard() as heard:
+            while not self._closed.wait(_LOOK_EVERY_S):
+                self._look(admin)
+                self._listen(heard)
+                self._went_well()
 
     def ensure(self, admin: Admin) -> None:
         """Makes or grows our topics, and tells who holds which partition."""
