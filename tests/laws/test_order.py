@@ -42,7 +42,7 @@ def test_a_run_as_at_least_once_allows_it_has_no_findings(
     found = audit(receipts, expected=places(log, 0), commits=commits)
 
     assert findings(found) == {}
-    seen = [r.offset for r in receipts]
+    seen = [r.offset for r in set(receipts)]  # equal ones are one that was sent twice
     assert {v.kind for v in found} == ({Kind.REPEAT} if len(seen) > len(set(seen)) else set())
 
 
