@@ -22,7 +22,8 @@ INSTALL_LOG := $(VENV)/install.log
 PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
 OLDEST_JAVA := 17
 
-# Fast ones first, on some cores; Spark and the brokers start once, in one process.
+# Fast tests first. The slow ones mostly wait, so two processes run side by side; each has its own
+# cluster and Spark session.
 FAST := src tests/architecture tests/unit tests/laws tests/papers tests/docs
 REAL := tests/spark tests/kafka
 PYTEST := $(BIN)/python -m pytest --durations=10 --maxfail=10
@@ -37,7 +38,7 @@ demo: $(READY) java
 
 test: lint java
 	$(PYTEST) --numprocesses=auto --maxprocesses=4 --dist=worksteal $(FAST)
-	$(PYTEST) $(REAL)
+	$(PYTEST) --numprocesses=2 --dist=worksteal $(REAL)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,9 +1,15 @@
 """Trimtab keeps partitioned event streams level: measure → plan → apply → evaluate.
 
-This is the public face: values, errors and planners. Importing it loads neither Spark nor a Kafka
-client; those live behind doors (`trimtab.measure.kafka`, `trimtab.measure.spark`, …).
+This is the public face: values, errors, planners, partitioners, producers and consumers. Importing
+it loads neither Spark nor a Kafka client: what needs one is loaded when it is first asked for.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from trimtab.client_properties import ClientProperties
 from trimtab.errors import (
     ApplyError,
     BadFile,
@@ -17,9 +23,11 @@ from trimtab.errors import (
     PlanDamaged,
     PlanningError,
     PlanOutdated,
+    PortTaken,
     ProtocolViolation,
     SchemaMismatch,
     ThinData,
+    TokenRefused,
     TrimtabError,
     UnknownPlanner,
     UnknownTopic,
@@ -57,13 +65,64 @@ from trimtab.model.plan import (
     Scope,
     Unplaced,
 )
+from trimtab.model.writing import write_loads, write_plan, write_snapshot
 from trimtab.plan.consumers import plan_consumers
-from trimtab.plan.registry import PLANNERS
+from trimtab.plan.planner import FirstBin, Keeps, Order, PackingOptions, PackingPlanner
+from trimtab.plan.registry import PLANNERS, planner_of
 from trimtab.plan.routing.leaders import LeaderSnapshot
+from trimtab.plan.routing.live_weights import LiveWeights
 from trimtab.plan.routing.partitioner import Counted, Granularity, Partitioner, RoutingOptions
+from trimtab.plan.routing.ratios import Ratios, ratios
 from trimtab.plan.routing.registry import PARTITIONERS, partitioner_of
 
+if TYPE_CHECKING:
+    from trimtab.apply.cycle import Limits, Totals
+    from trimtab.apply.handling import Retry
+    from trimtab.apply.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
+    from trimtab.apply.kafka.directed_reader import Beginning
+    from trimtab.apply.kafka.lake import Lake
+    from trimtab.apply.kafka.leader_watch import LeaderWatch
+    from trimtab.apply.kafka.partitioner import RoutedPartitioner
+    from trimtab.apply.kafka.routed_producer import RoutedProducer
+    from trimtab.apply.kafka.weights_reader import WeightsReader
+    from trimtab.apply.records import Handler, Record, Sink
+    from trimtab.apply.spark.routed_sink import leaders_now, with_partitions, write_routed
+
 __version__ = "0.1.0"
+
+_WHEN_ASKED_FOR = {
+    "Beginning": "trimtab.apply.kafka.directed_reader",
+    "DirectedConsumer": "trimtab.apply.kafka.consumer",
+    "Duties": "trimtab.apply.kafka.consumer",
+    "GroupConsumer": "trimtab.apply.kafka.consumer",
+    "Handler": "trimtab.apply.records",
+    "Lake": "trimtab.apply.kafka.lake",
+    "LeaderWatch": "trimtab.apply.kafka.leader_watch",
+    "Limits": "trimtab.apply.cycle",
+    "Record": "trimtab.apply.records",
+    "Retry": "trimtab.apply.handling",
+    "RoutedPartitioner": "trimtab.apply.kafka.partitioner",
+    "RoutedProducer": "trimtab.apply.kafka.routed_producer",
+    "Sink": "trimtab.apply.records",
+    "Totals": "trimtab.apply.cycle",
+    "WeightsReader": "trimtab.apply.kafka.weights_reader",
+    "leaders_now": "trimtab.apply.spark.routed_sink",
+    "with_partitions": "trimtab.apply.spark.routed_sink",
+    "write_routed": "trimtab.apply.spark.routed_sink",
+}
+"""Where those stand that load a Kafka client, Spark or pyarrow, or belong to those that do."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHEN_ASKED_FOR:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_WHEN_ASKED_FOR[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "PARTITIONERS",
@@ -71,9 +130,11 @@ __all__ = [
     "ApplyError",
     "Assignment",
     "BadFile",
+    "Beginning",
     "Broker",
     "BrokerId",
     "BrokerUnavailable",
+    "ClientProperties",
     "ClusterSnapshot",
     "ClusterStartFailed",
     "ConfigError",
@@ -81,48 +142,79 @@ __all__ = [
     "ConsumerState",
     "Cost",
     "Counted",
+    "DirectedConsumer",
+    "Duties",
     "Fenced",
     "Findings",
+    "FirstBin",
     "Granularity",
     "Group",
+    "GroupConsumer",
     "GroupLimits",
+    "Handler",
     "InverseMove",
+    "Keeps",
     "KeyLoad",
+    "Lake",
     "Layer",
     "LeaderSnapshot",
+    "LeaderWatch",
+    "Limits",
+    "LiveWeights",
     "LoadStep",
     "Loads",
     "Measurement",
     "MeasurementError",
     "Member",
     "NoFeasiblePlan",
+    "Order",
+    "PackingOptions",
+    "PackingPlanner",
     "PartitionLoad",
     "Partitioner",
     "Plan",
     "PlanDamaged",
     "PlanOutdated",
     "PlanningError",
+    "PortTaken",
     "ProtocolViolation",
+    "Ratios",
     "Reason",
+    "Record",
     "Replicas",
+    "Retry",
+    "RoutedPartitioner",
+    "RoutedProducer",
     "RoutingOptions",
     "SchemaMismatch",
     "Scope",
+    "Sink",
     "Source",
     "ThinData",
+    "TokenRefused",
     "TopicPartition",
+    "Totals",
     "TrimtabError",
     "Unit",
     "UnknownPlanner",
     "UnknownTopic",
     "Unplaced",
     "UnsupportedStore",
+    "WeightsReader",
     "__version__",
+    "leaders_now",
     "moved",
     "partitioner_of",
     "plan_consumers",
     "plan_id",
+    "planner_of",
+    "ratios",
     "read_loads",
     "read_plan",
     "read_snapshot",
+    "with_partitions",
+    "write_loads",
+    "write_plan",
+    "write_routed",
+    "write_snapshot",
 ]

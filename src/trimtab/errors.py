@@ -6,6 +6,7 @@
     ├── Findings                            exit   1   a check ran and found something
     ├── ConfigError                         exit   2   settings, flags, environment of the machine
     │   ├── BadFile                                    a file that does not say what it should
+    │   ├── PortTaken                                  another process listens there already
     │   ├── UnsupportedStore                           a key store a client cannot read
     │   └── ClusterStartFailed                         the local cluster could not be brought up
     ├── MeasurementError                    exit   3   facts could not be had
@@ -20,6 +21,7 @@
         ├── PlanOutdated                               the world has moved on since
         ├── PlanDamaged                                the file is not the plan its id promises
         ├── ProtocolViolation
+        ├── TokenRefused                               the controller wants another token
         └── Fenced                                     another controller has taken over
 
 A message says what happened and to what; the hint says what to do.
@@ -57,6 +59,10 @@ class ConfigError(TrimtabError):
 
 class BadFile(ConfigError):
     """A file does not say what it should; the message names file and place."""
+
+
+class PortTaken(ConfigError):
+    """A service of ours cannot listen where it should: another process may have the port."""
 
 
 class UnsupportedStore(ConfigError):
@@ -121,6 +127,10 @@ class PlanDamaged(ApplyError):
 
 class ProtocolViolation(ApplyError):
     """A partner said something that the protocol does not allow."""
+
+
+class TokenRefused(ApplyError):
+    """The controller does not accept the token of a consumer, or requires one."""
 
 
 class Fenced(ApplyError):

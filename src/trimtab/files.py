@@ -34,8 +34,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             place.parent.mkdir(parents=True, exist_ok=True)
         out = half.open("wb") if stream is None else stream
     try:
-        with out:
+        try:
             yield out
+        finally:
+            with _told_of(path):
+                out.close()  # what is left in the buffer is written now
         if stream is None:
             with _told_of(path):
                 half.replace(place)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from platformdirs import user_cache_path, user_data_path
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -36,7 +36,7 @@ class SparkSettings(BaseModel, extra="forbid"):
     driver_memory: str = Field(default="1g", description="heap of the driver in local mode")
 
 
-class MeasureSettings(BaseModel, extra="forbid"):
+class MeasureSettings(BaseModel, extra="forbid", allow_inf_nan=False):
     """How rates are taken."""
 
     period_s: float = Field(
@@ -55,7 +55,7 @@ class MeasureSettings(BaseModel, extra="forbid"):
     )
 
 
-class KeySettings(BaseModel, extra="forbid"):
+class KeySettings(BaseModel, extra="forbid", allow_inf_nan=False):
     """How hot keys are found."""
 
     window_s: float = Field(default=10.0, gt=0, description="seconds of one counting window")
@@ -68,6 +68,21 @@ class KeySettings(BaseModel, extra="forbid"):
         lt=1,
         description="error bound of the lossy counter; default threshold / 10",
     )
+
+
+class ControllerSettings(BaseModel, extra="forbid"):
+    """How the controller and the consumers of group mode recognise each other."""
+
+    token: SecretStr | None = Field(
+        default=None,
+        description="in group mode: the secret that consumers show to the controller",
+    )
+    token_file: Path | None = Field(default=None, description="file that holds the token")
+
+    @field_validator("token_file")
+    @classmethod
+    def _in_the_users_folder(cls, path: Path | None) -> Path | None:
+        return _expanded(path)
 
 
 class Settings(BaseSettings):
@@ -95,15 +110,12 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     measure: MeasureSettings = MeasureSettings()
     keys: KeySettings = KeySettings()
+    controller: ControllerSettings = ControllerSettings()
 
     @field_validator("home", "cache", "command_config")
     @classmethod
     def _in_the_users_folder(cls, path: Path | None) -> Path | None:
-        """Reads `~` as the shell does."""
-        try:
-            return None if path is None else path.expanduser()
-        except RuntimeError as error:
-            raise ValueError(str(error)) from error
+        return _expanded(path)
 
     @classmethod
     def settings_customise_sources(
@@ -134,6 +146,14 @@ class Settings(BaseSettings):
         return self.home / "reports"
 
 
+def _expanded(path: Path | None) -> Path | None:
+    """Reads `~` as the shell does."""
+    try:
+        return None if path is None else path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+
+
 def _file() -> Path:
     """The settings file: `TRIMTAB_CONFIG`, else `trimtab.toml` in the working folder."""
     return Path(os.environ.get("TRIMTAB_CONFIG") or FILE)
@@ -151,6 +171,8 @@ def load_settings(**flags: Any) -> Settings:
         return Settings(**given)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{_file()} is not valid TOML: {error}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{_file()} cannot be read: {error}.") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -159,6 +181,12 @@ def load_settings(**flags: Any) -> Settings:
             f"Setting {place}: {first['msg']}.",
             hint=f"Look at the flag, at {variable} and at {_file()}.",
         ) from error
+
+
+def pod_name() -> str | None:
+    """The name of the pod that this process runs in: `POD_NAME`, else its host name there."""
+    in_a_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    return os.environ.get("POD_NAME") or (os.environ.get("HOSTNAME") if in_a_pod else None) or None
 
 
 def java_home() -> Path | None:

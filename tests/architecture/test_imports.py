@@ -33,6 +33,7 @@ def test_the_import_contracts_hold() -> None:
     "program",
     [
         "import trimtab",
+        "from trimtab import ClientProperties, LiveWeights, plan_consumers, write_plan",
         "import trimtab.cli.main",
         "from trimtab.cli.main import run; run(['--help'])",
         "from trimtab.cli.main import run; run(['plan', 'consumers', '--help'])",

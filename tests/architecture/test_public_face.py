@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
+
+import pytest
 
 import trimtab
 from trimtab import errors
@@ -14,6 +17,32 @@ def test_every_listed_name_is_there() -> None:
 
     assert missing == []
     assert len(set(trimtab.__all__)) == len(trimtab.__all__)
+
+
+def test_what_is_loaded_when_asked_for_is_listed_and_stands_where_it_says() -> None:
+    for name, module in trimtab._WHEN_ASKED_FOR.items():
+        assert name in trimtab.__all__
+        assert getattr(trimtab, name) is getattr(import_module(module), name)
+    assert set(trimtab.__all__) <= set(dir(trimtab))
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nothing_of_ours"):
+        trimtab.nothing_of_ours  # noqa: B018 - asking for it is the test
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PLANNERS", "PackingOptions", "plan_consumers", "read_plan", "write_plan"),
+        *("PARTITIONERS", "RoutingOptions", "partitioner_of"),
+        *("RoutedProducer", "RoutedPartitioner", "WeightsReader", "LiveWeights"),
+        *("write_routed", "with_partitions"),
+        *("DirectedConsumer", "GroupConsumer", "Duties", "Handler", "Record", "ClientProperties"),
+    ],
+)
+def test_what_programs_need_is_public(name: str) -> None:
+    assert name in trimtab.__all__
 
 
 def test_every_error_is_public() -> None:

@@ -1,132 +1,79 @@
 """The manifests, the chart and the image agree with one another and with the command line.
 
-Helm is not needed: the chart keeps to the few forms of its templates that `_rendered` knows. That
-is no proof that Helm itself takes it.
+Helm is not needed: `helm_subset` renders the chart. `tests/kafka/test_deployed.py` runs what the
+manifests say.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.docs.helm_subset import (
+    CHART,
+    ROOT,
+    Documents,
+    chart,
+    default_values,
+    documents,
+    merged,
+    refusals,
+)
 from trimtab.cli.reference import commands
 from trimtab.settings import Settings
 
-ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 PLAIN = DEPLOY / "kubernetes"
-CHART = DEPLOY / "helm" / "trimtab"
 MODES = ["directed", "group"]
-SCALE = ["get", "update"]
 COMMANDS = {path: command for path, command, _ in commands()}
-
-Documents = dict[tuple[str, str], dict[str, Any]]
-
-
-def _documents(texts: Iterator[str]) -> Documents:
-    """All objects by kind and name."""
-    found = [part for text in texts for part in yaml.safe_load_all(text) if part]
-    named = {(part["kind"], part["metadata"]["name"]): part for part in found}
-    assert len(named) == len(found), "two objects of one name"
-    return named
+EVERYTHING: dict[str, Any] = {
+    "capacity": 100,
+    "headroom": 0,
+    "cooldown": "60s",
+    "startTimeout": "10m",
+    "imagePullSecrets": [{"name": "registry"}],
+}
+TOKEN = "trimtab-controller-token"
 
 
-def _plain(mode: str) -> Documents:
-    return _documents(
-        path.read_text() for folder in ("common", mode) for path in (PLAIN / folder).glob("*.yaml")
-    )
+def _plain(mode: str, *, execute: bool = True) -> Documents:
+    folders = ("common", f"{mode}/execute" if execute else f"{mode}/watch")
+    files = [path for folder in folders for path in sorted((PLAIN / folder).glob("*.yaml"))]
+    return documents([path.read_text() for path in files])
 
 
-def _chart(mode: str, release: str = "trimtab", **changed: Any) -> Documents:
-    values = yaml.safe_load((CHART / "values.yaml").read_text()) | {"mode": mode} | changed
-    scope = {"Values": values, "Release": {"Name": release}}
-    return _documents(
-        _rendered(path.read_text(), scope) for path in (CHART / "templates").glob("*.yaml")
-    )
+def _chart(mode: str, *, execute: bool = True, release: str = "trimtab", **more: Any) -> Documents:
+    return chart({"mode": mode, "execute": execute} | more, release=release)
 
 
-def _rendered(text: str, scope: Mapping[str, Any]) -> str:
-    """A template with its values: if, if eq, range, toYaml … | nindent, … | quote, plain values."""
-    parts = re.split(r"(\s*\{\{- .*? \}\}|\{\{ .*? \}\})", text)
-    out, rest = _block(parts, scope, scope)
-    assert not rest, f"an end too many before {rest[:3]}"
-    return out
-
-
-def _block(parts: list[str], root: Any, dot: Any) -> tuple[str, list[str]]:
-    """Renders up to the `end` of this block; returns the text and what comes after it."""
-    out = ""
-    while parts:
-        part, *parts = parts
-        words = part.strip().strip("{}- ").split() if "{{" in part else []
-        match words:
-            case []:
-                out += part
-            case ["end"]:
-                return out, parts
-            case ["if", "eq", path, wanted]:
-                inner, parts = _block(parts, root, dot)
-                out += inner if _value(path, root, dot) == wanted.strip('"') else ""
-            case ["if", path]:
-                inner, parts = _block(parts, root, dot)
-                out += inner if _value(path, root, dot) else ""
-            case ["range", path]:
-                after = parts
-                for item in _value(path, root, dot):
-                    inner, after = _block(parts, root, item)
-                    out += inner
-                parts = after
-            case _:
-                out += _expression(words, root, dot)
-    return out, []
-
-
-def _expression(words: list[str], root: Any, dot: Any) -> str:
-    match words:
-        case ["toYaml", path, "|", "nindent", depth]:
-            lines = yaml.safe_dump(_value(path, root, dot)).splitlines()
-            return "".join(f"\n{' ' * int(depth)}{line}" for line in lines)
-        case [path, "|", "quote"]:
-            return f'"{_value(path, root, dot)}"'
-        case [path]:
-            return str(_value(path, root, dot))
-        case _:
-            raise AssertionError(f"a form that this test does not know: {words}")
-
-
-def _value(path: str, root: Any, dot: Any) -> Any:
-    if path == ".":
-        return dot
-    found = root
-    for name in path.strip(".").split("."):
-        found = found[name]
-    return found
-
-
-def _containers(documents: Documents) -> dict[str, dict[str, Any]]:
+def _containers(objects: Documents) -> dict[str, dict[str, Any]]:
     return {
         container["name"]: container
-        for part in documents.values()
+        for part in objects.values()
         if "template" in part.get("spec", {})
         for container in part["spec"]["template"]["spec"]["containers"]
     }
 
 
+def _args(objects: Documents, name: str) -> list[str]:
+    args: list[str] = _containers(objects)[name]["args"]
+    return args
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_the_chart_with_its_own_values_is_the_plain_manifests(mode):
-    assert _chart(mode) == _plain(mode)
+@pytest.mark.parametrize("execute", [False, True])
+def test_the_chart_with_its_own_values_is_the_plain_manifests(mode, execute):
+    assert _chart(mode, execute=execute, tokenSecret=TOKEN) == _plain(mode, execute=execute)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["consumer", "controller", "measure", "monitor"])
 def test_a_container_is_called_as_the_command_line_wants_it(mode, name):
-    containers = _containers(_plain(mode))
+    containers = _containers(_chart(mode, **EVERYTHING))
     verb, *options = containers[name]["args"]
 
     assert len(containers) == 4
@@ -142,7 +89,7 @@ def test_the_environment_names_settings_that_exist(mode):
 
 
 def test_all_values_of_the_chart_reach_the_manifests():
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values = default_values()
     templates = "".join(path.read_text() for path in (CHART / "templates").glob("*.yaml"))
     used = {match.split(".")[0] for match in re.findall(r"\.Values\.([\w.]+)", templates)}
 
@@ -150,31 +97,131 @@ def test_all_values_of_the_chart_reach_the_manifests():
 
 
 def test_another_release_shares_no_name_with_the_first():
-    assert not _chart("group", "pay").keys() & _chart("group").keys()
+    assert not _chart("group", release="pay").keys() & _chart("group").keys()
 
 
-def test_every_topic_is_read_and_nothing_is_executed_unless_asked_for():
-    containers = _containers(_chart("directed", topics=["a", "b"], execute=False))
+# ---------------------------------------------------------------- what the values do
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_by_default_nothing_is_executed_and_no_consumer_is_deployed(mode):
+    objects = chart({"mode": mode})
+
+    assert "--execute" not in _args(objects, "controller")
+    assert set(_containers(objects)) == {"monitor", "measure", "controller"}
+    assert {kind for kind, _ in objects} == {"ConfigMap", "Deployment", "PersistentVolumeClaim"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_how_the_controller_decides_is_set_by_values(mode):
+    plain, full = _args(_chart(mode), "controller"), _args(_chart(mode, **EVERYTHING), "controller")
+
+    assert [arg for arg in full if arg not in plain] == [
+        "--capacity=100",
+        "--headroom=0",
+        "--cooldown=60s",
+        "--start-timeout=10m",
+    ]
+    assert "--max-consumers=64" in plain
+    assert "--no-measure" in plain  # Spark has a pod of its own
+
+
+def test_every_part_takes_further_arguments_and_resources():
+    more = {"extraArgs": ["--verbose"], "resources": {"limits": {"memory": "1Gi"}}}
+    changed: dict[str, Any] = dict.fromkeys(("monitor", "measure", "controller", "consumers"), more)
+
+    for container in _containers(_chart("group", **changed)).values():
+        assert container["args"][-1] == "--verbose"
+        assert container["resources"]["limits"] == {"memory": "1Gi"}
+
+
+def test_every_topic_is_read_by_every_part():
+    containers = _containers(_chart("directed", topics=["a", "b"]))
 
     for container in containers.values():
         assert [a for a in container["args"] if "topic" in a] == ["--topic=a", "--topic=b"]
-    assert "--execute" not in containers["controller"]["args"]
+
+
+def test_one_release_can_measure_for_others():
+    first = _chart("directed", measure={"topics": ["pay"], "groups": ["tills"]})
+    second = _chart("directed", release="pay", measure={"enabled": False})
+
+    for name in ("monitor", "measure"):
+        args = _args(first, name)
+        assert {"--topic=pay", "--group=tills", "--group=orders"} <= set(args)
+    assert set(_containers(second)) == {"controller", "consumer"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mode": "swarm"},
+        {"group": ""},
+        {"topics": []},
+        {"topics": [""]},
+        {"execute": "yes"},
+        {"capacity": 0},
+        {"capacity": "100"},
+        {"headroom": 1},
+        {"cooldown": "soon"},
+        {"startTimeout": "5 minutes"},
+        {"maxConsumers": 0},
+        {"maxConsumers": 2.5},
+        {"consumers": {"handler": "shop.orders"}},
+        {"consumers": {"extraArgs": "--verbose"}},
+        {"settings": {"TRIMTAB_MEASURE__PERIOD_S": 2}},
+        {"settings": {"BOOTSTRAP": "kafka:9092"}},
+        {"consumer": {}},
+        {"keda": {"max": 4}},
+    ],
+)
+def test_values_that_make_no_sense_are_refused_by_the_schema(wrong):
+    assert refusals(default_values()) == []
+    assert refusals(merged(default_values(), EVERYTHING)) == []
+    assert refusals(merged(default_values(), wrong)) != []
+
+
+# ---------------------------------------------------------------- what must meet
+
+
+def test_metrics_can_be_scraped_from_outside_the_pod():
+    for name in ("monitor", "measure", "controller"):
+        container = _containers(_plain("directed"))[name]
+        assert {"--metrics-port=9100", "--metrics-host=0.0.0.0"} <= set(container["args"])
+        assert {"name": "metrics", "containerPort": 9100} in container["ports"]
+
+
+def test_controller_and_consumers_of_group_mode_have_the_same_token():
+    ours, theirs = (_chart("group", tokenSecret=secret) for secret in ("", "mine"))
+
+    for objects, name in ((ours, TOKEN), (theirs, "mine")):
+        for container in ("controller", "consumer"):
+            [token] = [
+                e["valueFrom"]["secretKeyRef"]
+                for e in _containers(objects)[container]["env"]
+                if e["name"] == "TRIMTAB_CONTROLLER__TOKEN"
+            ]
+            assert token == {"name": name, "key": "token"}
+    assert "token" in ours["Secret", TOKEN]["data"]
+    assert not any(kind == "Secret" for kind, _ in theirs)
 
 
 def test_the_controller_may_do_what_its_backend_does_and_no_more():
     rules = _plain("directed")["Role", "trimtab-controller"]["rules"]
     allowed = {(kind, verb) for r in rules for kind in r["resources"] for verb in r["verbs"]}
 
-    scales = {(f"{kind}/scale", v) for kind in ("statefulsets", "deployments") for v in SCALE}
+    scales = {("statefulsets/scale", verb) for verb in ("get", "update")}
     assert allowed == {("pods", "list"), ("pods", "delete"), *scales}
+    for objects in (_plain("group"), _plain("directed", execute=False)):
+        assert not any(kind in ("Role", "ServiceAccount") for kind, _ in objects)
 
 
 def test_names_that_must_meet_do_meet():
     directed, group = _plain("directed"), _plain("group")
-    backend = _containers(directed)["controller"]["args"]
+    backend = _args(directed, "controller")
     [rule] = [r for r in directed["Role", "trimtab-controller"]["rules"] if "resourceNames" in r]
     [trigger] = group["ScaledObject", "trimtab-consumers"]["spec"]["triggers"]
-    [ours] = [a for a in _containers(group)["controller"]["args"] if a.startswith("--group=")]
+    [ours] = [a for a in _args(group, "controller") if a.startswith("--group=")]
 
     assert "--workload=statefulset/trimtab-consumers" in backend
     assert ("StatefulSet", "trimtab-consumers") in directed
@@ -182,7 +229,13 @@ def test_names_that_must_meet_do_meet():
     assert ("Deployment", "trimtab-consumers") in group
     assert trigger["metadata"]["group"] == ours.removeprefix("--group=")
     host, port = trigger["metadata"]["scalerAddress"].split(":")
-    assert int(port) in {p["port"] for p in group["Service", host]["spec"]["ports"]}
+    name, namespace, kind = host.split(".")
+    assert (namespace, kind) == ("trimtab", "svc")
+    ports = {p["port"] for p in group["Service", name]["spec"]["ports"]}
+    [url] = [a for a in _args(group, "consumer") if a.startswith("--controller-url=")]
+    assert url == f"--controller-url=http://{name}:8765"
+    assert {int(port), 8765} <= ports
+    assert group["Service", name]["spec"]["clusterIP"] == "None"  # the address of every replica
 
 
 def test_the_scale_is_nowhere_written_down():

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trimtab.cli.reference import commands, pages, settings_of
+from trimtab.cli.reference import SAMPLE, commands, pages, settings_of
 from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.observe import metrics
 from trimtab.plan.registry import PLANNERS
-from trimtab.settings import Settings
+from trimtab.settings import Settings, load_settings
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 LEAVES = [
@@ -40,7 +43,8 @@ def test_a_command_and_all_its_options_are_documented(path: tuple[str, ...], com
     title = " ".join(("trimtab", *path))
     section = _read("cli.md").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
-    options = [name for parameter in command.params for name in parameter.opts if name[0] == "-"]
+    shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+    options = [name for parameter in shown for name in parameter.opts if name[0] == "-"]
 
     assert [name for name in options if not re.search(rf"[\s]{name}[\s,/]", section)] == []
     assert options
@@ -82,6 +86,35 @@ def test_every_planner_topic_and_metric_is_documented() -> None:
     assert [name for name in planners if f"| `{name}` |" not in _read("planners.md")] == []
     topics = (*OwnTopics().all, *OwnTopics().of_steering)
     assert [t.name for t in topics if f"\n## {t.name}\n" not in _read("topics.md")] == []
-    assert [
-        metric._name for _, metric in metrics.ALL if metric._name not in _read("metrics.md")
-    ] == []
+    families = [family for _, metric in metrics.ALL for family in metric.describe()]
+    assert [f.name for f in families if f.name not in _read("metrics.md")] == []
+
+
+def test_the_sample_of_settings_names_every_setting_with_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = _read(SAMPLE)
+    for name in [name for name in os.environ if name.startswith("TRIMTAB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trimtab.toml").write_text(sample, encoding="utf-8")
+    assert load_settings() == Settings()  # as it is, it changes nothing
+
+    set_lines = re.sub(r"^#(\w+ = )", r"\1", sample, flags=re.M)
+    given = tomllib.loads(set_lines)
+    (tmp_path / "trimtab.toml").write_text(set_lines, encoding="utf-8")
+    loaded = load_settings()  # with every line in force it is valid
+
+    def flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        for name, value in tree.items():
+            if isinstance(value, dict) and value:
+                yield from flat(value, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}", value
+
+    assert [name for name, _ in flat(given)] == [name for name, _, _ in settings_of(Settings)]
+    monkeypatch.chdir(tmp_path.parent)
+    default = dict(flat(load_settings().model_dump()))
+    differs = {name for name, value in flat(loaded.model_dump()) if value != default[name]}
+    unset = {name for name, value in default.items() if value is None}
+    assert differs - {"home", "cache"} == unset

@@ -41,6 +41,7 @@ from trimtab.model.control import (
     Decision,
     GroupState,
     Hello,
+    MemberRate,
     Receipt,
     Report,
     Start,
@@ -70,13 +71,16 @@ _PUBLISH_EVERY_S = 0.5
 _DEAD_AFTER_S = 15.0
 
 
+Control = Command | Report | MemberRate
+
+
 class Said(NamedTuple):
     """A record of the control topic; `ts` is the sender's."""
 
     partition: int
     offset: int
     ts: int
-    what: Command | Report
+    what: Control
 
 
 class Interval(NamedTuple):
@@ -212,6 +216,7 @@ class LiveGroup:
     admin: KafkaAdmin
     home: Path
     partitions: int = 4
+    capacity: float | None = CAPACITY
     own: OwnTopics = field(default_factory=lambda: OwnTopics(f"f{uuid.uuid4().hex[:8]}."))
 
     def __post_init__(self) -> None:
@@ -229,7 +234,7 @@ class LiveGroup:
         )
         ensure(self.admin, [t for t in self.own.all if t.name == self.own.rates])
         self.processes = ProcessBackend(lambda _: (), self.folder)
-        self.measuring = ProcessBackend(lambda _: (), self.folder / "measure")
+        self.measuring = ProcessBackend(lambda _: (), self.folder / "measure", kind="measuring")
         self.runs: list[Run] = []
         self.loads: dict[int, float] = {}
         self.ask(LOW)
@@ -381,7 +386,8 @@ class LiveGroup:
         return [
             *(sys.executable, "-m", "trimtab.cli.main", "run", "--verbose"),
             *("--bootstrap-server", self.bootstrap, "--group", self.group, "--topic", self.topic),
-            *("--planner", "mwf", "--unit", "records/s", "--capacity", f"{CAPACITY:g}"),
+            *("--planner", "mwf", "--unit", "records/s"),
+            *(() if self.capacity is None else ("--capacity", f"{self.capacity:g}")),
             *("--interval", "500ms", "--max-quiet", "2s", "--no-measure", *flags),
         ]
 
@@ -402,8 +408,9 @@ class LiveGroup:
 
     def run(self, *flags: str) -> Run:
         """Starts a controller that acts."""
-        consume = "--service-ms 4 --wait 100ms --verbose"
-        more = ["--execute", "--consume", consume, "--dead-after", f"{_DEAD_AFTER_S:g}s", *flags]
+        consume = "--service-time 4ms --wait 100ms --verbose"
+        dead_after = [] if "group" in flags else ["--dead-after", f"{_DEAD_AFTER_S:g}s"]
+        more = ["--execute", "--consume", consume, *dead_after, *flags]
         return self.watch_only(*more)
 
     def watch_only(self, *flags: str) -> Run:
@@ -620,7 +627,7 @@ class Watch:
             place.offset = self._reader.get_watermark_offsets(place, timeout=30)[1]
         self._reader.assign(places)
 
-    def sees(self, is_it: Callable[[Command | Report | GroupState], bool]) -> Said | GroupState:
+    def sees(self, is_it: Callable[[Control | GroupState], bool]) -> Said | GroupState:
         """Waits for a record, and returns it."""
         deadline = time.monotonic() + WITHIN_S
         while time.monotonic() < deadline:

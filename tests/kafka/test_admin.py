@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as TheirPartition
 
 from tests.kafka.streams import wait_until
 from trimtab.client_properties import ClientProperties
@@ -87,16 +88,25 @@ def test_groups_of_both_protocols_have_members_and_offsets(cluster, admin, topic
 
     (found,) = snapshot.groups
     assert found.state == "STABLE"
-    assert [m.client_id for m in found.members] == ["reader"]
+    assert [(m.client_id, m.host) for m in found.members] == [("reader", "/127.0.0.1")]
+    assert found.members[0].member_id
     assert found.members[0].partitions == {TopicPartition(topic, n) for n in range(6)}
     assert found.committed[TopicPartition(topic, 0)] == 1
     assert group in admin.group_names()
     consumer.close()
 
 
-def test_a_group_nobody_knows_has_committed_nothing(admin):
-    assert admin.committed(["nobody"]) == {"nobody": {}}
-    assert admin.groups(["nobody"]) == ()
+def test_groups_without_members_and_unknown_ones_are_told_apart(cluster, admin, topic):
+    place = TheirPartition(topic, 0, 2)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic})
+    consumer.commit(offsets=[place], asynchronous=False)
+    consumer.close()
+    asked = [topic, "unknown"]
+
+    (found,) = admin.groups(asked)
+
+    assert (found.name, found.state, found.members) == (topic, "EMPTY", ())
+    assert admin.committed(asked) == {topic: {TopicPartition(topic, 0): 2}, "unknown": {}}
 
 
 def test_a_topic_that_is_gone_is_left_out(admin, topic):

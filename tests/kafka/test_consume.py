@@ -11,20 +11,21 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as TheirPartition
+from kafka import KafkaProducer
 
 from tests.kafka.streams import wait_until
 from trimtab.apply.cycle import Limits, Totals
 from trimtab.apply.handling import Retry
-from trimtab.apply.kafka.consumer import DirectedConsumer, Duties
+from trimtab.apply.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
 from trimtab.apply.records import Record
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ApplyError, ConfigError
@@ -32,7 +33,17 @@ from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
 from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
-from trimtab.model.control import Command, Hello, Rate, Start, Started, State, StateQuery, Stop
+from trimtab.model.control import (
+    Command,
+    Hello,
+    MemberRate,
+    Rate,
+    Start,
+    Started,
+    State,
+    StateQuery,
+    Stop,
+)
 from trimtab.model.control_codec import control_from, control_to, receipt_from
 from trimtab.model.reading import parse
 from trimtab.testing.local_cluster import LocalCluster
@@ -179,11 +190,14 @@ def stage(cluster: LocalCluster, admin: KafkaAdmin, tmp_path: Path) -> Iterator[
     made.close()
 
 
-class Running:
+C = TypeVar("C", DirectedConsumer, GroupConsumer)
+
+
+class Running(Generic[C]):
     """A consumer in a thread, and what became of it."""
 
-    def __init__(self, consumer: DirectedConsumer) -> None:
-        self.consumer = consumer
+    def __init__(self, consumer: C) -> None:
+        self.consumer: C = consumer
         self.totals: Totals | None = None
         self.error: Exception | None = None
 
@@ -194,10 +208,14 @@ class Running:
             self.error = error
 
 
-@contextmanager
-def running(duties: Duties) -> Iterator[Running]:
+def running(duties: Duties) -> AbstractContextManager[Running[DirectedConsumer]]:
     """A directed consumer that is ended with the block."""
-    under_way = Running(DirectedConsumer(duties))
+    return ended_with_the_block(DirectedConsumer(duties))
+
+
+@contextmanager
+def ended_with_the_block(consumer: C) -> Iterator[Running[C]]:
+    under_way = Running(consumer)
     thread = threading.Thread(target=under_way.run)
     thread.start()
     try:
@@ -252,6 +270,31 @@ def test_a_consumer_reads_what_it_is_told_to_and_nothing_else(stage):
     first = next(r for r in receipts if (r.partition, r.offset) == (0, 0))
     assert (first.run, first.group, first.seq, first.event_ts) == ("r1", stage.group, 7, 9)
     assert first.started_ts <= first.finished_ts
+
+
+def test_members_of_a_subscribed_group_report_their_capacity_under_their_member_id(stage):
+    pause = threading.Event()
+    own = OwnTopics(f"{stage.own.prefix}later.")  # no controller has been there yet
+    duties = stage.duties(
+        index=None, handler=lambda _: pause.wait(0.005) and None, receipts=False, own=own
+    )
+    stage.send(0, 5000)
+    member = GroupConsumer(duties, controller_url="http://127.0.0.1:1")
+    with ended_with_the_block(member) as under_way:
+        wait_until(lambda: stage.committed().get(stage.p0), within_s=WITHIN_S, what="a member")
+        stage.control = own.control(stage.group)
+        stage.admin.create_topic(TopicSpec(name=stage.control, partitions=3, replication=3))
+
+        def told() -> list[MemberRate]:
+            return [r for r in stage.reports(MemberRate) if r.max_records_s]
+
+        wait_until(told, within_s=WITHIN_S, what="a capacity")
+        (known,) = stage.admin.groups([stage.group])[0].members
+        report = told()[0]
+
+    assert (report.member, report.incarnation) == (known.member_id, member.incarnation)
+    assert (report.max_records_s or 0) < 200
+    assert under_way.error is None
 
 
 def test_the_next_owner_goes_on_where_the_last_one_stopped(stage):
@@ -408,6 +451,102 @@ def test_a_record_that_cannot_be_handled_is_kept_as_it_was_among_the_dead(stage)
     assert under_way.totals.dead_letters == 1
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def send_with_a_header_that_is_not_text(stage: Stage) -> None:
+    class Bytes(str):
+        def encode(self, *_: object, **__: object) -> bytes:
+            return b"not\xfftext"
+
+    producer = KafkaProducer(bootstrap_servers=stage.bootstrap)
+    producer.send(stage.topic, b"v", b"k", partition=0, headers=[(Bytes("name"), b"x")]).get(30)
+    producer.close()
+
+
+def test_whatever_a_handler_raises_ends_among_the_dead_and_blocks_nobody(stage):
+    raised = {
+        1: ValueError("bad \udcff text"),
+        2: Mute(),
+        3: ValueError("ä" * 3_000_000),
+        4: SystemExit(0),
+        5: GeneratorExit(),
+        6: ValueError("as large as the topic takes"),
+        8: ValueError("a header whose name is not UTF-8"),
+    }
+
+    def handle(record: Record) -> None:
+        if record.offset in raised:
+            raise raised[record.offset]
+
+    stage.send(0, 1)
+    stage.producer.produce(stage.topic, b"", None, 0, headers=[("none", None), ("none", b"\xff")])
+    stage.send(0, 4)
+    large = os.urandom(999_000)
+    stage.producer.produce(stage.topic, large, b"k", 0)
+    stage.send(0, 1)
+    send_with_a_header_that_is_not_text(stage)
+    retry = Retry(attempts=1, first_s=0.0, most_s=0.0)
+    with running(stage.duties(handler=handle, retry=retry)) as under_way:
+        wait_until(greeted(stage), within_s=WITHIN_S, what="hello")
+        stage.start(stage.p0)
+        wait_until(lambda: under_way.error or stage.committed() == {stage.p0: 9}, within_s=WITHIN_S)
+    assert under_way.error is None
+    dead = {
+        int(dict(m.headers())["tt-offset"]): m
+        for p in range(2)
+        for m in stage.messages(f"{stage.topic}.dead", p)
+    }
+    told = {offset: dict(m.headers())["tt-error"].decode() for offset, m in dead.items()}
+    assert told[1] == "ValueError: bad \\udcff text"
+    assert "Mute: (its text cannot be shown" in told[2]
+    assert told[3].startswith("ValueError: ääää")
+    assert (told[4], told[5]) == ("SystemExit: 0", "GeneratorExit")
+    assert dead[1].headers()[:2] == [("none", None), ("none", b"\xff")]
+    assert dead[6].value() == large
+    assert dead.keys() == raised.keys()
+    assert {r.offset for r in stage.receipts()} == set(range(9))
+
+
+def test_a_dead_letter_too_large_for_its_topic_goes_without_its_value(stage):
+    stage.admin.create_topic(
+        TopicSpec(
+            name=f"{stage.topic}.dead",
+            partitions=1,
+            replication=3,
+            settings={"max.message.bytes": "2000"},
+        )
+    )
+
+    def handle(record: Record) -> None:
+        raise ValueError("no such account")
+
+    sizes = (500, 500, 500, 500, 500, 500, 50_000)  # a batch of the small ones is too large, too
+    for size in sizes:
+        stage.producer.produce(stage.topic, os.urandom(size), b"k", 0, headers={"shop": b"x"})
+    stage.producer.produce(stage.topic, b"v", os.urandom(5000), 0)
+    assert stage.producer.flush(30) == 0
+    retry = Retry(attempts=1, first_s=0.0, most_s=0.0)
+    with running(stage.duties(handler=handle, retry=retry)) as under_way:
+        wait_until(greeted(stage), within_s=WITHIN_S, what="hello")
+        stage.start(stage.p0)
+        wait_until(lambda: stage.committed() == {stage.p0: 8}, within_s=WITHIN_S)
+    assert under_way.error is None
+    dead = {int(dict(m.headers())["tt-offset"]): m for m in stage.messages(f"{stage.topic}.dead")}
+    assert dead.keys() == set(range(8))
+    for offset in range(6):
+        assert len(dead[offset].value()) == 500
+    assert dead[6].value() is None
+    assert dict(dead[6].headers())["tt-omitted"] == b"value"
+    assert dict(dead[6].headers())["shop"] == b"x"
+    assert (dead[7].key(), dead[7].value()) == (None, None)
+    assert dict(dead[7].headers())["tt-omitted"] == b"key, value, headers"
+
+
 def test_a_group_that_somebody_subscribes_under_is_refused_at_start_and_later(stage):
     subscriber = Consumer({"bootstrap.servers": stage.bootstrap, "group.id": stage.group})
 
@@ -421,7 +560,7 @@ def test_a_group_that_somebody_subscribes_under_is_refused_at_start_and_later(st
     assert isinstance(under_way.error, ApplyError)
     assert "somebody subscribes" in str(under_way.error)
 
-    with pytest.raises(ConfigError, match="1 subscribed members"):
+    with pytest.raises(ConfigError, match="1 subscribed member"):
         DirectedConsumer(stage.duties(handler=lambda _: None)).run()
     subscriber.close()
 

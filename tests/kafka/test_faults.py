@@ -16,6 +16,7 @@ from tests.kafka.live_group import (
     HIGH,
     LOW,
     WITHIN_S,
+    Control,
     Interval,
     LiveGroup,
     Run,
@@ -32,10 +33,8 @@ from trimtab.evaluate.order import Commit, Kind, Place, audit, findings
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import (
     Action,
-    Command,
     GroupState,
     Receipt,
-    Report,
     Start,
     Started,
     Stop,
@@ -252,11 +251,11 @@ def test_scaling_down_ends_consumers_between_two_batches(group: LiveGroup) -> No
 # ---------------------------------------------------------------- the controller
 
 
-def is_unclean(what: Command | Report | GroupState) -> bool:
+def is_unclean(what: Control | GroupState) -> bool:
     return isinstance(what, GroupState) and not what.clean
 
 
-def of_kind(kind: type) -> Callable[[Command | Report | GroupState], bool]:
+def of_kind(kind: type) -> Callable[[Control | GroupState], bool]:
     return lambda what: isinstance(what, kind)
 
 
@@ -431,7 +430,7 @@ def test_a_subscribed_group_goes_on_without_its_controller_and_follows_it_again(
             second = group.run("--mode", "group", "--listen", listen)
             second.says("controller_waits")
             first.pause()
-            second.says("nobody_can_ask_yet")  # the frozen one has the port, and does not answer
+            second.says("port_is_taken")  # the frozen one has the port, and does not answer
             group.signal(1, signal.SIGTERM)  # a rebalance that nobody can be asked about
             wait_until(lambda: shares(group) == [group.partitions], what="the one that is left")
             before = group.committed()
@@ -441,6 +440,30 @@ def test_a_subscribed_group_goes_on_without_its_controller_and_follows_it_again(
             second.says("controller_leads")
             group.settle(2)
             wait_until(lambda: follows(group), within_s=WITHIN_S, what="the plan once more")
+        group.judge(directed=False)
+
+
+def test_a_subscribed_group_is_scaled_by_what_its_members_report(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    with live_group(cluster, tmp_path, capacity=None) as group:
+        group.ask(200.0, 90.0, 90.0, 90.0)  # a member takes 4 ms and more per record
+        group.send(1500)
+        run = group.run("--mode", "group", "--listen", listen, "--cooldown", "0s")
+        wait_until(
+            lambda: (
+                len(group.states()[-1:]) == 1
+                and len(group.states()[-1].assignment.consumers) > 1
+                and follows(group)
+            ),
+            within_s=WITHIN_S,
+            what=f"more members ({run})",
+        )
+        [up] = [d for d in group.decisions() if d.action is Action.SCALE_UP and d.before == 1]
+        assert "carries" in up.reason
+        assert run.events().count("group_was_not_scaled") == 0
         group.judge(directed=False)
 
 

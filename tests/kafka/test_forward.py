@@ -120,7 +120,9 @@ def post(cluster: LocalCluster) -> Iterator[Post]:
     with connect(cluster.bootstrap_servers, NONE) as admin:
         made = Post(cluster.bootstrap_servers, admin, f"f{uuid.uuid4().hex[:8]}")
         for topic in (made.source, made.target):
-            admin.create_topic(TopicSpec(name=topic, partitions=3, replication=3))
+            # The letters are dated years ago: with the usual retention brokers would delete them.
+            kept = {"retention.ms": "-1"}
+            admin.create_topic(TopicSpec(name=topic, partitions=3, replication=3, settings=kept))
         yield made
 
 

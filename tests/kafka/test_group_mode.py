@@ -30,7 +30,7 @@ from trimtab.apply.kafka.assignor import request_rejoin
 from trimtab.apply.kafka.group_reader import GroupReader, open_group_reader
 from trimtab.apply.sockets.assignment_service import AssignmentService, ControllerLine
 from trimtab.client_properties import ClientProperties
-from trimtab.errors import ConfigError
+from trimtab.errors import ApplyError, ConfigError
 from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -201,15 +201,17 @@ def opened(
     *,
     index: int = 0,
     revoked: list[frozenset[TopicPartition]] | None = None,
+    instance: str | None = None,
 ) -> GroupReader:
     return open_group_reader(
         topic,
         [topic],
         cluster.bootstrap_servers,
         ClientProperties.none(),
-        controller_url=url,
+        line=ControllerLine(url),
         client_id=f"c-{index}",
         on_revoked=(revoked if revoked is not None else []).append,
+        instance=instance,
         session_s=6.0,
     )
 
@@ -280,10 +282,12 @@ def test_a_killed_member_s_partitions_are_read_by_who_is_left(
     program = (
         "import sys\n"
         "from trimtab.apply.kafka.group_reader import open_group_reader\n"
+        "from trimtab.apply.sockets.assignment_service import ControllerLine\n"
         "from trimtab.client_properties import ClientProperties\n"
         "topic, brokers, url = sys.argv[1:]\n"
         "reader = open_group_reader(topic, [topic], brokers, ClientProperties.none(),\n"
-        "    controller_url=url, client_id='c-9', on_revoked=lambda gone: None, session_s=6.0)\n"
+        "    line=ControllerLine(url), client_id='c-9', on_revoked=lambda gone: None,\n"
+        "    session_s=6.0)\n"
         "while True: reader.read(0.1)\n"  # it commits nothing: all of its work is lost with it
     )
     command = [sys.executable, "-W", "ignore", "-c", program]
@@ -361,6 +365,54 @@ def test_the_private_word_for_rejoining_still_makes_a_leader_rejoin(
         )
 
 
+# ---------------------------------------------------------------- static members
+
+
+def test_a_static_member_that_comes_back_in_time_has_what_it_had_without_a_rebalance(
+    cluster: LocalCluster, topic: str, admin: KafkaAdmin
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, (0, 1, 2, 3), (4, 5))
+
+    with controller.there():
+        first = opened(cluster, topic, controller.url, instance="pod-a")
+        other = Running(opened(cluster, topic, controller.url, index=1), Trace())
+        wait_until(lambda: [first.read(0.1), len(first.owned) == 4][1], within_s=SOON_S)
+        wait_until(lambda: other.owned == (4, 5), within_s=SOON_S)
+        generation = first._consumer.group_metadata().generation_id
+        first._consumer.close(autocommit=False)  # as a crash does, it tells nobody
+
+        again = opened(cluster, topic, controller.url, instance="pod-a")
+        wait_until(lambda: [again.read(0.1), len(again.owned) == 4][1], within_s=SOON_S)
+        assert again._consumer.group_metadata().generation_id == generation
+        assert again.version == 1
+        names = {m.instance for m in admin.groups([topic])[0].members}
+        assert names == {"pod-a", None}
+
+        again.close()  # told to stop, it leaves at once
+        wait_until(lambda: len(other.owned) == PARTITIONS, within_s=3.0, what="all of it")
+        other.stop()
+
+
+def test_a_member_whose_instance_id_another_one_takes_ends_with_a_clear_error(
+    cluster: LocalCluster, topic: str
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, tuple(range(PARTITIONS)))
+    produce(cluster, topic, 1)
+
+    with controller.there():
+        first = opened(cluster, topic, controller.url, instance="pod-a")
+        seen = _read(first, PARTITIONS)
+        second = opened(cluster, topic, controller.url, instance="pod-a")
+        assert _read(second, PARTITIONS) == seen
+        with pytest.raises(ApplyError, match="taken over the instance id pod-a"):
+            first.commit(dict.fromkeys(seen, 1))
+        first.close()
+        second.commit(dict.fromkeys(seen, 1))
+        second.close()
+
+
 # ---------------------------------------------------------------- without it
 
 
@@ -428,7 +480,7 @@ def test_a_session_shorter_than_the_leader_s_patience_is_refused(cluster: LocalC
             ["t"],
             cluster.bootstrap_servers,
             ClientProperties.none(),
-            controller_url="http://127.0.0.1:1",
+            line=ControllerLine("http://127.0.0.1:1"),
             client_id="c",
             on_revoked=lambda _: None,
             session_s=4.0,

@@ -18,7 +18,7 @@ from trimtab.evaluate.order import Rules, audit, findings
 from trimtab.experiments.live.kafka import conduct as door
 from trimtab.experiments.live.kafka.conduct import Conducted, conduct
 from trimtab.experiments.live.kafka.told import told
-from trimtab.experiments.live.plan import LiveRun, Strategy, Workload, unexplained
+from trimtab.experiments.live.plan import LiveRun, Strategy, Workload, runs_of, unexplained
 from trimtab.experiments.live.response import response_times
 from trimtab.experiments.live.spark.measuring import measured_here
 from trimtab.measure.kafka.topics import OwnTopics
@@ -84,22 +84,28 @@ def order_findings(receipts: list[Receipt], conducted: Conducted) -> dict[str, i
     return {str(kind): count for kind, count in findings(found).items()}
 
 
-@pytest.mark.timeout(900)  # a machine that is busy with other things takes its time
-def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
-    cluster: LocalCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def place(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> door.Place:
     own = OwnTopics(f"t{uuid4().hex[:6]}.")
     monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
-    bootstrap = cluster.bootstrap_servers
-    place = door.Place(bootstrap_server=bootstrap, folder=tmp_path / "runs", own=own)
+    return door.Place(bootstrap_server=cluster.bootstrap_servers, folder=tmp_path / "runs", own=own)
 
+
+def receipts_in(place: door.Place, conducted: Conducted) -> list[Receipt]:
+    return receipts_of(place.bootstrap_server, place.own.receipts, conducted.name)
+
+
+@pytest.mark.timeout(900)  # a machine that is busy with other things takes its time
+def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
+    place: door.Place, spark: SparkSession
+) -> None:
     with measured_here(spark, place):
         ours = conduct(run(Strategy.OURS), place)
         spans = response_times(told(place, ours))
     sticky = conduct(run(Strategy.STICKY), place, replay=ours.replicas)
 
-    mine, theirs = (receipts_of(bootstrap, own.receipts, c.name) for c in (ours, sticky))
+    mine, theirs = (receipts_in(place, each) for each in (ours, sticky))
     assert order_findings(mine, ours) == {}
     assert order_findings(theirs, sticky) == {}
     assert ours.sent == sticky.sent
@@ -110,3 +116,24 @@ def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
     assert spans["measure"]
     assert spans["decide"]
     assert spans["hand over"]
+
+
+@pytest.mark.timeout(900)
+def test_the_loops_of_both_papers_scale_a_real_group_in_bytes_and_by_its_leader(
+    place: door.Place, spark: SparkSession
+) -> None:
+    """Landau's loop packs bytes/s of records that differ in size; Ezzeddine's leader asks."""
+    asking = LiveRun(strategy=Strategy.LL_FFD_GROUP, workload=Workload.SHORT, sla_s=SLA_S, most=2)
+    [packing] = runs_of([Workload.BYTES_5], [Strategy.MWF], seeds=1, stretch=0.03)
+    with measured_here(spark, place):
+        group, landau = (conduct(each, place) for each in (asking, packing))
+
+    for conducted in (group, landau):
+        assert order_findings(receipts_in(place, conducted), conducted) == {}
+        assert unexplained(conducted.decisions) == 0
+        assert any(d["action"] == "scale_up" for d in conducted.decisions)
+    assert max(n for _, n in group.replicas) == 2
+    assert group.rebalances_s  # a member that joins takes everybody's partitions for a moment
+    reasons = [d["reason"] for d in landau.decisions if d["action"] == "scale_up"]
+    assert any("bytes/s" in reason for reason in reasons)
+    assert landau.rebalances_s == ()

@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from kafka import TopicPartition as TheirPartition
+from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from tests.kafka.streams import Known, counts, key_counts, produce, read_all, wait_until
@@ -152,6 +154,37 @@ def test_a_record_stamped_in_the_future_does_not_hide_those_behind_it(
     assert sum(round((p.records_s or 0) * 60) for p in found.partitions) == 50
 
 
+def test_a_partition_whose_older_records_are_deleted_is_measured_from_where_its_log_begins(
+    cluster: LocalCluster, admin: KafkaAdmin, own: OwnTopics, topic: str, spark: SparkSession
+) -> None:
+    #   0 ────────────────────── 40 s   10/s on each of three partitions
+    #   partition 0:      ×××××× 20 ─── its first half is deleted
+    now = int(time.time() * 1000)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for i in range(400):
+        for partition in range(3):
+            producer.produce(topic, b"v", partition=partition, timestamp=now - 40_000 + 100 * i)
+    assert producer.flush(30) == 0
+    client = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    client.delete_records({TheirPartition(topic, 0): 200})
+    client.close()
+    asked = Asked(
+        topics=frozenset({topic}),
+        from_ts=(now - 40_000) * 1000,
+        to_ts=now * 1000,
+        samples=False,
+    )
+
+    found = measure(from_kafka(spark, admin, _target(cluster, own), asked), How(threshold=None))
+
+    partitions = found.measurement.partitions
+    assert [p.records_s for p in partitions] == [pytest.approx(10.0, rel=0.01)] * 3
+    assert [p.complete for p in partitions] == [False, True, True]
+    assert [note.partition(";")[0] for note in found.notes] == [
+        f"{topic}-0: older records are deleted"
+    ]
+
+
 def test_rates_of_samples_without_any_telemetry_are_refused(
     cluster: LocalCluster, admin: KafkaAdmin, own: OwnTopics, topic: str, spark: SparkSession
 ) -> None:
@@ -192,6 +225,10 @@ def test_the_verb_measures_over_a_sasl_listener_and_prints_no_password(
     found = json.loads(said.out)
     span_s = (found["to_ts"] - found["from_ts"]) / SECOND
     assert round(sum(p["records_s"] for p in found["partitions"]) * span_s) == 300
+    # Records of 10 s, asked for a minute: the rate is over those, and it is said.
+    assert span_s == pytest.approx(10.0, abs=0.5)
+    assert not any(p["complete"] for p in found["partitions"])
+    assert "its rates are over these 10.0 s, not over the 60 s asked for" in said.err
     assert sasl_user.password not in said.out + said.err
 
 

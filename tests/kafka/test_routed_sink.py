@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.kafka.streams import read_all
-from trimtab.apply.spark.routed_sink import leaders_now, routed
+from trimtab.apply.spark.routed_sink import leaders_now, write_routed
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import MeasurementError
 from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
@@ -52,7 +52,7 @@ def test_every_row_is_written_once_keyed_by_hash_and_keyless_evenly_over_brokers
         "if(id % 5 = 0, concat('key-', id), null) as key", "concat('value-', id) as value"
     )
 
-    routed(rows, cluster.bootstrap_servers, PLAIN, "node", topic=topic)
+    write_routed(rows, cluster.bootstrap_servers, "node", topic=topic)
 
     found = read_all(cluster.bootstrap_servers, topic, 4)
     keys = {b"key-%d" % i for i in range(0, 5000, 5)}
@@ -65,6 +65,37 @@ def test_every_row_is_written_once_keyed_by_hash_and_keyless_evenly_over_brokers
     assert ratios(keyless, seen).brokers <= 1.02
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"},
+        {"partitioner.ignore.keys": "true"},
+    ],
+)
+def test_rows_with_a_key_go_where_the_settings_of_the_sink_send_them(
+    cluster: LocalCluster, topic: str, spark: SparkSession, settings: dict[str, str]
+) -> None:
+    rows = spark.range(0, 400, 1, 1).selectExpr("'k' as key", "'v' as value")
+    sink = {f"kafka.{name}": value for name, value in settings.items()}
+    rows.write.format("kafka").options(
+        **{"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic}, **sink
+    ).save()
+    bare = Counter(r.partition for r in read_all(cluster.bootstrap_servers, topic, 4))
+
+    write_routed(rows, cluster.bootstrap_servers, "default", topic=topic, producer=settings)
+
+    both = Counter(r.partition for r in read_all(cluster.bootstrap_servers, topic, 4))
+    ours = both - bare
+    assert ours.total() == bare.total() == 400
+    if not settings:
+        assert ours == bare == {home(b"k", 4): 400}
+    elif "partitioner.class" in settings:
+        assert len(ours) > 1
+    else:
+        assert set(ours.values()) == {100}
+
+
 def test_a_stream_looks_at_the_leaders_anew_for_each_batch(
     cluster: LocalCluster, admin: KafkaAdmin, topic: str, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -73,7 +104,7 @@ def test_a_stream_looks_at_the_leaders_anew_for_each_batch(
     stream = spark.readStream.schema("topic string, value string").json(str(source))
 
     def write(batch: DataFrame, _number: int) -> None:
-        routed(batch, cluster.bootstrap_servers, PLAIN, "default")
+        write_routed(batch, cluster.bootstrap_servers, "default")
 
     def batch_of(rows: int, name: str) -> None:
         (source / name).write_text(f'{{"topic": "{topic}", "value": "v"}}\n' * rows)
@@ -99,4 +130,4 @@ def test_a_topic_that_nobody_knows_is_our_error(cluster: LocalCluster, spark: Sp
     rows = spark.sql("select 'nobody' as topic, 'v' as value")
 
     with pytest.raises(MeasurementError, match="Topic nobody"):
-        routed(rows, cluster.bootstrap_servers, PLAIN, "node")
+        write_routed(rows, cluster.bootstrap_servers, "node")

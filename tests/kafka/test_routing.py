@@ -97,11 +97,15 @@ def test_kafka_python_serves_both_partitions_alike(
 # ---------------------------------------------------------------- confluent-kafka
 
 
+def client_of(cluster: LocalCluster) -> dict[str, Any]:
+    return {"bootstrap.servers": cluster.bootstrap_servers}
+
+
 def test_node_loads_the_brokers_of_an_uneven_topic_alike(
     cluster: LocalCluster, topics: Topics
 ) -> None:
     topic = topics.make(UNEVEN)
-    with RoutedProducer.named(cluster.bootstrap_servers, PLAIN, "node") as routed:
+    with RoutedProducer(client_of(cluster), "node") as routed:
         for _ in range(3000):
             routed.produce(topic, VALUE)
 
@@ -114,7 +118,8 @@ def test_node_loads_the_brokers_of_an_uneven_topic_alike(
 def test_keyed_records_meet_those_of_kafka_python(cluster: LocalCluster, topics: Topics) -> None:
     topic = topics.make(UNEVEN)
     keys = [b"key-%d" % i for i in range(100)]
-    with RoutedProducer.named(cluster.bootstrap_servers, PLAIN, "sqf") as routed:
+    config = {**client_of(cluster), "partitioner": "murmur2_random"}
+    with RoutedProducer(config, "sqf") as routed:
         for key in keys:
             routed.produce(topic, VALUE, key)
     producer = python_producer(cluster, partitioner_of("sqf"))
@@ -131,7 +136,7 @@ def test_keyed_records_meet_those_of_kafka_python(cluster: LocalCluster, topics:
 def test_a_client_stays_in_its_rack(cluster: LocalCluster, topics: Topics) -> None:
     topic = topics.make({0: [1], 1: [2], 2: [3]})
     options = RoutingOptions(rack="b", sticky_bytes=100)
-    with RoutedProducer.named(cluster.bootstrap_servers, PLAIN, "rack-aware", options) as routed:
+    with RoutedProducer(client_of(cluster), "rack-aware", options) as routed:
         for _ in range(50):
             routed.produce(topic, VALUE)
 
@@ -142,9 +147,7 @@ def test_a_topic_made_anew_with_fewer_partitions_does_not_stop_a_producer(
     cluster: LocalCluster, topics: Topics
 ) -> None:
     topic = topics.make({p: [1] for p in range(4)})
-    with RoutedProducer.named(
-        cluster.bootstrap_servers, PLAIN, "default", metadata_refresh_s=1000
-    ) as routed:
+    with RoutedProducer(client_of(cluster), "default", metadata_refresh_s=1000) as routed:
         for _ in range(8):
             routed.produce(topic, VALUE)
         assert routed.flush(30) == 0
@@ -227,13 +230,8 @@ class Sender:
 class ConfluentSender(Sender):
     def __init__(self, name: str, topics: Topics, cluster: LocalCluster) -> None:
         super().__init__(name, topics)
-        self._routed = RoutedProducer.connect(
-            cluster.bootstrap_servers,
-            PLAIN,
-            self.recording,
-            config={"acks": "all", "linger.ms": 5, "log_level": 0},
-            metadata_refresh_s=1.0,
-        )
+        config = client_of(cluster) | {"acks": "all", "linger.ms": 5, "log_level": 0}
+        self._routed = RoutedProducer(config, self.recording, metadata_refresh_s=1.0)
 
     def _hand_over(self, topic: str, number: int) -> None:
         def told(error: KafkaError | None, _: Any) -> None:
@@ -244,7 +242,7 @@ class ConfluentSender(Sender):
         self._routed.poll(0)
 
     def close(self) -> None:
-        self._routed.close(60)
+        self._routed.close()
 
 
 class PythonSender(Sender):

@@ -56,16 +56,20 @@ def test_a_dry_run_decides_aloud_and_changes_nothing(group: LiveGroup) -> None:
 
 
 def test_a_dry_run_takes_a_group_that_kafka_deals_to_as_it_is(group: LiveGroup) -> None:
-    config = {"bootstrap.servers": group.bootstrap, "group.id": group.group}
+    config = {"bootstrap.servers": group.bootstrap, "group.id": group.group, "client.id": "shop"}
     with closing(Consumer({**config, "auto.offset.reset": "earliest"})) as member:
         member.subscribe([group.topic])
         wait_until(lambda: member.poll(0.1) or member.assignment(), what="an ordinary member")
 
         answer = said_by(group, "--for", "5s", "--max-quiet", "1")
+        acting = said_by(group, "--execute", "--consume", "--service-time 4ms")
 
     assert answer.returncode == 0, answer.stderr
     assert "nobody reads" not in answer.stdout
-    assert "none       1 → 1" in answer.stdout
+    assert answer.stdout.count("none       1 → 1") == 1, "it is shown once, until it changes"
+    assert acting.returncode == 2, acting.stderr
+    assert f"Group {group.group} has 1 subscribed member: shop at " in acting.stderr
+    assert not group.consumers()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,9 @@ def test_a_dry_run_takes_a_group_that_kafka_deals_to_as_it_is(group: LiveGroup) 
         (["--topic", "nowhere"], 2, "There is no topic nowhere."),
         (["--planner", "astrologer"], 4, 'No planner for consumers is called "astrologer"'),
         (["--planner", "ll-ffd"], 2, "Give --sla, such as 5s."),
-        (["--dead-after", "3s"], 2, "Nobody can be called dead after 3 s"),
+        (["--dead-after", "3s"], 2, "--dead-after must be at least 10s, not 3s"),
+        (["--start-timeout", "3s"], 2, "--start-timeout must be at least 10s, not 3s"),
+        (["--dead-after", "30s", "--mode", "group"], 2, "no effect in group mode"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_touched(
@@ -88,10 +94,22 @@ def test_what_cannot_be_done_is_refused_before_anything_is_touched(
     assert own_topics(group) == {group.topic, group.own.rates}
 
 
+def test_the_last_words_of_a_consumer_that_cannot_start_reach_the_operator(
+    group: LiveGroup,
+) -> None:
+    group.send(1)
+    run = group.watch_only("--execute", "--consume", "--handler nowhere:book")
+
+    why = "consumer 0 did not start: error: The handler's module nowhere cannot be imported"
+    wait_until(lambda: f"0 → 0    {why}" in run.log.read_text(), what="what went wrong")
+
+    assert run.end() == 0
+
+
 def test_decisions_are_kept_in_their_topic_and_as_a_table_with_reason_and_forecast(
     group: LiveGroup,
 ) -> None:
-    run = group.run("--stop-consumers")
+    run = group.run("--stop-consumers", "--planner", "exact", "--time-limit", "5s")
     group.settle(1)
     group.send(20)
     group.judge()

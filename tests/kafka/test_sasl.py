@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from trimtab.apply.kafka.routed_producer import RoutedProducer
 from trimtab.cli import main
 from trimtab.cli.connection import admin_of, connection
 from trimtab.client_properties import ClientProperties
@@ -15,6 +16,7 @@ from trimtab.errors import ConfigError, TrimtabError
 from trimtab.measure.kafka.admin import TopicSpec, connect
 from trimtab.measure.kafka.publish import open_publisher
 from trimtab.measure.kafka.snapshot import take_snapshot
+from trimtab.plan.routing.partitioner import RoutingOptions
 from trimtab.settings import Settings, load_settings
 from trimtab.workload.kafka.load import send
 
@@ -59,6 +61,26 @@ def test_records_are_produced_over_sasl(settings):
         admin.delete_topic("secured")
 
     assert (producer.published, producer.failed) == (1, 0)
+
+
+def test_a_routed_producer_knows_the_racks_of_a_secured_cluster(settings):
+    to = connection(settings)
+    config = {"bootstrap.servers": to.bootstrap_server, **to.properties.for_confluent()}
+    landed: set[int] = set()
+    spec = TopicSpec(
+        name="racked", partitions=3, replication=1, assignment={0: [1], 1: [2], 2: [3]}
+    )
+    with connect(to.bootstrap_server, to.properties) as admin:
+        admin.create_topic(spec)
+        with RoutedProducer(
+            config, "rack-aware", RoutingOptions(rack="b", sticky_bytes=10)
+        ) as routed:
+            for _ in range(30):
+                routed.produce("racked", b"v", on_delivery=lambda _, m: landed.add(m.partition()))
+            assert routed.flush(30) == 0
+        admin.delete_topic("racked")
+
+    assert landed == {1}
 
 
 @pytest.fixture

@@ -33,3 +33,14 @@ def test_a_snapshot_of_the_cluster_is_a_file_that_the_codec_reads(
     assert sum(p.end_offset or 0 for p in taken.partitions) == 5
     assert sum(p.log_bytes or 0 for p in taken.partitions) > 5 * 10
     assert f"{topic}-1" in said.out
+
+
+def test_a_topic_that_does_not_exist_is_said_to(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ("--bootstrap-server", cluster.bootstrap_servers)
+    monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", f"s{uuid.uuid4().hex[:8]}.")
+    assert main.run(["snapshot", "--topic", "no-such-topic", *server]) == 2
+    assert 'The cluster has no topic "no-such-topic".' in capsys.readouterr().err
+    assert main.run(["monitor", "--topic", "no-such-topic", "--for", "1s", *server]) == 0
+    assert "there is no topic no-such-topic yet" in capsys.readouterr().err

@@ -69,16 +69,15 @@ def test_producers_leave_a_slow_broker_alone_and_come_back(
 ) -> None:
     own, topic = OwnTopics(f"s{uuid.uuid4().hex[:8]}."), f"steered-{uuid.uuid4().hex[:8]}"
     server, live = cluster.bootstrap_servers, LiveWeights()
+    config = {"bootstrap.servers": server, "acks": 1, "on_delivery": lambda *_: None}
     with connect(server, NONE) as admin:
         admin.create_topic(
             TopicSpec(name=topic, partitions=3, replication=1, assignment={0: [1], 1: [2], 2: [3]})
         )
     with (
         steering(cluster, own, tmp_path) as process,
-        WeightsReader(server, live, topic=own.weights),
-        RoutedProducer.named(
-            server, NONE, "weighted-node", RoutingOptions(weights=live), config={"acks": 1}
-        ) as producer,
+        WeightsReader(config, live, topic=own.weights),
+        RoutedProducer(config, "weighted-node", RoutingOptions(weights=live)) as producer,
     ):
         wait_until(lambda: live() == EQUAL, within_s=60, what="equal weights")
 

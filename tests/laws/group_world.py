@@ -18,6 +18,7 @@ from trimtab.apply.controller import (
     Event,
     Gone,
     Heard,
+    Kept,
     Kill,
     Led,
     Looked,
@@ -48,6 +49,7 @@ class Process:
     read: int
     frozen: bool = False
     ending: bool = False
+    mute: bool = False  # it is still starting, and says hello when it is woken
 
 
 def towards(target: Assignment) -> Policy:
@@ -91,6 +93,13 @@ class World:
     crash_at: int | None = None
     unkillable: frozenset[int] = frozenset()
     violations: list[Note] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    rules: Rules = field(default_factory=Rules)
+    slow: dict[int, float] = field(default_factory=dict)  # how long a consumer takes to start
+    wakes: list[tuple[float, str]] = field(default_factory=list)
+    words: dict[int, str] = field(default_factory=dict)  # of those that end as they start
+    killed: list[int] = field(default_factory=list)
+    immovable: frozenset[int] = frozenset()  # as a StatefulSet keeps an idle pod below a busy one
 
     # ------------------------------------------------------------ the referee
 
@@ -111,9 +120,7 @@ class World:
 
     def lead(self) -> None:
         """A controller takes over; what the last one was about to do is not done."""
-        self.controller = Controller(
-            rules=Rules(sync_timeout_s=60, manage_timeout_s=300, dead_after_s=30)
-        )
+        self.controller = Controller(rules=self.rules)
         self.reigns += 1
         self.heard = len(self.reports)  # it reads from the end
         self.pending = []
@@ -136,7 +143,9 @@ class World:
                     self.violations.append(effect)
                 case Create() | Remove() | Kill():
                     self.pending.append(effect)
-                case Note() | Decide():
+                case Decide(decision):
+                    self.decisions.append(decision)
+                case Note():
                     pass
         self.crashes()
         self.check()
@@ -151,7 +160,10 @@ class World:
 
     def look(self, policy: Policy) -> None:
         """Time is up for another look."""
-        self.feed(Looked(now=self.now, living=self.living(), partitions=self.partitions), policy)
+        looked = Looked(
+            now=self.now, living=self.living(), partitions=self.partitions, words=self.words
+        )
+        self.feed(looked, policy)
 
     def hear(self, policy: Policy) -> bool:
         """The next report reaches the controller."""
@@ -179,8 +191,10 @@ class World:
                 for consumer in sorted(set(consumers) - self.processes.keys()):
                     self.start(consumer)
             case Remove(consumers):
-                for consumer in sorted(self.processes.keys() & set(consumers)):
+                for consumer in sorted(self.processes.keys() & set(consumers) - self.immovable):
                     self.let_go(consumer)
+                if kept := self.immovable & set(consumers):
+                    self.feed(Kept(self.now, kept), policy)
             case Kill(consumer=consumer) if consumer in self.unkillable:
                 self.pending.append(effect)
                 return False
@@ -202,15 +216,21 @@ class World:
     def kill(self, consumer: int, identity: str | None) -> None:
         """Ends a process, but not another one in its place."""
         if self.living().get(consumer) == identity:
+            self.killed.append(consumer)
             del self.processes[consumer]
 
     def start(self, consumer: int) -> None:
-        """A new process: it reads commands from the end, and says hello."""
+        """A new process: it reads commands from the end, and says hello once it has started."""
         self.born += 1
         state = Directed(consumer=consumer, incarnation=f"i{self.born}")
         end = len(self.commands.get(consumer, []))
-        self.processes[consumer] = Process(state, identity=f"p{self.born}", read=end)
-        self.reports.append(state.hello)
+        process = Process(state, identity=f"p{self.born}", read=end)
+        self.processes[consumer] = process
+        process.frozen = process.mute = consumer in self.words or consumer in self.slow
+        if consumer in self.slow:
+            self.wakes.append((self.now + self.slow[consumer], process.identity))
+        elif not process.mute:
+            self.reports.append(state.hello)
 
     # ------------------------------------------------------------ the consumers
 
@@ -233,6 +253,10 @@ class World:
         """Freezes or wakes a process; one that was told to end does so once it is awake."""
         process = self.processes[consumer]
         process.frozen = frozen
+        if process.mute and not frozen:
+            process.mute = False
+            process.read = len(self.commands.get(consumer, []))
+            self.reports.append(process.state.hello)
         if process.ending and not frozen:
             assert not process.state.owned, "a busy consumer ends"
             del self.processes[consumer]
@@ -257,6 +281,11 @@ class World:
         self.now += 1
         if self.controller is None:
             self.lead()
+        for consumer in [c for c, p in self.processes.items() if p.mute and c in self.words]:
+            del self.processes[consumer]
+        due = {identity for at, identity in self.wakes if at <= self.now}
+        for consumer in [c for c, p in self.processes.items() if p.mute and p.identity in due]:
+            self.thaw(consumer)
         self.breathe()
         for consumer in sorted(self.processes):
             while self.work(consumer):

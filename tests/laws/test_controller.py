@@ -238,6 +238,10 @@ class Group(RuleBasedStateMachine):
         if consumer in self.world.processes:
             self.world.thaw(consumer, frozen=frozen)
 
+    @rule(consumers=st.sets(st.integers(0, 3)))
+    def consumers_take_long_to_start_from_now_on(self, consumers: set[int]) -> None:
+        self.world.slow = dict.fromkeys(consumers, 1e9)
+
     @rule(consumer=st.integers(0, 3))
     def the_orchestrator_restarts_one_in_place(self, consumer: int) -> None:
         if consumer in self.world.processes:
@@ -255,6 +259,7 @@ class Group(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
+        self.world.slow = {}
         for consumer in list(self.world.processes):
             self.world.thaw(consumer)
         self.world.settle(self.target, turns=800)

@@ -7,7 +7,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations, groupby
+from itertools import combinations, groupby, islice
 
 import pytest
 from hypothesis import given, note, settings
@@ -311,3 +311,18 @@ def test_shared_sqf_comes_within_two_percent_of_the_least_possible_peak(counted,
     least = least_peak(loads, on)
     assert least <= max(used.values()) * (1 + 1e-9)
     assert max(used.values()) <= 1.02 * least
+
+
+@unhurried
+@given(series, series)
+def test_what_it_does_for_one_cluster_changes_nothing_for_another(here, there):
+    for name, granularity in each_kind():
+        alone, shared = (partitioner_of(name, told(granularity)) for _ in range(2))
+        of_others = iter([(at, *one) for at, sent in there for one in sent])
+        for snapshot, sent in here:
+            for topic, size in sent:
+                for elsewhere, other, other_size in islice(of_others, 1):
+                    named = LeaderSnapshot(elsewhere._leaders, elsewhere.racks, "another")
+                    shared.partition(other, None, other_size, named)
+                chosen = alone.partition(topic, None, size, snapshot)
+                assert shared.partition(topic, None, size, snapshot) == chosen

@@ -5,16 +5,25 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from fractions import Fraction
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.measure.topology.audit import AuditOptions, audit
+from trimtab.measure.topology.carried import (
+    carried,
+    equal_weights,
+    placement_bound,
+    topic_excess,
+    weights_of,
+)
 from trimtab.measure.topology.document import audit_to
 from trimtab.measure.topology.faults import FaultScan, after
+from trimtab.measure.topology.findings import findings
 from trimtab.measure.topology.groups import (
     components,
     contested,
@@ -25,17 +34,21 @@ from trimtab.measure.topology.groups import (
     pairs,
 )
 from trimtab.measure.topology.layout import layout_of
+from trimtab.measure.topology.leader_moves import leader_moves, peak_after
 from trimtab.measure.topology.least_peak import least_peak
 from trimtab.measure.topology.loads import (
     TopicRates,
     broker_loads,
     rates_by_place,
+    ratio,
     sent_by_groups,
+    topic_rates,
 )
 from trimtab.measure.topology.scenarios import Scenario
 from trimtab.measure.topology.unevenness import Level, uneven_topics
 from trimtab.model.cluster import ClusterSnapshot
 from trimtab.model.codec import dumps
+from trimtab.model.load import Unit
 from trimtab.testing.placements import led, placement
 from trimtab.testing.scan_topology import dpo, dpo2, get_max_groups, node_lists
 
@@ -63,6 +76,13 @@ def clusters(draw: Any, *, least_replicas: int = 0) -> ClusterSnapshot:
 def nodes_of(snapshot: ClusterSnapshot) -> dict[str, frozenset[int]]:
     """N(t) of every topic with a leader."""
     return {topic: frozenset(nodes) for topic, nodes in node_lists(snapshot).items()}
+
+
+def rates_by_partition(snapshot: ClusterSnapshot, seed: int) -> TopicRates:
+    """Rates of most partitions; some topics are known in part, some not at all."""
+    rng = random.Random(seed)
+    names = [p.name for p in snapshot.partitions if rng.random() < 0.8]
+    return topic_rates(snapshot, {n: float(rng.choice((0, 1, 2, 9))) for n in names}, Unit.BYTES_S)
 
 
 def rates_for(snapshot: ClusterSnapshot, seed: int) -> TopicRates:
@@ -266,6 +286,183 @@ def test_the_least_possible_peak_is_the_highest_ratio_of_any_set(
         assert Fraction(sum(items[i][0] for i in found.items), 4 * len(used)) == highest
 
 
+# ---------------------------------------------------------------- what brokers carry
+
+
+def skewed_topics(layout: Any, weight: Any) -> set[str]:
+    """Topics whose fullest leader has more than 1.25 times what it must have at least."""
+    found = set()
+    for topic in layout.topics:
+        led: dict[int, list[float]] = {}
+        for at, p in enumerate(layout.partitions):
+            if p.topic == topic and layout.leader_of[at] >= 0:
+                led.setdefault(int(layout.leader_of[at]), []).append(float(weight[at]))
+        loads = [w for of in led.values() for w in of]
+        if sum(loads) > 0:
+            most = -(-len(loads) // len(led))
+            bound = max(sum(loads) / len(led), *loads, most * min(loads))
+            if max(map(sum, led.values())) > 1.25 * bound * (1 + 1e-9):
+                found.add(topic)
+    return found
+
+
+@hundred
+@given(snapshot=clusters(least_replicas=1), seed=st.integers(0, 99))
+def test_the_excess_of_topics_is_that_of_the_definition(
+    snapshot: ClusterSnapshot, seed: int
+) -> None:
+    layout = layout_of(snapshot)
+    weight = weights_of(layout, rates_by_partition(snapshot, seed)).weight
+    of_topics = layout.topic_of, layout.leader_of, layout.available
+
+    excess = topic_excess(of_topics, layout.led, weight, len(layout.brokers))
+
+    skewed = {t for t, one in zip(layout.topics, excess, strict=True) if one > 1.25 * (1 + 1e-9)}
+    assert skewed == skewed_topics(layout, weight)
+
+
+@hundred
+@given(loads=st.lists(st.integers(0, 9), max_size=6), brokers=st.integers(1, 3))
+def test_no_placement_of_leaders_gets_below_the_bound(loads: list[int], brokers: int) -> None:
+    best = min(
+        max(sum(w for w, on in zip(loads, places, strict=True) if on == b) for b in range(brokers))
+        for places in product(range(brokers), repeat=len(loads))
+    )
+
+    bound = placement_bound(np.array(sorted(loads, reverse=True), float), brokers, sum(loads))
+
+    assert bound <= best + 1e-9
+    if len(set(loads)) == 1:
+        assert bound == best
+
+
+@hundred
+@given(
+    brokers=st.integers(1, 12),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=20),
+    start=st.integers(0, 11),
+    scale=st.sampled_from((None, 0.001, 1.0, 1e9)),
+)
+def test_a_balanced_cluster_has_no_finding_of_load(
+    brokers: int, sizes: list[int], start: int, scale: float | None
+) -> None:
+    # Partitions of all topics are dealt to brokers in turn, every other broker in sync.
+    lists: dict[str, list[list[int]]] = {}
+    at = start
+    for number, size in enumerate(sizes):
+        lists[f"t{number}"] = []
+        for _ in range(size):
+            lists[f"t{number}"].append([(at + shift) % brokers + 1 for shift in range(brokers)])
+            at += 1
+    snapshot = placement(lists)
+    rates = None
+    if scale is not None:
+        given_rates = {p.name: scale for p in snapshot.partitions}
+        rates = topic_rates(snapshot, given_rates, Unit.BYTES_S)
+
+    found = findings(audit(snapshot, rates, AuditOptions(up_to=0)))
+
+    assert [f for f in found if f.kind == "leaders"] == []
+    assert [f for f in found if f.kind == "peak" and f.level is not Level.NOTE] == []
+    if at - start >= 5 * brokers or (at - start) % brokers == 0:
+        assert [f for f in found if f.kind == "peak"] == []
+
+
+def placed_by_kafka(
+    rng: random.Random, *, brokers: int, partitions: int, replicas: int
+) -> list[list[int]]:
+    """Replica lists as KRaft makes them: a ring of brokers from a random start, mixed anew."""
+    order = rng.sample(range(1, brokers + 1), brokers)
+    start, made = rng.randrange(brokers), []
+    for number in range(partitions):
+        if number and number % brokers == 0:
+            rng.shuffle(order)
+        made.append([order[(start + number + next_) % brokers] for next_ in range(replicas)])
+    return made
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("brokers", "topics", "partitions"),
+    [(3, 1, 3), (3, 1, 6), (3, 5, 6), (3, 40, 6), (6, 20, 12), (10, 20, 10), (12, 60, 6)],
+)
+def test_a_cluster_as_kafka_places_it_has_no_warning(
+    brokers: int, topics: int, partitions: int, seed: int
+) -> None:
+    rng = random.Random(seed)
+    snapshot = placement(
+        {
+            f"t{n:03}": placed_by_kafka(rng, brokers=brokers, partitions=partitions, replicas=3)
+            for n in range(topics)
+        }
+    )
+    rates = topic_rates(snapshot, {p.name: 5.0 for p in snapshot.partitions}, Unit.BYTES_S)
+    options = AuditOptions(min_insync=dict.fromkeys(snapshot.topics, 2))
+
+    # Where a topic has fewer partitions than there are brokers, chance may measure 1.3 × the mean.
+    for known in (None, rates) if partitions >= brokers else (None,):
+        found = findings(audit(snapshot, known, options))
+        assert [f for f in found if f.level is not Level.NOTE] == []
+
+
+@hundred
+@given(counts=st.lists(st.integers(0, 40), min_size=2, max_size=6))
+def test_a_cluster_passes_only_if_no_broker_leads_much_more_than_it_must(
+    counts: list[int],
+) -> None:
+    owners = [broker for broker, count in enumerate(counts, 1) for _ in range(count)]
+    snapshot = placement(
+        {f"t{n:03}": [[owner]] for n, owner in enumerate(owners)},
+        brokers=range(1, len(counts) + 1),
+    )
+    least = -(-sum(counts) // len(counts))
+
+    found = {f.kind: f.level for f in findings(audit(snapshot))}
+
+    much = max(counts) > 1.5 * least and max(counts) >= least + 2
+    assert found.get("leaders") is (
+        Level.WARNING if much else Level.NOTE if max(counts) > 1.25 * least else None
+    )
+
+
+@hundred
+@given(snapshot=clusters(least_replicas=1), seed=st.integers(0, 99), goal=st.integers(0, 9))
+def test_leader_moves_lower_the_peak_and_go_to_replicas_in_sync(
+    snapshot: ClusterSnapshot, seed: int, goal: int
+) -> None:
+    layout = layout_of(snapshot)
+    weights = weights_of(layout, rates_by_partition(snapshot, seed))
+    before = carried(layout, weights)
+
+    moves = leader_moves(layout, weights.weight, goal=goal)
+
+    assert len({move.name for move in moves}) == len(moves)
+    moved = {move.name: move for move in moves}
+    then = replace(
+        snapshot,
+        partitions=tuple(
+            replace(p, leader=moved[p.name].to) if p.name in moved else p
+            for p in snapshot.partitions
+        ),
+    )
+    for p in snapshot.partitions:
+        if p.name in moved:
+            move = moved[p.name]
+            assert move.source == p.leader != move.to
+            assert move.to in p.isr
+            assert (move.replicas[0], set(move.replicas)) == (move.to, set(p.replicas))
+    after = carried(layout_of(then), weights)
+    assert peak_after(before.by_broker, moves) == pytest.approx(after.peak)
+    if moves:
+        assert after.peak < before.peak
+
+
+def test_equal_weights_count_leaders() -> None:
+    layout = layout_of(led({"A": {1: 2, 2: 1}}))
+
+    assert carried(layout, equal_weights(layout)).by_broker == {1: 2.0, 2: 1.0}
+
+
 # ---------------------------------------------------------------- faults
 
 
@@ -280,18 +477,19 @@ def overlapping_topics(snapshot: ClusterSnapshot) -> set[tuple[str, str]]:
 @given(
     snapshot=clusters(least_replicas=1),
     seed=st.integers(0, 99),
-    rated=st.booleans(),
+    rated=st.sampled_from((None, rates_for, rates_by_partition)),
     data=st.data(),
 )
 def test_a_failure_looked_at_by_its_changes_equals_the_whole_cluster_after_it(
-    snapshot: ClusterSnapshot, seed: int, rated: bool, data: Any
+    snapshot: ClusterSnapshot, seed: int, rated: Any, data: Any
 ) -> None:
     ids = [broker.id for broker in snapshot.brokers]
     dead = tuple(sorted(data.draw(st.sets(st.sampled_from(ids), min_size=1))))
-    rates = rates_for(snapshot, seed) if rated else None
+    rates = rated(snapshot, seed) if rated else None
     needs = dict.fromkeys(snapshot.topics, 1 + seed % 3)
     layout = layout_of(snapshot)
-    scan = FaultScan(layout, rates, min_insync=needs)
+    scan = FaultScan(layout, rates, min_insync=needs, wanted=1.25)
+    before = carried(layout, weights_of(layout, rates))
 
     fault, details = scan.fault(Scenario(dead)), scan.details(dead)
 
@@ -316,11 +514,34 @@ def test_a_failure_looked_at_by_its_changes_equals_the_whole_cluster_after_it(
     assert fault.contested == groups.named(contested(groups.masks))
     uneven = {u.topic for u in uneven_topics(whole)} - {u.topic for u in uneven_topics(layout)}
     assert details.newly_uneven == tuple(sorted(uneven))
+    weight = weights_of(layout, rates).weight
+    skewed = skewed_topics(whole, weight) - skewed_topics(layout, weight)
+    assert (set(details.newly_skewed), fault.newly_skewed) == (skewed, len(skewed))
+    online = [p.leader >= 0 for p in layout.partitions]
+    total = sum(w for w, led in zip(weight, online, strict=True) if led)
+    part = sum(
+        w
+        for p, w, led in zip(layout.partitions, weight, online, strict=True)
+        if led and p.topic in skewed
+    )
+    assert fault.skewed_share == pytest.approx(part / total if total else 0.0)
     loads = broker_loads(whole, groups, rates, down=dead)
     assert fault.default_to_mean == pytest.approx(loads.default.peak_to_mean)
     assert fault.node_to_mean == pytest.approx(loads.node.peak_to_mean)
+    carries = carried(whole, weights_of(layout, rates), down=dead)
+    assert fault.peak_to_mean == pytest.approx(carries.peak_to_mean)
+    stays = [before.by_broker[b] for b in ids if b not in dead]
+    moved_loads = [
+        float(w)
+        for p, w in zip(whole.partitions, weight, strict=True)
+        if moved.get(p.name, -1) >= 0
+    ]
+    if stays:
+        bound = max(carries.bound, *stays, min(stays) + max(moved_loads, default=0.0))
+        assert fault.bound_to_mean == pytest.approx(ratio(bound, carries.mean))
+        assert fault.excess >= 1 - 1e-9
     assert scan.least_to_mean(dead) == pytest.approx(loads.least.peak_to_mean)
-    if not rated and loads.doubled:
+    if rates is None and loads.doubled:
         assert fault.doubled_to_mean == pytest.approx(loads.doubled[0].peak_to_mean)
 
     def unwritable(cluster: ClusterSnapshot) -> set[Any]:

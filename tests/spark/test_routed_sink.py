@@ -114,6 +114,15 @@ def test_weights_are_given_for_the_rows_at_hand(spark: SparkSession) -> None:
         assert Counter(row.partition for row in found.values())[0] == 300
 
 
+def test_rows_with_a_key_can_be_left_to_the_client(spark: SparkSession) -> None:
+    rows = frame(spark, [("U", b"k", b"v", None), ("U", b"k", b"v", 1), ("U", None, b"v", None)])
+
+    found = filled(rows, "node", keys_by_client=True)
+
+    assert (found[0].partition, found[1].partition) == (None, 1)
+    assert found[2].partition in {0, 1, 2}
+
+
 def test_keys_can_be_ignored(spark: SparkSession) -> None:
     options = RoutingOptions(ignore_keys=True)
 

@@ -130,7 +130,9 @@ def test_an_experiment_is_run_kept_and_gone_on_with(
     assert codes == [0, 0]
     assert documents[0] == documents[1]
     assert documents[0]["experiment"] == "landau"
-    assert set(documents[0]["rows"][0]) == {"what", "published", "ours", "tolerance", "verdict"}
+    assert set(documents[0]["rows"][0]) == {
+        *("what", "paper", "model", "bar", "ours", "tolerance", "verdict")
+    }
     assert cells[0] == cells[1] > 0
     kept = json.loads((tmp_path / "out" / "results" / "landau.json").read_text(encoding="utf-8"))
     assert kept["parts"]["headline"]["rows"] == documents[0]["rows"]

@@ -125,3 +125,17 @@ def test_everything_kept_lies_under_home(folder: Path) -> None:
 
     kept = (settings.warehouse, settings.checkpoints, settings.reports)
     assert all(path.parent == folder / "home" for path in kept)
+
+
+@pytest.mark.parametrize("number", ["inf", "nan", "-inf"])
+def test_a_number_that_is_not_finite_is_refused(folder: Path, number: str) -> None:
+    for setting in ("[measure]\nwindow_s", "[measure]\nmin_span_s", "[keys]\nepsilon"):
+        (folder / "trimtab.toml").write_text(f"{setting} = {number}\n")
+        with pytest.raises(ConfigError, match=r"Setting (measure|keys)"):
+            load_settings()
+
+
+def test_a_file_that_cannot_be_read_is_named(folder: Path) -> None:
+    (folder / "trimtab.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"trimtab\.toml cannot be read"):
+        load_settings()

@@ -19,15 +19,40 @@ other effects of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import assert_never
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
+from typing import TypeVar, assert_never
 
+from trimtab.apply.controller_state import (
+    Controller,
+    Create,
+    Decide,
+    Effect,
+    Event,
+    Gone,
+    Heard,
+    Kept,
+    Kill,
+    Led,
+    Looked,
+    Member,
+    Move,
+    Note,
+    Persist,
+    Phase,
+    Policy,
+    Remove,
+    Rules,
+    Send,
+    Stage,
+    Startup,
+    Verdict,
+    View,
+)
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import (
-    Command,
+    Action,
     Decision,
     GroupState,
     Hello,
@@ -40,290 +65,47 @@ from trimtab.model.control import (
     Stop,
     Stopped,
 )
-from trimtab.model.plan import Plan
 
-# ---------------------------------------------------------------- what happens
+__all__ = [
+    "Controller",
+    "Create",
+    "Decide",
+    "Effect",
+    "Event",
+    "Gone",
+    "Heard",
+    "Kept",
+    "Kill",
+    "Led",
+    "Looked",
+    "Member",
+    "Move",
+    "Note",
+    "Persist",
+    "Phase",
+    "Policy",
+    "Remove",
+    "Rules",
+    "Send",
+    "Stage",
+    "Startup",
+    "Verdict",
+    "View",
+    "step",
+    "surplus",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class Led:
-    """This controller leads from now on; `found` is what the last one left behind.
+def surplus(view: View, decision: Decision) -> frozenset[int]:
+    """The idle consumers that a decision to leave the group as it is has no use for.
 
-    `living` is what the orchestrator has: consumer index → identity of the process.
+    Those that a plan would need stay: it may be carried out when a cooldown is over.
     """
-
-    now: float
-    living: Mapping[int, str]
-    found: GroupState | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """A consumer has said something."""
-
-    now: float
-    report: Report
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """Time has passed: the processes that exist, index → identity, and the partitions there are.
-
-    `partitions` is None while the cluster cannot say.
-    """
-
-    now: float
-    living: Mapping[int, str]
-    partitions: frozenset[TopicPartition] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """The orchestrator has ended a consumer and confirms that this process of it is no more.
-
-    Without an identity it could not be started: what lives under its index is not meant.
-    """
-
-    now: float
-    consumer: int
-    identity: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The orchestrator could not let these go, or did not want to: they may be used again."""
-
-    now: float
-    consumers: frozenset[int]
-
-
-Event = Led | Heard | Looked | Gone | Kept
-
-# ---------------------------------------------------------------- what is to be done
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """A command to one consumer."""
-
-    consumer: int
-    command: Command
-
-
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """What the next controller is to find."""
-
-    state: GroupState
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """Consumers that should exist."""
-
-    consumers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Consumers that hold nothing and are not needed: let them go gently."""
-
-    consumers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """End this process of a consumer for certain, and report `Gone`."""
-
-    consumer: int
-    why: str
-    identity: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Decide:
-    """A decision to be published, with what it rests on and the plan that it follows."""
-
-    decision: Decision
-    plan: Plan | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something worth a line in the log; a violation should never come up at all."""
-
-    what: str
-    consumer: int | None = None
-    partitions: tuple[TopicPartition, ...] = ()
-    violation: bool = False
-
-
-Effect = Send | Persist | Create | Remove | Kill | Decide | Note
-
-# ---------------------------------------------------------------- what is known
-
-
-class Phase(StrEnum):
-    """Where the controller is; to reassign takes no time, so it is no state to stay in."""
-
-    SYNCHRONIZE = "synchronize"
-    SENTINEL = "sentinel"
-    MANAGE = "group management"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A consumer that exists; what it is called is unknown until it has answered.
-
-    Attributes:
-        since: When it was first seen, or was last asked in vain.
-        heard: When it last spoke.
-        identity: The process that the orchestrator had under this index, once it was looked at.
-        seen: When the orchestrator last had that process.
-        introduced: When the incarnation first spoke.
-        rival: Another incarnation that has spoken under the same index, and since when.
-    """
-
-    since: float
-    heard: float
-    incarnation: str | None = None
-    identity: str | None = None
-    seen: float = float("-inf")
-    introduced: float = float("-inf")
-    max_bytes_s: float | None = None
-    max_records_s: float | None = None
-    rival: tuple[str, float] | None = None
-
-
-class Stage(StrEnum):
-    """How far the move of a partition has come."""
-
-    WAITING = "waiting"
-    STOPPING = "stopping"
-    STARTING = "starting"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A partition on its way to `target`, or away from the group where that is None."""
-
-    target: int | None
-    stage: Stage = Stage.WAITING
-    asked: int | None = None  # the consumer that was told
-    seq: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """What a policy decides from."""
-
-    now: float
-    quiet_s: float
-    since_scaling_s: float
-    since_decision_s: float
-    assignment: Assignment
-    consumers: frozenset[int]
-    partitions: frozenset[TopicPartition]
-    orphans: frozenset[TopicPartition]
-    max_bytes_s: Mapping[int, float]
-    max_records_s: Mapping[int, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A decision, and the assignment to go to where it asks for one, by a plan if there is one."""
-
-    decision: Decision
-    target: Assignment | None = None
-    plan: Plan | None = None
-
-
-Policy = Callable[[View], Verdict | None]
-"""Looks, and decides or finds no reason to; pure, as planners are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """How patient the controller is."""
-
-    sync_timeout_s: float = 60.0
-    manage_timeout_s: float = 300.0
-    dead_after_s: float = 30.0
-    contested_after_s: float = 5.0
-    strangers_s: float = 10.0  # two signs of life fit in
-    longest_pause_s: float = 60.0  # between consumers that end as they start
-    warm_spares: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Controller:
-    """All that the controller knows."""
-
-    rules: Rules = Rules()
-    epoch: int = 0
-    seq: int = 0
-    queries: int = 0
-    phase: Phase = Phase.SYNCHRONIZE
-    now: float = 0.0
-    entered: float = 0.0
-    scaled_at: float = float("-inf")
-    decided_at: float = float("-inf")
-    clean: bool = True
-    members: Mapping[int, Member] = field(default_factory=dict)
-    found: Assignment = field(default_factory=Assignment)
-    held: Mapping[TopicPartition, int] = field(default_factory=dict)
-    moves: Mapping[TopicPartition, Move] = field(default_factory=dict)
-    partitions: frozenset[TopicPartition] = frozenset()
-    creating: frozenset[int] = frozenset()
-    leaving: frozenset[int] = frozenset()
-    killing: frozenset[int] = frozenset()
-    unseen: frozenset[int] = frozenset()  # had partitions, and the orchestrator has them not
-    listens_until: float = float("-inf")
-    stillborn: int = 0  # consumers in a row that ended before they said a word
-    creates_from: float = float("-inf")
-
-    @property
-    def query_id(self) -> str:
-        """The query that counts: of this epoch, and the newest."""
-        return f"{self.epoch}.{self.queries}"
-
-    @property
-    def ready(self) -> frozenset[int]:
-        """Consumers that are known and may be given something."""
-        off = self.leaving | self.killing
-        return frozenset(
-            c for c, m in self.members.items() if m.incarnation and not m.rival and c not in off
-        )
-
-    @property
-    def frozen(self) -> frozenset[TopicPartition]:
-        """Partitions whose consumer can be relied on no more and is not yet gone for certain.
-
-        While one that never answered cannot be ended either, it may read whatever nobody claims.
-        """
-        unknown = {c for c, m in self.members.items() if m.incarnation is None}
-        doubtful = {c for c, m in self.members.items() if m.rival} | unknown | self.killing
-        frozen = {p for p, c in self.held.items() if c in doubtful}
-        if unknown & self.killing:
-            frozen |= self.partitions - self.held.keys()
-        return frozenset(frozen)
-
-    def view(self) -> View:
-        """What is to be decided from."""
-        known = {c: self.members[c] for c in sorted(self.ready)}
-        frozen = self.frozen
-        return View(
-            now=self.now,
-            quiet_s=self.now - self.entered,
-            since_scaling_s=self.now - self.scaled_at,
-            since_decision_s=self.now - self.decided_at,
-            assignment=Assignment({p: c for p, c in self.held.items() if p not in frozen}),
-            consumers=frozenset(known),
-            partitions=self.partitions - frozen,
-            orphans=self.partitions - self.held.keys() - frozen,
-            max_bytes_s={c: m.max_bytes_s for c, m in known.items() if m.max_bytes_s},
-            max_records_s={c: m.max_records_s for c, m in known.items() if m.max_records_s},
-        )
+    if decision.action is not Action.NONE:
+        return frozenset()
+    idle = sorted(view.consumers - set(view.assignment.consumers))
+    wanted = max(0, int(decision.forecast.get("consumers", 0)) - decision.before)
+    return frozenset(idle[view.spares + wanted :])
 
 
 def step(state: Controller, event: Event, policy: Policy) -> tuple[Controller, tuple[Effect, ...]]:
@@ -334,19 +116,29 @@ def step(state: Controller, event: Event, policy: Policy) -> tuple[Controller, t
             turn.lead(living, found)
         case Heard(report=report):
             turn.hear(report)
-        case Looked(living=living, partitions=partitions):
+        case Looked(living=living, partitions=partitions, words=words, subscribed=subscribed):
+            turn.set(words=words)
+            if subscribed is not None:
+                turn.set(subscribed=subscribed)
             turn.look(living, partitions)
-        case Gone(consumer=consumer, identity=identity):
+        case Gone(consumer=consumer, identity=identity, why=why):
+            if why:
+                turn.set(words={**turn.state.words, consumer: why})
             turn.mourn(consumer, identity)
         case Kept(consumers=consumers):
-            turn.set(leaving=turn.state.leaving - consumers)
+            turn.set(leaving=turn.state.leaving - consumers, kept=turn.state.kept | set(consumers))
         case _:
             assert_never(event)
     turn.go_on(policy if isinstance(event, Looked) else None)
     return turn.state, tuple(turn.effects)
 
 
+_T = TypeVar("_T")
 _Told = dict[int, list[TopicPartition]]
+
+
+def _without(mapping: Mapping[int, _T], key: int) -> dict[int, _T]:
+    return {k: value for k, value in mapping.items() if k != key}
 
 
 class _Turn:
@@ -379,8 +171,17 @@ class _Turn:
     def lead(self, living: Mapping[int, str], found: GroupState | None) -> None:
         """A new reign: nothing is believed but what consumers answer."""
         old = self.state
+        # Whoever had nothing when all was settled cannot read anything, and may yet be starting.
+        settled = found is None or found.clean
+        busy = found.assignment.consumers if found else ()
         members = {
-            c: Member(since=old.now, heard=old.now, identity=i, seen=old.now)
+            c: Member(
+                since=old.now,
+                heard=old.now,
+                identity=i,
+                seen=old.now,
+                fresh=settled and c not in busy,
+            )
             for c, i in sorted(living.items())
         }
         self.state = Controller(
@@ -408,7 +209,7 @@ class _Turn:
         """Asks everybody what they read, and forgets what was under way."""
         state = self.state
         members = {
-            c: replace(m, incarnation=None, rival=None, since=state.now)
+            c: m if m.fresh else replace(m, incarnation=None, rival=None, since=state.now)
             for c, m in state.members.items()
         }
         self.set(
@@ -418,7 +219,7 @@ class _Turn:
             members=members,
             held={},
             moves={},
-            creating=frozenset(),
+            creating={},
         )
         self.note(f"synchronizing: {why}")
         for consumer in sorted(members):
@@ -455,11 +256,14 @@ class _Turn:
                     incarnation=report.incarnation,
                     heard=self.state.now,
                     introduced=self.state.now,
+                    fresh=False,
                 )
                 self.set(
-                    creating=self.state.creating - {report.consumer},
-                    stillborn=0,
+                    creating=_without(self.state.creating, report.consumer),
+                    tries=_without(self.state.tries, report.consumer),
+                    failed_starts=0,
                     creates_from=float("-inf"),
+                    failure="",
                 )
                 self.believe(report.consumer, report.partitions)
             case _:
@@ -531,9 +335,14 @@ class _Turn:
             self.recognize(consumer, living.get(consumer))
         for consumer in sorted(living.keys() - self.state.members.keys()):
             now, identity = self.state.now, living[consumer]
-            fresh = Member(since=now, heard=now, identity=identity, seen=now)
+            since = self.state.creating.get(consumer, now)
+            new = consumer not in self.state.unseen
+            fresh = Member(since=since, heard=now, identity=identity, seen=now, fresh=new)
             self.set(members={**self.state.members, consumer: fresh})
             self.query(consumer)
+        for consumer, since in sorted(self.state.creating.items()):
+            if consumer not in living and self.state.now - since > self.state.patience_s(consumer):
+                self.bury(consumer)
         for consumer, member in sorted(self.state.members.items()):
             self.examine(consumer, member)
         if partitions is not None:
@@ -569,8 +378,9 @@ class _Turn:
         rules, now = self.state.rules, self.state.now
         if consumer in self.state.killing:
             return
-        if member.incarnation is None and now - member.since > rules.sync_timeout_s:
-            self.kill(consumer, f"no answer for {rules.sync_timeout_s:g} s")
+        patience_s = self.state.patience_s(consumer) if member.fresh else rules.sync_timeout_s
+        if member.incarnation is None and now - member.since > patience_s:
+            self.kill(consumer, f"no answer for {patience_s:g} s")
         elif member.incarnation is not None and now - member.heard > rules.dead_after_s:
             self.kill(consumer, f"silent for {rules.dead_after_s:g} s")
         elif member.rival is not None and now - member.rival[1] > rules.contested_after_s:
@@ -590,19 +400,20 @@ class _Turn:
     def bury(self, consumer: int) -> None:
         """A consumer is gone for certain: what it read is free, what it was to read is not read."""
         state = self.state
+        words = f": {state.words[consumer]}" if consumer in state.words else ""
         lost = {p for p, c in state.held.items() if c == consumer}
         if lost:
-            self.note("a consumer is gone", consumer, lost)
-        if consumer in state.creating and state.now >= state.creates_from:  # once per attempt
-            pause_s = min(2.0 ** min(state.stillborn, 9), state.rules.longest_pause_s)
-            self.set(stillborn=state.stillborn + 1, creates_from=state.now + pause_s)
-            self.note(f"it ended before it said a word; the next one in {pause_s:g} s", consumer)
+            self.note(f"a consumer is gone{words}", consumer, lost)
+            self.set(lost=f"consumer {consumer} ended{words}")
+        member = state.members.get(consumer)
+        if consumer in state.creating or (member is not None and member.fresh):
+            self.not_started(consumer, words)
         self.set(
-            members={c: m for c, m in state.members.items() if c != consumer},
+            members=_without(state.members, consumer),
             held={p: c for p, c in state.held.items() if c != consumer},
             leaving=state.leaving - {consumer},
             killing=state.killing - {consumer},
-            creating=state.creating - {consumer},
+            creating=_without(state.creating, consumer),
         )
         for partition, move in sorted(state.moves.items()):
             if move.asked == consumer and move.stage is Stage.STOPPING:
@@ -613,6 +424,22 @@ class _Turn:
                 else:
                     self.drop(partition)
 
+    def not_started(self, consumer: int, words: str) -> None:
+        """A consumer ended before it said a word: the next one comes after a pause that grows."""
+        state = self.state
+        if consumer in state.leaving:  # it was not wanted any more
+            return
+        timed_out = f" within {state.patience_s(consumer):g} s" if consumer in state.killing else ""
+        why = f"{timed_out}{words}"
+        self.set(
+            failure=f"consumer {consumer} did not start{why}",
+            tries={**state.tries, consumer: state.tries.get(consumer, 0) + 1},
+        )
+        if state.now >= state.creates_from:  # once for all that were asked for together
+            pause_s = min(2.0 ** min(state.failed_starts, 9), state.rules.longest_pause_s)
+            self.set(failed_starts=state.failed_starts + 1, creates_from=state.now + pause_s)
+            self.note(f"it did not start{why}; the next try is in {pause_s:g} s", consumer)
+
     # ------------------------------------------------------------ going on
 
     def go_on(self, policy: Policy | None) -> None:
@@ -622,10 +449,13 @@ class _Turn:
         if self.state.phase is Phase.SENTINEL and policy is not None:
             self.decide(policy)
         if self.state.phase is Phase.MANAGE:
+            if self.state.parked and policy is not None:
+                self.decide(policy)
             self.manage()
 
     def see_whether_all_have_answered(self) -> None:
-        silent = {c for c, m in self.state.members.items() if m.incarnation is None}
+        members = self.state.members.items()
+        silent = {c for c, m in members if not (m.incarnation or m.fresh)}
         if silent - self.state.killing:
             return
         if self.state.killing and self.state.now - self.state.entered < self._patience_s:
@@ -650,6 +480,9 @@ class _Turn:
         self.set(decided_at=self.state.now)
         self.effects.append(Decide(verdict.decision, verdict.plan))
         if verdict.target is None:
+            if self.state.phase is Phase.MANAGE:
+                return
+            self.release(surplus(self.state.view(), verdict.decision) - self.state.kept)
             return
         if verdict.decision.before != verdict.decision.after:
             self.set(scaled_at=self.state.now)
@@ -663,14 +496,15 @@ class _Turn:
         }
         stay = self.state.frozen.union(target)
         moves |= {p: Move(target=None) for p in sorted(held) if p not in stay}
-        self.set(phase=Phase.MANAGE, entered=self.state.now, moves=moves)
+        self.set(phase=Phase.MANAGE, entered=self.state.now, moves=moves, lost="")
 
     def manage(self) -> None:
         """Tells everybody what can be told now; the rest waits for acknowledgements."""
         if not self.state.moves:
             self.finish()
             return
-        if self.state.now - self.state.entered > self.state.rules.manage_timeout_s:
+        late = self.state.now - self.state.entered > self.state.rules.manage_timeout_s
+        if late and not self.state.parked:
             self.synchronize("a hand-over took too long")
             return
         self.create_missing()
@@ -710,9 +544,10 @@ class _Turn:
         While those just started have ended at once, nobody waits for another try.
         """
         targets = {m.target for m in self.state.moves.values() if m.target is not None}
-        missing = targets - self.state.members.keys() - self.state.creating
+        missing = targets - self.state.members.keys() - self.state.creating.keys()
         if missing and self.state.now >= self.state.creates_from:
-            self.set(creating=self.state.creating | missing)
+            asked = dict.fromkeys(sorted(missing), self.state.now)
+            self.set(creating={**self.state.creating, **asked})
             self.effects.append(Create(tuple(sorted(missing))))
         elif missing:
             for partition, move in sorted(self.state.moves.items()):
@@ -744,11 +579,15 @@ class _Turn:
         """All moves are done: writes it down, lets the idle go, and watches again."""
         self.set(phase=Phase.SENTINEL, entered=self.state.now, clean=True)
         self.persist()
-        busy = set(self.state.held.values())
-        idle = sorted(self.state.ready - busy)[self.state.rules.warm_spares :]
+        self.set(kept=frozenset())
+        idle = sorted(self.state.ready - set(self.state.held.values()))
+        self.release(frozenset(idle[self.state.rules.warm_spares :]))
+
+    def release(self, idle: frozenset[int]) -> None:
+        """Has consumers ended that read nothing and are not kept as spares."""
         if idle:
-            self.set(leaving=self.state.leaving | set(idle))
-            self.effects.append(Remove(tuple(idle)))
+            self.set(leaving=self.state.leaving | idle)
+            self.effects.append(Remove(tuple(sorted(idle))))
 
     def persist(self, assignment: Assignment | None = None) -> None:
         if assignment is None:

@@ -26,7 +26,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from trimtab.apply.handling import Interrupted, Retry, attempt
+from trimtab.apply.capacity import Capacity
+from trimtab.apply.handling import Interrupted, Retry, attempt, error_text
 from trimtab.apply.records import Handler, Reader, Record, Sink
 from trimtab.errors import ApplyError, TrimtabError
 from trimtab.model.cluster import TopicPartition
@@ -67,7 +68,7 @@ class Totals:
 class DeadLetters(Protocol):
     """Where records go whose handler failed for good."""
 
-    def bury(self, record: Record, error: Exception) -> None:
+    def bury(self, record: Record, error: BaseException) -> None:
         """Takes a record as it was."""
         ...
 
@@ -88,38 +89,6 @@ class Receipts(Protocol):
         ...
 
 
-class Capacity:
-    """The most that was handled per second of work, over windows of about a second of work.
-
-    Idle time counts for nothing; so a consumer with little to do still knows what it could do, once
-    it has worked for `window_s` in all. The best of the last `windows` holds.
-    """
-
-    def __init__(self, *, window_s: float = 1.0, windows: int = 30) -> None:
-        self._window_s = window_s
-        self._kept: deque[tuple[float, float]] = deque(maxlen=windows)
-        self._busy_s, self._records, self._bytes = 0.0, 0, 0
-
-    def add(self, busy_s: float, records: int, size: int) -> None:
-        """Counts a turn."""
-        self._busy_s += busy_s
-        self._records += records
-        self._bytes += size
-        if self._busy_s >= self._window_s:
-            self._kept.append((self._records / self._busy_s, self._bytes / self._busy_s))
-            self._busy_s, self._records, self._bytes = 0.0, 0, 0
-
-    @property
-    def records_s(self) -> float | None:
-        """Records per second of work; None before it is known."""
-        return max((records for records, _ in tuple(self._kept)), default=None)
-
-    @property
-    def bytes_s(self) -> float | None:
-        """Bytes per second of work; None before it is known."""
-        return max((size for _, size in tuple(self._kept)), default=None)
-
-
 class _Done(NamedTuple):
     """A record that is finished with, and when that began and ended."""
 
@@ -131,12 +100,18 @@ class _Done(NamedTuple):
 
 @dataclass(slots=True)
 class _Turn:
-    """What was handled since the last commit; `unwritten` is what a sink has still to write."""
+    """What was handled since the last commit; `unwritten` is what a sink has still to write.
+
+    `busy_s` is the time that took since records were last waited for, and `counted` and
+    `counted_bytes` are what was handled in it.
+    """
 
     records: int = 0
     bytes: int = 0
     dead_letters: int = 0
     busy_s: float = 0.0
+    counted: int = 0
+    counted_bytes: int = 0
     unwritten: list[_Done] = field(default_factory=list)
 
 
@@ -145,7 +120,7 @@ class Work:
     """What is done with records, and within which limits.
 
     Handler and sink may both be missing: then records are just committed. Without dead letters a
-    record that cannot be handled ends the consumer.
+    record that cannot be handled ends the consumer. `in_hand` is told which record is handled.
     """
 
     handler: Handler | None = None
@@ -154,6 +129,7 @@ class Work:
     receipts: Receipts | None = None
     limits: Limits = field(default_factory=Limits)
     retry: Retry = field(default_factory=Retry)
+    in_hand: Callable[[Record | None], None] | None = None
 
 
 class Cycle:
@@ -181,12 +157,15 @@ class Cycle:
         self._receipts = work.receipts
         self._limits = work.limits
         self._retry = work.retry
+        self._in_hand = work.in_hand or (lambda _record: None)
         self._on_trouble = on_trouble
         self._clock = clock
         self._now_us = now_us
         self._batch: deque[Record] = deque()
         self._batch_bytes = 0
         self._waiting: Counter[TopicPartition] = Counter()
+        self._behind = False
+        self._fetch_s_per_byte = 0.0
         self._next: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._committed_at: dict[TopicPartition, float] = {}
@@ -257,9 +236,10 @@ class Cycle:
         began = self._clock()
         self._write(turn)
         self._commit(self._due())
-        if turn.records:
+        if turn.counted:
             busy_s = turn.busy_s + self._clock() - began
-            self.capacity.add(busy_s, turn.records, turn.bytes)
+            self.capacity.add(busy_s, turn.counted, turn.counted_bytes, behind=self._behind)
+        if turn.records:
             self._totals = replace(
                 self._totals,
                 records=self._totals.records + turn.records,
@@ -280,12 +260,17 @@ class Cycle:
 
     def _work(self, turn: _Turn) -> bool:
         """Gathers and handles; says whether there was anything to do."""
-        self._gather()
+        if self._gather():
+            self.capacity.pause()
+            turn.busy_s, turn.counted, turn.counted_bytes = 0.0, 0, 0
         began, gathered = self._clock(), self._batch_bytes
         done = self._handled()
-        turn.busy_s += self._clock() - began
+        size = gathered - self._batch_bytes
+        turn.busy_s += self._clock() - began + size * self._fetch_s_per_byte
         turn.records += len(done)
-        turn.bytes += gathered - self._batch_bytes
+        turn.counted += len(done)
+        turn.bytes += size
+        turn.counted_bytes += size
         turn.dead_letters += sum(d.dead for d in done)
         if self._sink is not None:
             turn.unwritten.extend(done)
@@ -298,11 +283,13 @@ class Cycle:
 
     # ------------------------------------------------------------ gather
 
-    def _gather(self) -> None:
+    def _gather(self) -> bool:
+        """Fills the batch; says whether records were waited for."""
         if self._batch:  # the rest of the last batch comes first: memory stays bounded
             self._reader.tend()
-            return
-        until = self._clock() + self._limits.wait_s
+            return False
+        began = self._clock()
+        until = began + self._limits.wait_s
         while not self._stop.is_set() and self._batch_bytes < self._limits.batch_bytes:
             left_s = until - self._clock()
             if left_s <= 0:
@@ -313,6 +300,12 @@ class Cycle:
         self._waiting = Counter(r.source for r in self._batch)
         if self._handler is not None and len(self._waiting) > 1:
             self._batch = deque(_oldest_first(self._batch))
+        # As much again at the brokers: the time went into fetching, not into waiting.
+        full = self._batch_bytes >= self._limits.batch_bytes
+        self._behind = bool(self._batch) and (full or self._reader.behind() >= len(self._batch))
+        fetch_s = self._clock() - began if self._behind else 0.0
+        self._fetch_s_per_byte = fetch_s / max(1, self._batch_bytes)
+        return not self._behind
 
     def _read(self, timeout_s: float) -> Sequence[Record]:
         try:
@@ -346,6 +339,7 @@ class Cycle:
             self._pass_over(self._batch.popleft())
             if self._sink is None:  # noted at once, so that little is left to wait for
                 self._note(outcome)
+        self._in_hand(None)
         return done
 
     def _all_at_once(self) -> Sequence[_Done]:
@@ -363,6 +357,7 @@ class Cycle:
     def _attempt(self, record: Record, handler: Handler) -> _Done | None:
         """Handles one record; None when there was no time to."""
         started_ts = self._now_us()
+        self._in_hand(record)
         try:
             error = attempt(handler, record, retry=self._retry, told_to_leave_in=self._stop.wait)
         except Interrupted:
@@ -371,13 +366,13 @@ class Cycle:
             if self._dead_letters is None:
                 raise ApplyError(
                     f"The handler failed for good at {record.source}, offset {record.offset}: "
-                    f"{error!r}.",
+                    f"{error_text(error)}.",
                     hint="Nothing is skipped: it is read again at the next start.",
                 ) from error
             self._bury(record, error, self._dead_letters)
         return _Done(record, started_ts, self._now_us(), error is not None)
 
-    def _bury(self, record: Record, error: Exception, dead_letters: DeadLetters) -> None:
+    def _bury(self, record: Record, error: BaseException, dead_letters: DeadLetters) -> None:
         self._until_well("burying a record", lambda: dead_letters.bury(record, error))
 
     def _pass_over(self, record: Record) -> None:

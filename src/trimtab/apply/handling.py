@@ -3,11 +3,15 @@
 Promise  A record is handled, or handed to the dead letters with the last error; never skipped.
          Each record is tried `Retry.attempts` times, with pauses that double. A consumer that is
          told to leave does not wait a pause out: the record then counts as not handled.
+         Whatever a handler raises is an error of that record, `sys.exit` and a cancelled task
+         included. Only Ctrl-C ends the consumer.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +36,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.first_s < 0 or self.most_s < self.first_s:
-            raise ValueError(f"no way to retry: {self}")
+            raise ValueError(f"invalid retry settings: {self}")
 
     def pauses(self) -> Iterator[float]:
         """The pause before each further attempt, in seconds."""
@@ -47,13 +51,16 @@ class Retry:
             pause_s = min(2 * pause_s, self.most_s)
 
 
+_SHAPE = "A handler takes one trimtab.apply.records.Record."
+
+
 class Interrupted(Exception):
     """The consumer was told to leave before the record was handled."""
 
 
 def attempt(
     handler: Handler, record: Record, *, retry: Retry, told_to_leave_in: Callable[[float], bool]
-) -> Exception | None:
+) -> BaseException | None:
     """Handles a record; returns the last error when it is given up, else None.
 
     `told_to_leave_in` waits so many seconds, and returns early with True when there is no time.
@@ -61,8 +68,10 @@ def attempt(
     pauses = retry.pauses()
     while True:
         try:
-            handler(record)
-        except Exception as error:  # it is the user's code: anything may come
+            _check_result(handler(record))
+        except BaseException as error:  # it is the user's code: anything may come
+            if isinstance(error, KeyboardInterrupt) and _is_ctrl_c(told_to_leave_in):
+                raise
             pause_s = next(pauses, None)
             if pause_s is None:
                 return error
@@ -70,6 +79,44 @@ def attempt(
                 raise Interrupted from error
         else:
             return None
+
+
+def _is_ctrl_c(told_to_leave_in: Callable[[float], bool]) -> bool:
+    """Whether a KeyboardInterrupt may come from the keyboard, and not from the handler itself.
+
+    `consume` replaces Python's signal handler and raises it only when it was told to leave before.
+    """
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler or told_to_leave_in(0)
+
+
+def _check_result(result: object) -> None:
+    """Refuses a coroutine or a generator: the handler's code in it has not run."""
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(
+            f"the handler returned a {type(result).__name__}, which is not run; "
+            "write it as a plain function"
+        )
+
+
+def error_text(error: BaseException, *, most: int = 500) -> str:
+    r"""Type and message of any exception on at most `most` characters; never raises.
+
+    The text may come from anywhere: it may hold half characters, be huge, or not be had at all.
+
+    >>> error_text(ValueError("no such account"))
+    'ValueError: no such account'
+    >>> error_text(ValueError("bad \udcff text"))
+    'ValueError: bad \\udcff text'
+    """
+    name = type(error).__name__
+    try:
+        said = "".join(str(error))[:most]
+    except BaseException as failure:  # it is the user's code, too
+        said = f"(its text cannot be shown: __str__ raised {type(failure).__name__})"
+    text = f"{name}: {said}" if said else name
+    return text.encode(errors="backslashreplace").decode()[:most]
 
 
 def load_handler(name: str) -> Handler:
@@ -84,23 +131,46 @@ def load_handler(name: str) -> Handler:
         sys.path.insert(0, here)
     try:
         found: object = importlib.import_module(module_name)
-    except Exception as error:  # a module may fail in any way while it is imported
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may fail in any way while it is imported
         raise ConfigError(
-            f"The module {module_name} of the handler cannot be imported: {error!r}.",
-            hint="It is looked for in the working folder and where Python finds packages.",
+            f"The handler's module {module_name} cannot be imported: {error_text(error)}.",
+            hint="The module must not end the program (sys.exit) when it is imported."
+            if isinstance(error, SystemExit)
+            else "It is looked for in the working folder and where Python finds packages.",
         ) from error
     for part in path.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise ConfigError(
-            f"The module {module_name} has no function {path}.",
-            hint="A handler takes one trimtab.apply.records.Record.",
-        )
+        raise ConfigError(f"The module {module_name} has no function {path}.", hint=_SHAPE)
+    _check_shape(name, found)
     return found
 
 
+def _check_shape(name: str, handler: Callable[..., object]) -> None:
+    """Refuses functions that cannot handle a record when they are called with it."""
+    if (
+        inspect.iscoroutinefunction(handler)
+        or inspect.isgeneratorfunction(handler)
+        or inspect.isasyncgenfunction(handler)
+    ):
+        raise ConfigError(
+            f"The handler {name} is a coroutine or generator function: calling it runs nothing.",
+            hint="Write a plain function; call asyncio.run in it if you need to.",
+        )
+    try:
+        inspect.signature(handler).bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"The handler {name} cannot be called with one record: {error}.", hint=_SHAPE
+        ) from error
+    except ValueError:  # built-in functions need not say what they take
+        return
+
+
 class FixedService:
-    """A handler that takes the same time for every record, for experiments.
+    """A handler that takes the same time for every record, or for every byte, for experiments.
 
     A sleep is always a little too long: what was slept too much is taken off the next one, so that
     the mean is exact.
@@ -110,18 +180,19 @@ class FixedService:
         self,
         service_s: float,
         *,
+        per_byte_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._service_s = service_s
+        self._per_byte_s = per_byte_s
         self._clock = clock
         self._sleep = sleep
         self._due_s = 0.0
 
     def __call__(self, record: Record) -> None:
         """Takes its time."""
-        del record
-        self._due_s += self._service_s
+        self._due_s += self._service_s + self._per_byte_s * record.size
         if self._due_s > 0:
             began = self._clock()
             self._sleep(self._due_s)

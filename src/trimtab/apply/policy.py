@@ -20,21 +20,29 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from trimtab.apply.controller import Verdict, View
-from trimtab.errors import PlanningError
+from trimtab.apply.waiting import is_about_to_start, listed, reach, subscribed, waits_for_start
+from trimtab.errors import NoFeasiblePlan, PlanningError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import plan_id
 from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
-from trimtab.model.load import GroupLimits, Unit
+from trimtab.model.load import MEASURED_HEADROOM, GroupLimits, Unit
 from trimtab.model.plan import Layer, Plan
 from trimtab.plan.consumers import described, plan_consumers
 from trimtab.plan.packing.least_loaded_ffd import Demand, decide
 from trimtab.plan.packing.levelling import level
+from trimtab.plan.packing.relief import (
+    first_aid,
+    overload,
+    overloads,
+    relieves,
+    shared_peak,
+    too_big_said,
+)
 from trimtab.plan.planner import DEFAULTS, Kind, PackingOptions, PackingPlanner
 from trimtab.plan.registry import planner_of
 
 _MICROS = 1_000_000
-_NAMED = 3
 _IN_FLIGHT_S, _TOLERATED = 1.0, 0.3
 _CLEAR_WITHIN = 0.5
 _SPARE = 0.03
@@ -55,7 +63,8 @@ class Aim:
         max_quiet_s: After so long without a reason, look whether fewer would do.
         cooldown_s: How long after a scaling there is no other.
         stale_after_s: Older figures are not acted on.
-        headroom: Part of the capacity that is left free.
+        headroom: Part of the capacity that is left free; None leaves a sixth of a measured one
+            free, and nothing of a given one.
         most: No more consumers than that; they share what is too much for them.
         options: Further options of the planner.
     """
@@ -69,7 +78,7 @@ class Aim:
     max_quiet_s: float = 10.0
     cooldown_s: float = 0.0
     stale_after_s: float = 10.0
-    headroom: float = 0.0
+    headroom: float | None = None
     most: int | None = None
     options: PackingOptions = DEFAULTS
 
@@ -92,10 +101,15 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The newest rates of each topic, and those before them, which λ is the difference of."""
+    """The newest rates of each topic, and those before them, which λ is the difference of.
+
+    `fresh_ts` is the time of the last record in which a partition's rate was not stale. A single
+    stale one is nothing: samples of one moment may arrive apart.
+    """
 
     newest: Mapping[str, TopicRates] = field(default_factory=dict)
     before: Mapping[str, TopicRates] = field(default_factory=dict)
+    fresh_ts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def heard(self, rates: TopicRates) -> Measured:
         """What is known when one more record has come; an older one changes nothing."""
@@ -103,9 +117,11 @@ class Measured:
         if last is not None and rates.ts < last.ts:
             return self
         newest = {**self.newest, rates.topic: rates}
+        fresh = (n for n, rate in rates.partitions.items() if not rate.stale)
+        fresh_ts = {**self.fresh_ts, **{TopicPartition(rates.topic, n): rates.ts for n in fresh}}
         if last is None or rates.ts == last.ts:
-            return Measured(newest, self.before)
-        return Measured(newest, {**self.before, rates.topic: last})
+            return Measured(newest, self.before, fresh_ts)
+        return Measured(newest, {**self.before, rates.topic: last}, fresh_ts)
 
     def of(self, partition: TopicPartition) -> PartitionRate | None:
         """The newest word on a partition."""
@@ -117,6 +133,11 @@ class Measured:
         known = [self.newest[t].ts for t in topics if t in self.newest]
         return (ts - min(known)) / _MICROS if len(known) == len(topics) and known else math.inf
 
+    def silent_s(self, partition: TopicPartition, *, ts: int) -> float:
+        """For how long a partition has had no new rate; infinite where it never had one."""
+        fresh_ts = self.fresh_ts.get(partition)
+        return math.inf if fresh_ts is None else (ts - fresh_ts) / _MICROS
+
     def arrivals_s(self, partition: TopicPartition) -> float | None:
         """λ in records/s, from the end offsets of two successive samples, else as published."""
         now, then = self.newest.get(partition.topic), self.before.get(partition.topic)
@@ -126,16 +147,22 @@ class Measured:
         earlier = then.partitions.get(partition.partition)
         if earlier is None or earlier.end_offset is None or rate.end_offset is None:
             return rate.records_s
+        if rate.stale or earlier.stale:  # its offset is older than the record
+            return rate.records_s
         grown = rate.end_offset - earlier.end_offset
         return rate.records_s if grown < 0 else grown * _MICROS / (now.ts - then.ts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Loads and lags that can be planned with, and what is wrong with them."""
+    """Loads and lags that can be planned with, and what is wrong with them.
+
+    `arrivals` are the loads without the backlogs that an SLA adds to them.
+    """
 
     loads: Mapping[TopicPartition, float]
     lags: Mapping[TopicPartition, int]
+    arrivals: Mapping[TopicPartition, float]
     doubt: str | None = None
 
 
@@ -144,8 +171,11 @@ def facts_of(measured: Measured, view: View, aim: Aim, *, ts: int) -> Facts:
     loads: dict[TopicPartition, float] = {}
     lags: dict[TopicPartition, int] = {}
     thin: list[TopicPartition] = []
+    silent: list[TopicPartition] = []
     for partition in sorted(view.partitions):
         rate = measured.of(partition)
+        if rate is not None and measured.silent_s(partition, ts=ts) > aim.stale_after_s:
+            silent.append(partition)
         load = None if rate is None else _load(measured, partition, rate, aim)
         if rate is None or load is None or not rate.complete:
             thin.append(partition)
@@ -154,11 +184,12 @@ def facts_of(measured: Measured, view: View, aim: Aim, *, ts: int) -> Facts:
         lag = None if rate is None else rate.lag.get(aim.group)
         if lag is not None:
             lags[partition] = lag
+    arrivals = loads
     if aim.urgent and aim.sla_s is not None:
         loads = {p: urgent(load, lags.get(p, 0), sla_s=aim.sla_s) for p, load in loads.items()}
     blind = view.partitions - lags.keys() if aim.by_lag else ()
-    doubt = _old(measured, view, aim, ts) or _thin(thin, blind)
-    return Facts(loads=loads, lags=lags, doubt=doubt)
+    doubt = _old(measured, view, aim, ts) or _silent(silent, aim) or _thin(thin, blind)
+    return Facts(loads=loads, lags=lags, arrivals=arrivals, doubt=doubt)
 
 
 def _old(measured: Measured, view: View, aim: Aim, ts: int) -> str | None:
@@ -171,6 +202,13 @@ def _old(measured: Measured, view: View, aim: Aim, ts: int) -> str | None:
     if age_s > aim.stale_after_s:
         return f"the newest rates are {age_s:.1f} s old, the limit is {aim.stale_after_s:g}"
     return None
+
+
+def _silent(silent: Collection[TopicPartition], aim: Aim) -> str | None:
+    """Whose rate has not been renewed for too long, if anybody's."""
+    if not silent:
+        return None
+    return f"the rate of {_some(silent)} is stale: none is newer than {aim.stale_after_s:g} s"
 
 
 def _thin(thin: Collection[TopicPartition], blind: Collection[TopicPartition]) -> str | None:
@@ -215,13 +253,24 @@ def verdict(view: View, measured: Measured, aim: Aim, *, ts: int) -> Verdict | N
     if why is None:
         return None
     said = _Said(view, aim, ts)
+    if view.subscribed:
+        return said.refuse(subscribed(view, aim.group))
+    if wait := waits_for_start(view):
+        return said.stay(wait)
+    reachable, limit = reach(view)
+    if reachable and (aim.most is None or aim.most > reachable):
+        aim, said = replace(aim, most=reachable), replace(said, limit=limit)
+    return _decided(said, view, facts, aim, why)
+
+
+def _decided(said: _Said, view: View, facts: Facts, aim: Aim, why: str) -> Verdict:
+    """What is decided where nothing stands in the way."""
     limits = _limits(view, aim)
     if limits is None:
-        return _before_anything_is_known(said, view)
+        return _before_anything_is_known(said, view, facts)
     if facts.doubt and not view.orphans:
         return said.refuse(facts.doubt)
     known = {p: facts.loads.get(p, 0.0) for p in view.partitions}  # orphans go somewhere, now
-    doubts = f"; {facts.doubt}" if facts.doubt else ""
     try:
         if aim.plans.kind is Kind.LATENCY:
             answer = _by_latency(said, view, replace(facts, loads=known), limits, aim)
@@ -229,22 +278,24 @@ def verdict(view: View, measured: Measured, aim: Aim, *, ts: int) -> Verdict | N
             answer = _by_packing(said, view, replace(facts, loads=known), limits, aim, why)
     except PlanningError as error:
         return said.refuse(error.message)
-    return _with_more(answer, doubts)
+    more = facts.doubt or too_big_said(facts.loads, limits, arrivals=facts.arrivals)
+    return _with_more(answer, f"; {more}" if more else "")
 
 
 def _occasion(view: View, facts: Facts, aim: Aim) -> str | None:
     """Why to decide now; None where there is no reason."""
-    if view.since_decision_s < aim.interval_s:
+    if view.since_decision_s < aim.interval_s or is_about_to_start(view):
         return None
     if view.orphans:
-        return f"nobody reads {_some(view.orphans)}"
+        return f"nobody reads {_some(view.orphans)}" + (f": {view.lost}" if view.lost else "")
+    if view.startup.promised or view.subscribed:
+        return "it was time"
     if aim.plans.kind is Kind.LATENCY:
         return "it was time"
     limits = _limits(view, aim)
     if limits is not None:
         carried = view.assignment.loads(facts.loads)
-        holders = list(view.assignment.values())
-        over = [c for c in sorted(carried) if carried[c] > limits.of(c) and holders.count(c) > 1]
+        over = overloads(view.assignment, facts.loads, limits)
         if over and not facts.doubt:
             worst = max(over, key=lambda c: carried[c] / limits.of(c))
             return (
@@ -257,32 +308,48 @@ def _occasion(view: View, facts: Facts, aim: Aim) -> str | None:
 
 def _limits(view: View, aim: Aim) -> GroupLimits | None:
     """What consumers can carry: as the user says, else the median of what they report."""
-    capacity = aim.capacity
+    capacity, headroom = aim.capacity, aim.headroom
     if capacity is None:
         reported = view.max_bytes_s if aim.unit is Unit.BYTES_S else view.max_records_s
         if not reported:
             return None
         capacity = median(reported.values())
-    return GroupLimits(capacity=capacity * (1 - aim.headroom), unit=aim.unit)
+        headroom = MEASURED_HEADROOM if headroom is None else headroom
+    return GroupLimits(capacity=capacity * (1 - (headroom or 0.0)), unit=aim.unit)
 
 
-def _before_anything_is_known(said: _Said, view: View) -> Verdict:
-    """Nobody has reported what it can handle: one consumer must work before that is known."""
+def _before_anything_is_known(said: _Said, view: View, facts: Facts) -> Verdict:
+    """No consumer has reported its capacity: one must have a backlog before that is known.
+
+    What has no consumer is shared among those that are there, or given to a first one.
+    """
     if not view.consumers or view.orphans:
-        first = min(view.consumers, default=0)
-        everything = {p: view.assignment.get(p, first) for p in view.partitions}
+        shares: dict[int, list[TopicPartition]] = {c: [] for c in sorted(view.consumers or {0})}
+        for partition, consumer in view.assignment.items():
+            shares[consumer].append(partition)
+        known = {p: facts.loads.get(p, 0.0) for p in view.partitions}
+        for partition in sorted(view.orphans, key=lambda p: (-known[p], p)):
+            lightest = min(
+                shares.values(), key=lambda share: (sum(known[p] for p in share), len(share))
+            )
+            lightest.append(partition)
         return said.go(
-            Assignment(everything), "what a consumer can carry is not known until one has worked"
+            Assignment({p: c for c, share in shares.items() for p in share}),
+            "the capacity of a consumer is not known until one has worked",
         )
-    return said.refuse("no consumer has reported yet what it can carry; or give --capacity")
+    return said.stay(
+        "the capacity of a consumer is not known: none has worked on a backlog yet; "
+        "give --capacity to plan without waiting for that"
+    )
 
 
 def _by_latency(said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim) -> Verdict:
     sla_s = aim.sla_s or math.inf
+    demand = Demand(arrivals=facts.loads, lags=facts.lags, mu=limits.capacity, sla_s=sla_s)
     found = decide(
-        Demand(arrivals=facts.loads, lags=facts.lags, mu=limits.capacity, sla_s=sla_s),
+        demand,
         view.assignment,
-        view.consumers,
+        view.assignment.consumers,
         since_scaling_s=math.inf if view.orphans else view.since_scaling_s,
         cooldown_s=aim.cooldown_s,
     )
@@ -291,46 +358,115 @@ def _by_latency(said: _Said, view: View, facts: Facts, limits: GroupLimits, aim:
             p: urgent(load, facts.lags.get(p, 0), sla_s=sla_s) for p, load in facts.loads.items()
         }
         return _shared(said, view, facts, limits, aim, pressing, found.after, found.reason)
-    carried = found.assignment.loads(facts.loads)
+    after = _on_idle(found.assignment, view)
+    carried = after.loads(facts.loads)
     forecast = {
         "consumers": found.after,
         "max_load": max(carried.values(), default=0.0),
         **found.numbers,
     }
-    if found.assignment == view.assignment and found.after == found.before:
+    if found.after == found.before and not view.orphans and not _eases(demand, view, after):
         return said.stay(found.reason, forecast)
-    plan = _described(said, view, facts, limits, aim, found.assignment)
-    return said.go(found.assignment, found.reason, forecast, plan=plan)
+    plan = _described(said, view, facts, limits, aim, after)
+    return said.go(after, found.reason, forecast, plan=plan)
+
+
+def _eases(demand: Demand, view: View, after: Assignment) -> bool:
+    """Whether a consumer has less to do that received too much or has too much lag."""
+    limits = GroupLimits(capacity=demand.mu, unit=Unit.RECORDS_S)
+    most_lag = GroupLimits(capacity=demand.most_lag)
+    lags = {p: demand.lag(p) for p in after}
+    return relieves(view.assignment, after, demand.arrivals, limits) or (
+        relieves(view.assignment, after, lags, most_lag)
+    )
+
+
+def _on_idle(after: Assignment, view: View) -> Assignment:
+    """The same with consumers that run and read nothing in the place of ones yet to be started."""
+    wanted = frozenset(after.consumers)
+    starting = view.startup.starting.keys() - view.consumers
+    idle = [*sorted(view.consumers - wanted), *sorted(starting - wanted)]
+    new = sorted(wanted - view.consumers - starting)
+    names = dict(zip(new, idle, strict=False))
+    if not names:
+        return after
+    return Assignment({p: names.get(c, c) for p, c in after.items()}, after.notes)
 
 
 def _by_packing(
     said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim, why: str
 ) -> Verdict:
     options = replace(aim.options, lags=facts.lags, sla_s=aim.sla_s)
-    if aim.plans.kind is Kind.DEALS and options.members is None and "members" in aim.plans.reads:
-        members = max(1, len(view.consumers))
+    deals = aim.plans.kind is Kind.DEALS
+    if deals and options.members is None and "members" in aim.plans.reads:
+        busy = len(view.assignment.consumers)  # it does not choose their number; none turns spare
+        members = max(1, busy, len(view.consumers) - view.spares)
         options = replace(options, members=min(members, aim.most or members))
     # Filled to the brim, a consumer would be above its limit again a moment later.
     room = replace(limits, capacity=limits.capacity * (1 - _SPARE)) if aim.urgent else limits
-    plan = plan_consumers(
+    over = overloads(view.assignment, facts.loads, limits)
+    try:
+        plan = plan_consumers(
+            facts.loads,
+            view.assignment,
+            room,
+            planner=aim.planner,
+            made_ts=said.ts,
+            group=aim.group,
+            options=options,
+        )
+    except NoFeasiblePlan as error:
+        return _first_aid(said, view, facts, limits, aim, why, error)
+    after = _on_idle(plan.assignment, view)
+    if after != plan.assignment:
+        plan = _described(said, view, facts, room, aim, after, options=options)
+    before, count = said.before, len(after.consumers)
+    most, grows = aim.most or count, deals and count > before
+    if count > most and (view.orphans or over or before > most or (grows and before < most)):
+        return _shared(said, view, facts, limits, aim, facts.loads, count, why)
+    forecast = _forecast(plan)
+    if count != before and (resting := _resting(view, aim)):
+        return said.stay(f"{why}; {resting}", forecast)
+    relief = relieves(view.assignment, after, facts.loads, limits)
+    if view.orphans or relief or count < before or (grows and count <= most):
+        return said.go(after, why, forecast, plan=plan)
+    if deals and over:
+        return said.refuse(
+            f"{why}; {aim.planner} deals partitions without regard to their load and cannot "
+            "relieve it: choose a planner that packs, such as trim"
+        )
+    return said.stay(f"{why}; no plan needs fewer consumers or relieves an overload", forecast)
+
+
+def _first_aid(
+    said: _Said,
+    view: View,
+    facts: Facts,
+    limits: GroupLimits,
+    aim: Aim,
+    why: str,
+    error: NoFeasiblePlan,
+) -> Verdict:
+    """What can be done at once where the planner has no plan, in its budget of moves or of time."""
+    options = aim.options
+    after = first_aid(
         facts.loads,
         view.assignment,
-        room,
-        planner=aim.planner,
-        made_ts=said.ts,
-        group=aim.group,
-        options=options,
+        limits,
+        most=aim.most,
+        max_moves=options.max_moves,
+        max_moved_load=options.max_moved_load,
     )
-    before, after = len(view.consumers), plan.after.consumers
-    if aim.most is not None and after > aim.most:
-        return _shared(said, view, facts, limits, aim, facts.loads, after, why)
+    after = _on_idle(after, view)
+    relief = relieves(view.assignment, after, facts.loads, limits)
+    if not (view.orphans or relief):
+        return said.refuse(error.message)
+    why = f"{why}; {error.message} This relieves what it can"
+    plan = _described(said, view, facts, limits, aim, after)
     forecast = _forecast(plan)
-    if after != before and (resting := _resting(view, aim)):
+    if len(after.consumers) != said.before and (resting := _resting(view, aim)):
         return said.stay(f"{why}; {resting}", forecast)
-    relieves = plan.after.max_load < plan.before.max_load and plan.before.max_load > limits.capacity
-    if not view.orphans and after >= before and not relieves:
-        return said.stay(f"{why}; no plan does with fewer or relieves anybody", forecast)
-    return said.go(plan.assignment, why, forecast, plan=plan)
+    return said.go(after, why, forecast, plan=plan)
 
 
 def _shared(
@@ -345,20 +481,23 @@ def _shared(
 ) -> Verdict:
     """What is too much for as many consumers as there may be, as evenly as it gets."""
     most = aim.most or needed
-    why += f"; {needed} consumers would be needed, and --max-consumers is {most}"
-    after = level(weights, view.assignment, most)
+    limit = said.limit or f"--max-consumers is {most}"
+    why += f"; {needed} consumers would be needed, and {limit}"
+    after = _on_idle(level(weights, view.assignment, most), view)
     plan = _described(said, view, facts, limits, aim, after)
     forecast = _forecast(plan)
     if view.orphans:
         return said.go(after, why, forecast, plan=plan)
-    if len(after.consumers) != len(view.consumers):
+    if len(after.consumers) != said.before:
         if resting := _resting(view, aim):
             return said.stay(f"{why}; {resting}", forecast)
         return said.go(after, why, forecast, plan=plan)
-    heaviest = max(view.assignment.loads(weights).values(), default=0.0)
-    if max(after.loads(weights).values(), default=0.0) > _WORTH_MOVING * heaviest:
-        return said.stay(f"{why}; moving partitions would hardly relieve anybody", forecast)
-    return said.go(after, why, forecast, plan=plan)
+    heaviest = shared_peak(view.assignment, weights)
+    evens_out = heaviest > 0 and shared_peak(after, weights) <= _WORTH_MOVING * heaviest
+    removed = overload(view.assignment, weights, limits) - overload(after, weights, limits)
+    if evens_out or removed >= (1 - _WORTH_MOVING) * limits.capacity:
+        return said.go(after, why, forecast, plan=plan)
+    return said.stay(f"{why}; moving partitions would hardly relieve any consumer", forecast)
 
 
 def _resting(view: View, aim: Aim) -> str | None:
@@ -376,8 +515,12 @@ def _described(
     limits: GroupLimits,
     aim: Aim,
     after: Assignment,
+    *,
+    options: PackingOptions | None = None,
 ) -> Plan:
     """The plan of an assignment that was found without one."""
+    if options is None:
+        options = replace(aim.options, lags=facts.lags, sla_s=aim.sla_s)
     return described(
         after,
         facts.loads,
@@ -386,7 +529,7 @@ def _described(
         planner=aim.planner,
         made_ts=said.ts,
         group=aim.group,
-        options=replace(aim.options, lags=facts.lags, sla_s=aim.sla_s),
+        options=options,
     )
 
 
@@ -409,22 +552,28 @@ class _Said:
     view: View
     aim: Aim
     ts: int
+    limit: str = ""  # why there cannot be more consumers now, where it is not --max-consumers
+
+    @property
+    def before(self) -> int:
+        """How many consumers read partitions; idle ones are spares."""
+        return len(self.view.assignment.consumers)
 
     def _decision(self, action: Action, after: int, reason: str) -> Decision:
         return Decision(
             ts=self.ts,
             group=self.aim.group,
             action=action,
-            before=len(self.view.consumers),
+            before=self.before,
             after=after,
             reason=reason,
         )
 
     def refuse(self, reason: str) -> Verdict:
-        return Verdict(self._decision(Action.REFUSE, len(self.view.consumers), reason))
+        return Verdict(self._decision(Action.REFUSE, self.before, reason))
 
     def stay(self, reason: str, forecast: Mapping[str, float] | None = None) -> Verdict:
-        decision = self._decision(Action.NONE, len(self.view.consumers), reason)
+        decision = self._decision(Action.NONE, self.before, reason)
         return Verdict(replace(decision, forecast=forecast or {}))
 
     def go(
@@ -435,7 +584,7 @@ class _Said:
         *,
         plan: Plan | None = None,
     ) -> Verdict:
-        before, after = len(self.view.consumers), len(target.consumers)
+        before, after = self.before, len(target.consumers)
         action = Action.REASSIGN
         if after != before:
             action = Action.SCALE_UP if after > before else Action.SCALE_DOWN
@@ -453,6 +602,4 @@ def _with_more(answer: Verdict, words: str) -> Verdict:
 
 
 def _some(partitions: Iterable[TopicPartition]) -> str:
-    names = [str(p) for p in sorted(partitions)]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return listed(map(str, sorted(partitions)))

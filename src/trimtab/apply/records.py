@@ -43,8 +43,10 @@ class Record(NamedTuple):
         return next((value for found, value in reversed(self.headers) if found == name), None)
 
 
-Handler = Callable[[Record], None]
-"""A user's function: called with one record at a time, in order within a partition."""
+Handler = Callable[[Record], object]
+"""A user's function: called with one record at a time, in order within a partition.
+
+What it returns is ignored, except that a coroutine or a generator is an error."""
 
 
 class Reader(Protocol):
@@ -63,6 +65,10 @@ class Reader(Protocol):
 
         None while nothing is known, or when the partition is not read.
         """
+        ...
+
+    def behind(self) -> int:
+        """How many records the brokers hold that were not handed out, as far as that is known."""
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

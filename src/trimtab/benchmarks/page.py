@@ -13,7 +13,7 @@ from trimtab.benchmarks.benchmark import Benchmark, Result, Unit
 from trimtab.benchmarks.registry import BENCHMARKS
 from trimtab.errors import BadFile
 from trimtab.experiments.kept import results_file
-from trimtab.experiments.page import beyond
+from trimtab.experiments.landau_page import beyond
 from trimtab.experiments.part import Part, read_parts
 
 PAPERS = Path("docs/papers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,16 +13,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output, Verbose
+from trimtab.cli.numbers import finite
+from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output, Verbose, output_file
 from trimtab.cli.output import progress_bar, result, result_json, say, talk, warn, write_file
 from trimtab.errors import ConfigError, Findings
 from trimtab.model.cluster import BrokerId, ClusterSnapshot
-from trimtab.model.codec import dumps, read_loads, read_snapshot
+from trimtab.model.codec import dumps, read_rates, read_snapshot
 from trimtab.model.load import Measurement, Unit
 from trimtab.observe.logging import configure
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
+    from trimtab.measure.topology.audit import Audit
     from trimtab.measure.topology.faults import Progress
     from trimtab.measure.topology.findings import Finding
     from trimtab.measure.topology.loads import TopicRates
@@ -67,8 +70,9 @@ def audit(
         typer.Option(
             "--loads",
             metavar="FILE",
-            help="Rates of partitions: what `trimtab measure -o` wrote, or a loads file. Default: "
-            "every topic counts 1.",
+            help="Rates of partitions: what `trimtab measure -o` wrote, or a loads file (no "
+            "capacity needed). Default: partitions count their log size where --snapshot has all "
+            "sizes, else 1.",
         ),
     ] = None,
     unit: Annotated[
@@ -95,9 +99,32 @@ def audit(
             "--wanted-peak",
             metavar="R",
             min=1.0,
-            help="Highest load of a broker over the mean of all that is still fine.",
+            callback=finite,
+            help="With --loads: highest load of a broker over the mean of all that is still fine.",
         ),
     ] = 1.25,
+    wanted_leaders: Annotated[
+        float,
+        typer.Option(
+            "--wanted-leaders",
+            metavar="R",
+            min=1.0,
+            callback=finite,
+            help="Without --loads: most leaders of a broker over the best spread that is still "
+            "fine.",
+        ),
+    ] = 1.5,
+    wanted_peak_after: Annotated[
+        float,
+        typer.Option(
+            "--wanted-peak-after",
+            metavar="R",
+            min=1.0,
+            callback=finite,
+            help="Highest load of a broker after a failure, over the least that any order of "
+            "replicas allows, that is still fine.",
+        ),
+    ] = 1.5,
     pairs: Annotated[
         int,
         typer.Option(
@@ -166,7 +193,21 @@ def audit(
     ] = FailOn.NEVER,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE.html", help="Also write one HTML page here."),
+        typer.Option(
+            "--report",
+            metavar="FILE.html",
+            callback=output_file,
+            help="Also write one HTML page here.",
+        ),
+    ] = None,
+    kafka_json: Annotated[
+        Path | None,
+        typer.Option(
+            "--kafka-json",
+            metavar="FILE",
+            help="Also write the leader moves that would help, as JSON for Kafka's own "
+            "kafka-reassign-partitions and kafka-leader-election.",
+        ),
     ] = None,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
@@ -176,9 +217,10 @@ def audit(
 ) -> None:
     """Audit where leaders and replicas are, and what each failure of a broker would do.
 
-    Shows groups of topics and where they overlap, topics whose leaders are not even, the load of
-    every broker under each partitioner beside the least possible, and failures ranked by what they
-    do. Findings are errors (cannot be written to now), warnings (to be mended) or notes.
+    Shows the load of every broker (as measured with --loads), what another partitioner or other
+    leaders would change, groups of topics and where they overlap, uneven topics, and failures
+    ranked by what they do. Findings are errors (cannot be written to now), warnings (to be mended)
+    or notes.
     """
     configure(verbose=verbose)
     names = frozenset(topic or ())
@@ -186,16 +228,16 @@ def audit(
         if bootstrap_server is not None:
             raise ConfigError("Give --snapshot or --bootstrap-server, not both.")
         taken, down = _of_file(snapshot, names, internal=internal)
-        needs = dict.fromkeys(taken.topics, min_insync or 1)
+        needs, server = dict.fromkeys(taken.topics, min_insync or 1), None
     else:
-        taken, down, needs = _of_cluster(
+        taken, down, needs, server = _of_cluster(
             names,
             internal=internal,
             bootstrap_server=bootstrap_server,
             command_config=command_config,
             min_insync=min_insync,
         )
-    from trimtab.measure.topology.audit import AuditOptions
+    from trimtab.measure.topology.audit import SERVER, AuditOptions
     from trimtab.measure.topology.audit import audit as audited
     from trimtab.measure.topology.document import audit_to
     from trimtab.measure.topology.findings import findings
@@ -216,41 +258,66 @@ def audit(
         min_insync=needs,
         down=down,
         wanted_peak=wanted_peak,
+        wanted_leaders=wanted_leaders,
+        wanted_after=wanted_peak_after,
+        server=server or SERVER,
     )
     with _shown() as progress:
         found = audited(taken, rates, options, progress=progress)
     value = audit_to(found, worst=worst) if as_json or output is not None else {}
     if output is not None:
         write_file(output, dumps(value, indent=1) + "\n")
+    if kafka_json is not None:
+        _write_moves(found, kafka_json)
     if report is not None:
-        from trimtab.report.audit_page import audit_page
-
-        write_file(report, audit_page(found))
-        say(f"The report: {report}")
+        _write_page(found, report)
     if as_json:
         result_json(value)
     else:
-        from trimtab.report.audit import audit_view
-
-        result(audit_view(found, worst=10 if worst is None else worst))
+        _print(found, 10 if worst is None else worst, kafka_json)
     _judge(findings(found), fail_on)
+
+
+def _print(found: Audit, worst: int, moves: Path | None) -> None:
+    from trimtab.report.audit import audit_view, to_move_leaders
+
+    result(audit_view(found, worst=worst))
+    if found.leader_moves:
+        file = None if moves is None else str(moves)
+        result("\n" + to_move_leaders(found, file=file))
+
+
+def _write_page(found: Audit, path: Path) -> None:
+    from trimtab.report.audit_page import audit_page
+
+    write_file(path, audit_page(found))
+    say(f"The report: {path}")
+
+
+def _write_moves(found: Audit, path: Path) -> None:
+    from trimtab.measure.topology import leader_moves
+
+    write_file(path, dumps(leader_moves.kafka_json(found.leader_moves), indent=1) + "\n")
+    if not found.leader_moves:
+        say(f"No leader move would help: {path} has none.")
 
 
 def _of_file(
     path: Path, names: frozenset[str], *, internal: bool
 ) -> tuple[ClusterSnapshot, frozenset[BrokerId]]:
-    """The cluster as the file has it, and the brokers that seem to be down there."""
+    """The cluster as the file has it, and the brokers that are down there, or seem to be."""
     from trimtab.measure.kafka.snapshot import is_internal
     from trimtab.measure.topology.findings import some
-    from trimtab.measure.topology.unevenness import seem_down
+    from trimtab.measure.topology.unevenness import down_brokers
 
     taken, warnings = read_snapshot(path)
     warn(warnings)
     for name in sorted(names - set(taken.topics)):
         raise ConfigError(f'{path} has no topic "{name}".')
-    down = seem_down(taken)
-    if down:
-        say(f"Brokers taken as down, as no replica on them is in sync: {some(sorted(down))}")
+    down = down_brokers(taken)
+    guessed = sorted(b.id for b in taken.brokers if b.id in down and b.alive is None)
+    if guessed:
+        say(f"Brokers taken as down, as no replica on them is in sync: {some(guessed)}")
     if internal and not names:
         return taken, down
     prefix = load_settings().topic_prefix
@@ -265,13 +332,14 @@ def _of_cluster(
     bootstrap_server: str | None,
     command_config: Path | None,
     min_insync: int | None,
-) -> tuple[ClusterSnapshot, frozenset[BrokerId], dict[str, int]]:
-    """The cluster as it is, the brokers that are down, and what writes need by topic."""
-    from trimtab.cli.connection import admin_of
+) -> tuple[ClusterSnapshot, frozenset[BrokerId], dict[str, int], str]:
+    """The cluster as it is, brokers that are down, what writes need by topic, and its address."""
+    from trimtab.cli.connection import admin_to, connection
     from trimtab.measure.kafka.snapshot import take_placement
 
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-    with admin_of(settings) as admin:
+    to = connection(settings)
+    with admin_to(to) as admin:
         taken, down = take_placement(
             admin,
             topics=names or None,
@@ -285,7 +353,7 @@ def _of_cluster(
             needs = admin.min_insync(taken.topics) if taken.topics else {}
         else:
             needs = dict.fromkeys(taken.topics, min_insync)
-    return taken, down, needs
+    return taken, down, needs, to.bootstrap_server
 
 
 def _rates(
@@ -299,13 +367,18 @@ def _rates(
     from trimtab.measure.topology.loads import topic_rates
     from trimtab.plan.situation import step_of
 
-    given, warnings = read_loads(path)
+    given, warnings = read_rates(path)
     warn(warnings)
     if isinstance(given, Measurement):
         if step is not None:
             raise ConfigError(f"{path} is a measurement, it has no steps.")
+        if None not in (given.cluster, taken.cluster) and given.cluster != taken.cluster:
+            warn([f"{path} was measured on cluster {given.cluster}, not on {taken.cluster}"])
         counted = unit or Unit.BYTES_S
         sound = tuple(p for p in given.partitions if p.complete or allow_incomplete)
+        if len(sound) < len(given.partitions):
+            left_out = f"{len(given.partitions) - len(sound)} of {len(given.partitions)} rates"
+            say(f"{path}: {left_out} have a gap or too short a span; --allow-incomplete uses them.")
         by_partition = replace(given, partitions=sound).loads(counted)
     else:
         if unit not in (None, given.unit):
@@ -315,10 +388,11 @@ def _rates(
             )
         counted = given.unit
         by_partition = dict(step_of(given, step, origin=str(path)).loads)
-    rates = topic_rates(taken, by_partition, counted)
-    if not rates.by_topic:
-        say(f"{path} has no rate of any topic here: every broker's load is 0.")
-    return rates
+    if not math.isfinite(sum(by_partition.values())):
+        raise ConfigError(f"{path}: the loads add up to more than a number can hold.")
+    if not any(p.name in by_partition for p in taken.partitions):
+        say(f"{path} has no rate of any topic here: brokers are judged by what they lead.")
+    return topic_rates(taken, by_partition, counted)
 
 
 def _domain(given: str, taken: ClusterSnapshot) -> tuple[str, tuple[int, ...]]:

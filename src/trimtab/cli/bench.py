@@ -12,7 +12,7 @@ import typer
 
 from trimtab.benchmarks.benchmark import Benchmark, Result, Stage, judged
 from trimtab.benchmarks.registry import BENCHMARKS, benchmark
-from trimtab.cli.options import AsJson, Verbose
+from trimtab.cli.options import AsJson, Verbose, output_folder
 from trimtab.cli.output import result, result_json, say, write_file
 from trimtab.cli.spark import Conf, Master, spark_session
 from trimtab.errors import ConfigError
@@ -62,6 +62,7 @@ def bench(
         Path,
         typer.Option(
             "--into",
+            callback=output_folder,
             metavar="DIR",
             help="Project folder that gets benchmarks/ and docs/benchmarks.md.",
         ),
@@ -184,9 +185,7 @@ def _table(found: Iterable[Result]) -> Table:
 
 def _columns(*names: str) -> Table:
     from rich import box
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in names:
-        table.add_column(name, no_wrap=name == "name")
-    return table
+    from trimtab.report.columns import PROSE, new_table
+
+    return new_table(*names, prose=(*PROSE, "rival"), box=box.SIMPLE_HEAD)

@@ -142,8 +142,12 @@ def down(
 ) -> None:
     """End a cluster, remove data and logs; harmless if there is none."""
     cluster = _cluster(name)
+    there = bool(cluster.status().brokers)
     cluster.down(keep_data=keep_data)
-    _show(cluster.status(), as_json=as_json)
+    if there and not keep_data and not as_json:
+        result(f'Cluster "{name}" is down; its data and logs are removed.')
+    else:
+        _show(cluster.status(), as_json=as_json)
 
 
 def _cluster(name: str, **shape: Any) -> LocalCluster:
@@ -163,7 +167,7 @@ def _properties(given: list[str]) -> dict[str, str]:
 
 
 def _show(status: ClusterStatus, *, as_json: bool) -> None:
-    from rich.table import Table
+    from trimtab.report.columns import new_table
 
     if as_json:
         result_json({"v": 1, **_as_values(status)})
@@ -171,7 +175,7 @@ def _show(status: ClusterStatus, *, as_json: bool) -> None:
     if status.cluster_id is None:
         result(f'There is no local cluster "{status.name}".')
         return
-    table = Table("broker", "rack", "listens on", "pid", "state")
+    table = new_table("broker", "rack", "listens on", "pid", "state")
     for broker in status.brokers:
         pid = "" if broker.pid is None else str(broker.pid)
         table.add_row(str(broker.id), broker.rack, f"127.0.0.1:{broker.port}", pid, broker.state)

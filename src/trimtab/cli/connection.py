@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trimtab.cli.addresses import check_servers
 from trimtab.cli.output import warn
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ConfigError
@@ -30,6 +31,8 @@ def connection(settings: Settings) -> Connection:
     """The cluster that is named, else the local one if it runs."""
     properties = client_properties(settings)
     named = settings.bootstrap_server or properties.get("bootstrap.servers")
+    if named:
+        check_servers(named)
     return Connection(named or _local_cluster(settings, properties), properties)
 
 
@@ -45,6 +48,33 @@ def properties_of(file: Path | None) -> ClientProperties:
     properties = ClientProperties.read(file)
     warn(properties.warnings())
     return properties
+
+
+def controller_token(settings: Settings) -> str | None:
+    """The token of the assignment service, from the setting or from the file that it names."""
+    token, file = settings.controller.token, settings.controller.token_file
+    if file is None:
+        text, origin = token.get_secret_value().strip() if token else None, "controller.token"
+    elif token is not None:
+        raise ConfigError(
+            "controller.token and controller.token_file are both set.", hint="Give one of them."
+        )
+    else:
+        try:
+            text, origin = file.read_text(encoding="utf-8").strip(), str(file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"The token file {file} cannot be read: {error}.",
+                hint="Correct controller.token_file.",
+            ) from error
+    if text is None:
+        return None
+    if not (text and text.isascii() and text.isprintable() and " " not in text):
+        raise ConfigError(
+            f"The token in {origin} is empty, or has spaces or characters outside ASCII.",
+            hint="Make one with: openssl rand -hex 32",
+        )
+    return text
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -9,16 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.connection import connection
-from trimtab.cli.durations import seconds
+from trimtab.cli.connection import connection, controller_token
+from trimtab.cli.durations import seconds, seconds_or_zero
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
 from trimtab.cli.output import result, result_json, say
 from trimtab.cli.signals import until_interrupted
 from trimtab.observe.logging import configure
-from trimtab.settings import load_settings
+from trimtab.settings import load_settings, pod_name
 
 if TYPE_CHECKING:
     from trimtab.apply.records import Handler
+
+
+_INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Mode(StrEnum):
@@ -56,6 +60,15 @@ def consume(
             help="This consumer's place in the group, 0 for the first. Needed in directed mode.",
         ),
     ] = None,
+    instance_id: Annotated[
+        str | None,
+        typer.Option(
+            "--instance-id",
+            metavar="NAME",
+            help="In group mode: be a static member of this name (group.instance.id), which may "
+            "be restarted without a rebalance. Default: in a pod its name.",
+        ),
+    ] = None,
     handler: Annotated[
         str | None,
         typer.Option(
@@ -64,13 +77,13 @@ def consume(
             help="A Python function that is called with each record, in order per partition.",
         ),
     ] = None,
-    service_ms: Annotated[
+    service_time: Annotated[
         float | None,
         typer.Option(
-            "--service-ms",
-            metavar="MS",
-            min=0.0,
-            help="For experiments, in place of --handler: take so many milliseconds per record.",
+            "--service-time",
+            metavar="DURATION",
+            parser=seconds_or_zero,
+            help="For experiments, instead of --handler: take this long per record.",
         ),
     ] = None,
     lake: Annotated[
@@ -88,6 +101,7 @@ def consume(
             "--wait",
             metavar="DURATION",
             parser=seconds,
+            show_default="1s",
             help="Wait so long for a batch to fill, and handle so long before commands are "
             "looked at again. Short, such as 100ms: moves block less.",
         ),
@@ -110,6 +124,7 @@ def consume(
             "--backoff",
             metavar="DURATION",
             parser=seconds,
+            show_default="100ms",
             help="Pause before the second attempt; it doubles up to 10s.",
         ),
     ] = 0.1,
@@ -122,9 +137,22 @@ def consume(
     controller_url: Annotated[
         str,
         typer.Option(
-            "--controller-url", metavar="URL", help="Where the controller answers, in group mode."
+            "--controller-url",
+            metavar="URL,…",
+            help="Where the controller answers, in group mode. Of several, or of several addresses "
+            "of one name, the one that leads is found. A token goes into the setting "
+            "controller.token or controller.token_file.",
         ),
     ] = "http://127.0.0.1:8765",
+    in_hand: Annotated[
+        Path | None,
+        typer.Option(
+            "--in-hand",
+            metavar="FILE",
+            hidden=True,  # `run` gives it, to name the record at which a consumer died
+            help="Note the record in hand in this file.",
+        ),
+    ] = None,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
@@ -133,19 +161,31 @@ def consume(
     """Read a group's partitions, handle or write each record, then commit, until Ctrl-C."""
     if mode is Mode.DIRECTED and index is None:
         raise typer.BadParameter("a directed consumer needs one", param_hint="--index")
-    if handler is None and service_ms is None and lake is None:
+    if handler is None and service_time is None and lake is None:
         raise typer.BadParameter(
-            "say what to do with the records: --handler, --lake or --service-ms"
+            "say what to do with the records: --handler, --lake or --service-time"
         )
-    if handler is not None and service_ms is not None:
-        raise typer.BadParameter("stands in place of --handler", param_hint="--service-ms")
+    if handler is not None and service_time is not None:
+        raise typer.BadParameter("cannot be combined with --handler", param_hint="--service-time")
+    if instance_id is not None and mode is Mode.DIRECTED:
+        raise typer.BadParameter(
+            "a directed consumer is no member of its group; it has an --index",
+            param_hint="--instance-id",
+        )
+    if instance_id is not None and not _INSTANCE_ID.fullmatch(instance_id):
+        raise typer.BadParameter(
+            "must be 1 to 249 letters, digits, dots, dashes or underscores",
+            param_hint="--instance-id",
+        )
     if mode is Mode.GROUP and from_ is From.LATEST:
         raise typer.BadParameter("a subscribed group begins at the earliest", param_hint="--from")
     configure(verbose=verbose)
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-    handle = _handler(handler, service_ms)
+    handle = _handler(handler, service_time)
     to = connection(settings)
+    token = controller_token(settings)
 
+    from trimtab.apply.backends.in_hand import InHand
     from trimtab.apply.cycle import Limits
     from trimtab.apply.handling import Retry
     from trimtab.apply.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
@@ -159,6 +199,7 @@ def consume(
         bootstrap_server=to.bootstrap_server,
         properties=to.properties,
         index=index,
+        instance=instance_id or (pod_name() if mode is Mode.GROUP else None),
         handler=handle,
         sink=None if lake is None else Lake(lake),
         limits=Limits(batch_bytes=batch_bytes, wait_s=wait),
@@ -166,13 +207,14 @@ def consume(
         beginning=Beginning(from_.value),
         receipts=receipts,
         run=run,
+        in_hand=None if in_hand is None else InHand(in_hand),
         own=OwnTopics(settings.topic_prefix),
     )
     with until_interrupted() as stop:
         consumer = (
             DirectedConsumer(duties, stop=stop)
             if mode is Mode.DIRECTED
-            else GroupConsumer(duties, controller_url=controller_url, stop=stop)
+            else GroupConsumer(duties, controller_url=controller_url, token=token, stop=stop)
         )
         say(f"Consuming for group {group} ({mode}); Ctrl-C ends it after the record in hand.")
         totals = consumer.run()
@@ -185,9 +227,9 @@ def consume(
         )
 
 
-def _handler(named: str | None, service_ms: float | None) -> Handler | None:
+def _handler(named: str | None, service_time: float | None) -> Handler | None:
     from trimtab.apply.handling import FixedService, load_handler
 
     if named is not None:
         return load_handler(named)
-    return None if service_ms is None else FixedService(service_ms / 1000)
+    return None if service_time is None else FixedService(service_time)

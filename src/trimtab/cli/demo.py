@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.durations import seconds
-from trimtab.cli.options import AsJson, Verbose
+from trimtab.cli.numbers import finite
+from trimtab.cli.options import AsJson, Verbose, output_folder
 from trimtab.cli.output import progress_bar, result, result_json, say, talk, warn
 from trimtab.errors import ConfigError
 from trimtab.model.codec import VERSION, measurement_to, plan_to
@@ -38,7 +39,8 @@ def demo(
         ),
     ] = 30.0,
     rate: Annotated[
-        float, typer.Option("--rate", metavar="R", min=100, help="Records per second.")
+        float,
+        typer.Option("--rate", metavar="R", min=100, callback=finite, help="Records per second."),
     ] = 3000.0,
     partitions: Annotated[
         int,
@@ -55,6 +57,7 @@ def demo(
         typer.Option(
             "-o",
             "--output",
+            callback=output_folder,
             metavar="DIR",
             help="Folder for report.html, measurement.json, plan.json, loop.json and tables/. "
             "Default: reports/demo in TRIMTAB_HOME, replaced by each run.",

@@ -12,11 +12,11 @@ import typer
 
 from trimtab.cli.connection import admin_of, connection
 from trimtab.cli.durations import seconds
-from trimtab.cli.measure import MICROS, moment, read_offsets
+from trimtab.cli.measuring import MICROS, moment, read_offsets
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output, Verbose
 from trimtab.cli.output import progress_bar, result, result_json, say, write_file
 from trimtab.cli.spark import Conf, Master, PropertiesFile, spark_session
-from trimtab.errors import ConfigError, Findings
+from trimtab.errors import BadFile, ConfigError, Findings
 from trimtab.evaluate.order import Rules
 from trimtab.evaluate.verdict import Audited, audited_to, outcome_to
 from trimtab.model.codec import dumps
@@ -179,6 +179,7 @@ def order(
         gaps=gaps, from_first=from_first, clock_skew_us=round((clock_skew or 0.0) * MICROS)
     )
     ranges = None if offsets is None else read_offsets(offsets)
+    _check_source(settings, receipts, acknowledged, topics=topics if own_topic else frozenset())
     session = spark_session(
         settings,
         master=master,
@@ -252,6 +253,23 @@ def _check_order(
             "Nothing says whose order is audited.",
             hint="Give --group G for its receipts, or --topic T with --seq-header or --seq-field.",
         )
+
+
+def _check_source(
+    settings: Settings, *files: Path | None, topics: frozenset[str] = frozenset()
+) -> None:
+    """Says before Spark is started that a file, the cluster or a topic is not there.
+
+    Without the first file, the receipts, records are read from Kafka.
+    """
+    for path in files:
+        if path is not None and not path.exists():
+            raise BadFile(f"{path}: there is no such file or folder.")
+    if files[0] is None:
+        with admin_of(settings) as admin:
+            missing = sorted(topics - {p.topic for p in admin.topics(topics)}) if topics else ()
+        if missing:
+            raise ConfigError(f"There is no topic {', '.join(missing)}.", hint="Correct --topic.")
 
 
 def tell_audit(
@@ -336,6 +354,7 @@ def outcome(
     configure(verbose=verbose)
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
     span = _span(since, from_, to, files=receipts is not None)
+    _check_source(settings, receipts)
     session = spark_session(
         settings,
         master=master,

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from trimtab.cli.connection import Connection, admin_to, connection
 from trimtab.cli.durations import seconds
+from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
 from trimtab.cli.output import result, result_json, say
 from trimtab.cli.signals import until_interrupted
@@ -21,6 +21,7 @@ from trimtab.model.codec import Json, by_partition
 from trimtab.observe.logging import configure
 from trimtab.plan.routing.partitioner import Granularity, RoutingOptions
 from trimtab.plan.routing.registry import partitioner_of
+from trimtab.report.columns import new_table
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
@@ -92,10 +93,8 @@ def forward(
             "--for", metavar="DURATION", parser=seconds, help="End after so long. Default: never."
         ),
     ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics here."),
-    ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = METRICS_HOST,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
@@ -112,10 +111,7 @@ def forward(
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
     source = connection(settings)
     target = _target(source, to_bootstrap_server, to_command_config)
-    if metrics_port is not None:
-        from trimtab.observe import metrics
-
-        metrics.serve(metrics_port)
+    serve_metrics(metrics_port, metrics_host)
     from trimtab.apply.kafka.forwarder import Route, open_forwarder, survey
     from trimtab.measure.kafka.topics import OwnTopics
 
@@ -219,7 +215,7 @@ def _show_plan(surveyed: Survey, *, as_json: bool) -> None:
             }
         )
         return
-    table = Table("from", "partitions", "to", "partitions by leader")
+    table = new_table("from", "partitions", "to", "partitions by leader")
     for read, write in route.topics.items():
         led = surveyed.targets.topic(write).led
         table.add_row(

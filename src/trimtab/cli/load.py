@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_ty
 import typer
 
 from trimtab.cli.connection import connection
-from trimtab.cli.durations import seconds
-from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig
+from trimtab.cli.durations import seconds, seconds_or_zero
+from trimtab.cli.numbers import finite, positive
+from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, output_file
 from trimtab.cli.output import progress_bar, result, result_json, say, warn
 from trimtab.cli.signals import until_interrupted
 from trimtab.errors import ConfigError, Findings
@@ -40,7 +41,10 @@ P = ParamSpec("P")
 app = typer.Typer(name="load", no_args_is_help=True)
 
 Rate = Annotated[
-    float, typer.Option("--rate", metavar="R", help="Records per second, at Poisson arrivals.")
+    float,
+    typer.Option(
+        "--rate", metavar="R", callback=positive, help="Records per second, at Poisson arrivals."
+    ),
 ]
 Duration = Annotated[
     float,
@@ -99,12 +103,16 @@ class Sending:
             help="Who acknowledges: all in-sync replicas (idempotent), the leader, or nobody.",
         ),
     ] = Acks.ALL
-    linger_ms: Annotated[
+    linger: Annotated[
         float,
         typer.Option(
-            "--linger-ms", metavar="MS", min=0, help="How long the client gathers a batch, in ms."
+            "--linger",
+            metavar="DURATION",
+            parser=seconds_or_zero,
+            show_default="5ms",
+            help="How long the client gathers a batch.",
         ),
-    ] = 5.0
+    ] = 0.005
     delivery_timeout: Annotated[
         float,
         typer.Option(
@@ -129,6 +137,7 @@ class Sending:
         Path | None,
         typer.Option(
             "--record",
+            callback=output_file,
             metavar="FILE",
             help="Write the acknowledged records as a Parquet trace: t_s, key, partition, offset, "
             "value_bytes.",
@@ -193,9 +202,14 @@ def keys(
         int, typer.Option("--keys", metavar="K", min=1, help="How many keys: 0 … K − 1, as text.")
     ] = 28_000_000,
     s: Annotated[
-        float, typer.Option("--s", metavar="S", help="Skew: P(k) is proportional to (v + k)^−s.")
+        float,
+        typer.Option(
+            "--s", metavar="S", callback=finite, help="Skew: P(k) is proportional to (v + k)^−s."
+        ),
     ] = 1.1,
-    v: Annotated[float, typer.Option("--v", metavar="V", help="Flattens the top: see --s.")] = 2.72,
+    v: Annotated[
+        float, typer.Option("--v", metavar="V", callback=finite, help="Flattens the top: see --s.")
+    ] = 2.72,
     shift: Annotated[
         int,
         typer.Option("--shift", metavar="N", min=0, help="Add N to all keys every --shift-every."),
@@ -249,13 +263,22 @@ def rates(
         ),
     ],
     scale: Annotated[
-        float, typer.Option("--scale", metavar="F", help="Multiply all rates by F.")
+        float,
+        typer.Option("--scale", metavar="F", callback=positive, help="Multiply all rates by F."),
     ] = 1.0,
     stretch: Annotated[
-        float, typer.Option("--stretch", metavar="F", help="Multiply all times by F.")
+        float,
+        typer.Option("--stretch", metavar="F", callback=positive, help="Multiply all times by F."),
     ] = 1.0,
-    step_s: Annotated[
-        float, typer.Option("--step-s", metavar="S", help="Seconds of a step of landau or FILE.")
+    step: Annotated[
+        float,
+        typer.Option(
+            "--step",
+            metavar="DURATION",
+            parser=seconds,
+            show_default=f"{LANDAU_ITERATION_S:g}s",
+            help="How long a step of landau or FILE lasts.",
+        ),
     ] = LANDAU_ITERATION_S,
     partitions: Annotated[
         int, typer.Option("--partitions", metavar="N", min=1, help="Partitions of landau.")
@@ -265,13 +288,18 @@ def rates(
         typer.Option(
             "--capacity",
             metavar="C",
+            callback=positive,
             help="Of landau: the highest rate of a partition, in records per second.",
         ),
     ] = 100.0,
     delta: Annotated[
         float,
         typer.Option(
-            "--delta", metavar="D", min=0, help="Of landau: a step is within ± D % of --capacity."
+            "--delta",
+            metavar="D",
+            min=0,
+            callback=finite,
+            help="Of landau: a step is within ± D % of --capacity.",
         ),
     ] = 10.0,
     iterations: Annotated[
@@ -295,9 +323,9 @@ def rates(
                 delta=delta,
                 capacity=capacity,
             )
-            asked = RateSchedule.from_steps(step_s, walk)
+            asked = RateSchedule.from_steps(step, walk)
         case _:
-            asked = _schedule_of_file(Path(schedule), step_s, sending)
+            asked = _schedule_of_file(Path(schedule), step, sending)
     asked = asked.scaled(scale).stretched(stretch)
     blocks = due.partitioned(
         asked, seed=sending.seed, value_bytes=sending.value_bytes, poisson=poisson
@@ -331,7 +359,10 @@ def trace(
         ),
     ],
     speed: Annotated[
-        float, typer.Option("--speed", metavar="F", help="F times as fast as recorded.")
+        float,
+        typer.Option(
+            "--speed", metavar="F", callback=positive, help="F times as fast as recorded."
+        ),
     ] = 1.0,
     by_key: Annotated[
         bool,
@@ -403,7 +434,7 @@ def _run(load: Load, sending: Sending) -> None:
             client_config=config,
             delivery=Delivery(
                 acks=sending.acks,
-                linger_ms=sending.linger_ms,
+                linger_ms=sending.linger * 1000,
                 timeout_s=sending.delivery_timeout,
             ),
             seed=sending.seed,

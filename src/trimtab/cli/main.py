@@ -30,30 +30,49 @@ from trimtab.cli import (
     steer,
 )
 from trimtab.cli import run as run_verb
+from trimtab.cli.examples import add_examples
 from trimtab.cli.output import talk
 from trimtab.cli.signals import terminable
 from trimtab.errors import TrimtabError
 
-_ORDER = (
-    *("demo", "cluster", "load", "snapshot", "audit", "monitor", "measure", "plan", "apply"),
-    *("run", "consume", "steer", "forward", "evaluate", "simulate", "experiment", "bench"),
-)
+_VERBS = {
+    "Look": ("snapshot", "audit", "monitor", "measure", "evaluate"),
+    "Decide": ("plan", "simulate"),
+    "Act": ("apply", "run", "consume", "steer", "forward"),
+    "Try": ("demo", "cluster", "load", "experiment", "bench"),
+}
 _EPILOG = """Results go to stdout, talk and progress to stderr; every verb takes --json. Exit codes:
 0 done, 1 findings, 2 usage or settings, 3 measuring, 4 planning, 5 applying, 70 a fault of
-Trimtab, 130 interrupted."""
+Trimtab, 130 interrupted, 141 output closed."""
 
 
-class _InLoopOrder(TyperGroup):
-    """Lists the verbs in the order in which one meets them."""
+class _InGroups(TyperGroup):
+    """Lists the verbs by what they are for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        place = {verb: at for at, verb in enumerate(_ORDER)}
+        grouped = [verb for verbs in _VERBS.values() for verb in verbs]
+        place = {verb: at for at, verb in enumerate(grouped)}
         return sorted(super().list_commands(ctx), key=lambda verb: place.get(verb, len(place)))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes a section for each group; all have their texts in one column."""
+        there = self.list_commands(ctx)
+        widest = max(len(verb) for verb in there)
+        for title, verbs in _VERBS.items():
+            named = [(verb, self.get_command(ctx, verb)) for verb in verbs if verb in there]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [
+                        (verb.ljust(widest), command.get_short_help_str(formatter.width))
+                        for verb, command in named
+                        if command is not None
+                    ]
+                )
 
 
 app = typer.Typer(
     name="trimtab",
-    cls=_InLoopOrder,
+    cls=_InGroups,
     epilog=_EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -127,7 +146,8 @@ app.add_typer(
 app.add_typer(
     experiment.app, name="experiment", short_help="The papers' tables and figures beside ours."
 )
-app.command("bench", short_help="Ours against the bare thing, both in one run.")(bench.bench)
+app.command("bench", short_help="Compared with direct library calls, both in one run.")(bench.bench)
+add_examples(app)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -4,52 +4,40 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimtab.cli.connection import Connection, admin_of, connection
+from trimtab.cli.connection import admin_of
 from trimtab.cli.durations import seconds
-from trimtab.cli.monitor import Watched, sampling
+from trimtab.cli.measuring import MICROS, Ask, mode_of, moment, read_offsets, span_of
+from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
+from trimtab.cli.monitor import sampling
+from trimtab.cli.numbers import positive
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output, Verbose, pattern_of
-from trimtab.cli.output import progress_bar, result, result_json, say, write_file
+from trimtab.cli.output import progress_bar, result, result_json, say, warn, write_file
 from trimtab.cli.signals import until_interrupted
-from trimtab.cli.spark import Conf, Master, PropertiesFile, spark_session
+from trimtab.cli.spark import Conf, Master, PropertiesFile, check_master, spark_session
 from trimtab.errors import ConfigError
-from trimtab.measure.counters import parse_threshold
-from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import dumps, hot_keys_to, measurement_to, offsets_from, rates_to
-from trimtab.model.reading import parse, parse_file
+from trimtab.model.codec import dumps, hot_keys_to, measurement_to, rates_to
 from trimtab.observe.logging import configure
-from trimtab.settings import Settings, load_settings
+from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
     from trimtab.evaluate.spark.live_outcomes import Watching
     from trimtab.measure.kafka.admin import Admin
     from trimtab.measure.kafka.publish import RecordPublisher
     from trimtab.measure.kafka.topics import OwnTopics
-    from trimtab.measure.spark.hot_keys import Mode
     from trimtab.measure.spark.jobs import Found, Given, How
     from trimtab.measure.spark.live import KeyCounting
     from trimtab.measure.spark.session import Session
-    from trimtab.measure.spark.spans import Asked, Target
 
-MICROS = 1_000_000
-
-
-def moment(text: str) -> int:
-    """Reads an ISO time (UTC unless it says otherwise), or microseconds since 1970."""
-    if text.isdigit():
-        return int(text)
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no time such as 2026-01-31T12:00:00") from error
-    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * MICROS)
+_MOST_NOTES = 10
 
 
 def measure(
@@ -74,7 +62,10 @@ def measure(
     since: Annotated[
         float | None,
         typer.Option(
-            "--since", metavar="DURATION", parser=seconds, help="The last, say, 10m. Default: 5m."
+            "--since",
+            metavar="DURATION",
+            parser=seconds,
+            help="The last, say, 10m before the command was given. Default: 5m.",
         ),
     ] = None,
     from_: Annotated[
@@ -118,7 +109,7 @@ def measure(
             "--rates-from",
             metavar="auto|samples|events",
             help="Log sizes sampled by the monitor, or the records themselves. auto: samples where "
-            "there are any.",
+            "they cover the span.",
         ),
     ] = "auto",
     window: Annotated[
@@ -158,6 +149,7 @@ def measure(
         typer.Option(
             "--epsilon",
             metavar="F",
+            callback=positive,
             help="Error bound of lossy and items, a share of the window, between 0 and 1.",
         ),
     ] = None,
@@ -187,10 +179,8 @@ def measure(
     publish: Annotated[
         bool, typer.Option("--publish", help="Also publish a single measurement to our topics.")
     ] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics here."),
-    ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = METRICS_HOST,
     warehouse: Annotated[
         str | None,
         typer.Option("--warehouse", metavar="PATH", help="Folder of the Parquet tables."),
@@ -213,6 +203,7 @@ def measure(
     Reads the records and the monitor's telemetry from Kafka, or tables from files, and keeps the
     results as Parquet tables. The JSON of one measurement is what `trimtab plan` takes.
     """
+    now = time.time_ns() // 1000
     configure(verbose=verbose)
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
     if rates_from not in ("auto", "samples", "events"):
@@ -221,7 +212,9 @@ def measure(
         raise ConfigError(f"--epsilon lies between 0 and 1, not at {epsilon:g}.")
     if offsets is not None and (since or from_ or to or for_):
         raise ConfigError("--offsets names records, so it takes no span of time.")
-    ask = _Ask(
+    if for_ is not None and (since or from_ or to):
+        raise ConfigError("--for begins now, so it takes no --since, --from or --to.")
+    ask = Ask(
         settings=settings,
         topics=frozenset(topic or ()),
         pattern=pattern,
@@ -238,172 +231,60 @@ def measure(
     files = events is not None or samples is not None
     if continuous and (files or for_ or since or from_ or to or offsets):
         raise ConfigError("--continuous takes no span and no files: it begins now and goes on.")
-    session = spark_session(
-        settings,
-        master=master,
-        conf=conf,
-        properties_file=properties_file,
-        kafka=not files,
-        verbose=verbose,
-    )
+    serve_metrics(metrics_port, metrics_host)
+    on: dict[str, Any] = {"master": master, "conf": conf, "properties_file": properties_file}
+    check_master(settings, **on)
+    begin = partial(spark_session, settings, **on, kafka=not files, verbose=verbose)
     if continuous:
+        counting = _key_counting(ask)
+        with admin_of(settings) as admin:
+            _tell_missing(ask, admin)
         _continuously(
-            session,
+            begin(),
             ask,
+            counting,
             monitor=monitor,
             outcomes=ask.judged(sla) if outcomes else None,
-            metrics_port=metrics_port,
             as_json=as_json,
         )
         return
     how = ask.how()
+    from trimtab.measure.spark.session import spark_errors
+
     if files:
-        from trimtab.measure.spark.session import spark_errors
         from trimtab.measure.spark.spans import from_files
 
+        session = begin()
         with spark_errors("reading files"):
             given = from_files(session, events=events, samples=samples, from_ts=from_, to_ts=to)
         _show(session, ask, given, how, output=output, as_json=as_json)
         return
-    if for_ is not None:
-        from_, to = _watch(ask, for_)
-    span = _span(since, from_, to)
-    asked = ask.asked(span, None if offsets is None else read_offsets(offsets))
     from trimtab.measure.spark.hot_keys import Mode
-    from trimtab.measure.spark.session import spark_errors
-    from trimtab.measure.spark.spans import from_kafka
+    from trimtab.measure.spark.spans import check_topics, from_kafka
 
+    # Whatever can be refused is refused before Spark is started, which takes long.
+    named = None if offsets is None else read_offsets(offsets)
+    span = span_of(since, from_, to, now=now)
     with admin_of(settings) as admin:
+        check_topics(admin, ask.target(), ask.asked(span, named))
+        if for_ is not None:
+            span = _watch(ask, for_)
+        session = begin()
         with spark_errors("reading from Kafka"):
-            given = from_kafka(session, admin, ask.target(), asked)
+            given = from_kafka(session, admin, ask.target(), ask.asked(span, named))
         found = _show(session, ask, given, how, output=output, as_json=as_json)
     if publish:
         exact = how.mode in (Mode.TWO_PASS, Mode.GROUP_BY)
         _publish(ask, found, epsilon=0.0 if exact else how.counting_epsilon)
 
 
-class _Ask:
-    """What the flags say, in the words of the doors."""
-
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        topics: frozenset[str],
-        pattern: re.Pattern[str] | None,
-        groups: frozenset[str] | None,
-        rates_from: str,
-        window_s: float,
-        keys: str,
-        key_window_s: float | None,
-        threshold: str,
-        epsilon: float | None,
-        warehouse: str,
-        checkpoint: str,
-    ) -> None:
-        self.settings = settings
-        self.topics, self.pattern, self.groups = topics, pattern, groups
-        self.rates_from = rates_from
-        self.window_s = window_s
-        self.keys = keys
-        self.key_window_s = key_window_s
-        self.threshold = parse_threshold(threshold)
-        self.epsilon = epsilon
-        self.warehouse = warehouse
-        self.checkpoint = checkpoint
-
-    @property
-    def watched(self) -> Watched:
-        return Watched(
-            topics=self.topics,
-            pattern=self.pattern,
-            groups=None if self.groups is None else tuple(sorted(self.groups)),
-        )
-
-    @property
-    def connection(self) -> Connection:
-        return connection(self.settings)
-
-    def target(self) -> Target:
-        from trimtab.measure.kafka.topics import OwnTopics
-        from trimtab.measure.spark.spans import Target
-
-        to = self.connection
-        return Target(
-            bootstrap_server=to.bootstrap_server,
-            properties=to.properties,
-            own=OwnTopics(self.settings.topic_prefix),
-        )
-
-    def asked(
-        self,
-        span: tuple[int, int],
-        offsets: dict[TopicPartition, tuple[int, int]] | None = None,
-    ) -> Asked:
-        from trimtab.measure.spark.spans import Asked
-
-        return Asked(
-            topics=self.topics or frozenset(p.topic for p in offsets or ()),
-            pattern=self.pattern,
-            groups=self.groups,
-            from_ts=span[0],
-            to_ts=span[1],
-            events=self.rates_from != "samples" or self.keys != "none",
-            samples=self.rates_from != "events",
-            min_span_s=self.settings.measure.min_span_s,
-            offsets=offsets,
-        )
-
-    def judged(self, sla_s: float | None) -> Watching:
-        from trimtab.evaluate.spark.live_outcomes import Watching
-
-        return Watching(
-            window_s=self.settings.measure.outcome_window_s, sla_s=sla_s, asked=self.asked((0, 0))
-        )
-
-    def how(self) -> How:
-        from trimtab.measure.spark.hot_keys import Mode
-        from trimtab.measure.spark.jobs import How
-
-        return How(
-            window_s=self.window_s,
-            min_span_s=self.settings.measure.min_span_s,
-            key_window_s=self.key_window_s,
-            threshold=None if self.keys == "none" else self.threshold,
-            mode=Mode.TWO_PASS if self.keys in ("auto", "none") else _mode(self.keys),
-            epsilon=self.epsilon,
-        )
+def _tell_missing(ask: Ask, admin: Admin) -> None:
+    """Names topics that do not exist yet; one that is measured for ever may come later."""
+    there = {p.topic for p in admin.topics(ask.topics)} if ask.topics else set()
+    warn(f"there is no topic {topic} yet" for topic in sorted(ask.topics - there))
 
 
-def _mode(name: str) -> Mode:
-    from trimtab.measure.spark.hot_keys import Mode
-
-    try:
-        return Mode(name)
-    except ValueError as error:
-        raise ConfigError(f"--keys is one of auto, none, {', '.join(Mode)}, not {name}.") from error
-
-
-def _span(since: float | None, from_ts: int | None, to_ts: int | None) -> tuple[int, int]:
-    from trimtab.measure.spark.live import now_ts
-
-    if since is not None and from_ts is not None:
-        raise ConfigError("Give --since or --from, not both.")
-    end = to_ts if to_ts is not None else now_ts()
-    start = from_ts if from_ts is not None else end - round((since or 300.0) * MICROS)
-    if start >= end:
-        raise ConfigError("The span ends before it begins.", hint="Look at --from and --to.")
-    return start, end
-
-
-def read_offsets(text: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Reads what --offsets says, in place or in a file."""
-    looks_inline = text.lstrip().startswith("{")
-    node = parse(text, origin="--offsets") if looks_inline else parse_file(Path(text))
-    return offsets_from(node)
-
-
-def _watch(ask: _Ask, for_s: float) -> tuple[int, int]:
+def _watch(ask: Ask, for_s: float) -> tuple[int, int]:
     """Runs the monitor for a while, with a bar, and returns the span that it saw."""
     from trimtab.measure.kafka.monitor import in_background
     from trimtab.measure.spark.live import now_ts
@@ -422,7 +303,7 @@ def _watch(ask: _Ask, for_s: float) -> tuple[int, int]:
 
 
 def _show(
-    session: Session, ask: _Ask, given: Given, how: How, *, output: Path | None, as_json: bool
+    session: Session, ask: Ask, given: Given, how: How, *, output: Path | None, as_json: bool
 ) -> Found:
     from trimtab.measure.spark.jobs import measure as run
     from trimtab.measure.spark.session import watched
@@ -436,6 +317,7 @@ def _show(
     value = measurement_to(found.measurement)
     if output is not None:
         write_file(output, dumps(value, indent=1) + "\n")
+    warn(_some(found.notes))
     if found.measurement.rejects:
         say(f"{found.measurement.rejects} records were rejected; see {ask.warehouse}/rejects")
     if as_json:
@@ -445,7 +327,14 @@ def _show(
     return found
 
 
-def _publish(ask: _Ask, all_found: Found, *, epsilon: float) -> None:
+def _some(notes: Sequence[str]) -> Iterator[str]:
+    """The first few notes; a cluster may have thousands of topics."""
+    yield from notes[:_MOST_NOTES]
+    if len(notes) > _MOST_NOTES:
+        yield f"… and {len(notes) - _MOST_NOTES} more topics or partitions like these"
+
+
+def _publish(ask: Ask, all_found: Found, *, epsilon: float) -> None:
     from trimtab.measure.kafka.publish import open_publisher
     from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
 
@@ -479,11 +368,11 @@ def _tell(publisher: RecordPublisher) -> None:
 
 def _continuously(
     session: Session,
-    ask: _Ask,
+    ask: Ask,
+    counting: KeyCounting | None,
     *,
     monitor: bool,
     outcomes: Watching | None,
-    metrics_port: int | None,
     as_json: bool,
 ) -> None:
     from trimtab.evaluate.spark.live_outcomes import outcomes_query
@@ -492,10 +381,7 @@ def _continuously(
     from trimtab.measure.spark.continuous import Beat, Results, run_continuously
     from trimtab.measure.spark.live import now_ts
     from trimtab.measure.spark.tables import Warehouse
-    from trimtab.observe import metrics
 
-    if metrics_port is not None:
-        metrics.serve(metrics_port)
     own, to = OwnTopics(ask.settings.topic_prefix), ask.connection
     with (
         until_interrupted() as stop,
@@ -535,7 +421,7 @@ def _continuously(
                     min_span_s=ask.settings.measure.min_span_s,
                     trigger_s=ask.settings.measure.trigger_ms / 1000,
                 ),
-                keys=_key_counting(ask),
+                keys=counting,
                 results=results,
                 stop=stop,
                 more=more,
@@ -547,14 +433,14 @@ def _continuously(
         _tell(publisher)
 
 
-def _key_counting(ask: _Ask) -> KeyCounting | None:
+def _key_counting(ask: Ask) -> KeyCounting | None:
     from trimtab.measure.spark.hot_keys import Mode
     from trimtab.measure.spark.jobs import default_epsilon
     from trimtab.measure.spark.live import KeyCounting
 
     if ask.keys == "none":
         return None
-    mode = Mode.LOSSY if ask.keys == "auto" else _mode(ask.keys)
+    mode = Mode.LOSSY if ask.keys == "auto" else mode_of(ask.keys)
     if mode not in (Mode.LOSSY, Mode.ITEMS):
         raise ConfigError(f"--continuous counts keys with lossy or items, not with {mode}.")
     return KeyCounting(
@@ -565,7 +451,7 @@ def _key_counting(ask: _Ask) -> KeyCounting | None:
     )
 
 
-def _somebody_samples(ask: _Ask, admin: Admin, own: OwnTopics) -> bool:
+def _somebody_samples(ask: Ask, admin: Admin, own: OwnTopics) -> bool:
     """Whether telemetry is being written right now: two monitors would disturb each other."""
     from trimtab.measure.kafka.spans import offsets_between
     from trimtab.measure.spark.live import now_ts
@@ -578,7 +464,7 @@ def _somebody_samples(ask: _Ask, admin: Admin, own: OwnTopics) -> bool:
 
 
 @contextmanager
-def _sampling_meanwhile(ask: _Ask, *, wanted: bool) -> Iterator[None]:
+def _sampling_meanwhile(ask: Ask, *, wanted: bool) -> Iterator[None]:
     from trimtab.measure.kafka.monitor import in_background
 
     if not wanted:

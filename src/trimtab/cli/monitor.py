@@ -12,8 +12,9 @@ import typer
 
 from trimtab.cli.connection import admin_of, connection
 from trimtab.cli.durations import seconds
+from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose, pattern_of
-from trimtab.cli.output import result, result_json, say
+from trimtab.cli.output import result, result_json, say, warn
 from trimtab.cli.signals import until_interrupted
 from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
@@ -63,6 +64,8 @@ def monitor(
             help="Stop after, say, 30s. Default: never.",
         ),
     ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = METRICS_HOST,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
@@ -71,6 +74,7 @@ def monitor(
     """Sample log sizes and offsets into the telemetry topic until Ctrl-C."""
     configure(verbose=verbose)
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
+    serve_metrics(metrics_port, metrics_host)
     what = Watched(
         topics=frozenset(topic or ()), pattern=pattern, groups=tuple(group) if group else None
     )
@@ -106,6 +110,8 @@ def sampling(
     to, own = connection(settings), OwnTopics(settings.topic_prefix)
     with admin_of(settings) as admin:
         ensure_topics(admin, own)
+        there = {p.topic for p in admin.topics(what.topics)} if what.topics else set()
+    warn(f"there is no topic {name} yet" for name in sorted(what.topics - there))
     interest = Interest(
         topics=what.topics, pattern=what.pattern, groups=what.groups, own_prefix=own.prefix
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +10,9 @@ from typing import Annotated
 import typer
 
 from trimtab.cli.durations import seconds
+from trimtab.cli.numbers import positive
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output
-from trimtab.cli.output import result, result_json, say, warn, write_file
+from trimtab.cli.output import result, result_json, say, warn
 from trimtab.cli.planner_options import (
     Consumers,
     InOrder,
@@ -27,16 +27,20 @@ from trimtab.cli.planner_options import (
     TimeLimit,
     asked_options,
     chosen_planners,
+    over_after,
 )
 from trimtab.errors import ConfigError
 from trimtab.measure.group_state import GroupState, group_state
-from trimtab.model.codec import dumps, plan_to, read_loads
+from trimtab.model.codec import plan_to, read_loads
 from trimtab.model.load import Loads, Measurement, Unit
 from trimtab.model.plan import Layer
+from trimtab.model.writing import write_plan
 from trimtab.plan.consumers import plan_consumers
-from trimtab.plan.planner import FirstBin, Order, never
+from trimtab.plan.planner import FirstBin, Order
 from trimtab.plan.registry import PLANNERS
 from trimtab.plan.situation import (
+    Situation,
+    cautions,
     check_lags,
     in_group,
     situation_of_file,
@@ -71,7 +75,7 @@ def consumers_plan(
             metavar="NAME",
             help=f"Who decides: {', '.join(sorted(PLANNERS[Layer.CONSUMERS]))}.",
         ),
-    ] = "mwf",
+    ] = "trim",
     group: Annotated[
         str | None,
         typer.Option(
@@ -90,8 +94,9 @@ def consumers_plan(
         typer.Option(
             "--capacity",
             metavar="N",
-            help="What one consumer carries, in --unit. Default: as the loads file says; "
-            "a measurement does not say it.",
+            callback=positive,
+            help="What one consumer carries, in --unit. Default: as the loads file says; with a "
+            "measurement and --group 5/6 of what consumers with a backlog committed.",
         ),
     ] = None,
     unit: Annotated[
@@ -118,9 +123,19 @@ def consumers_plan(
     allow_incomplete: Annotated[
         bool,
         typer.Option(
-            "--allow-incomplete", help="Take rates with a gap or too short a span as they are."
+            "--allow-incomplete", help="Do not warn of rates with a gap or over too short a span."
         ),
     ] = False,
+    max_age: Annotated[
+        float,
+        typer.Option(
+            "--max-age",
+            metavar="DURATION",
+            parser=seconds,
+            show_default="15m",
+            help="Warn when a measurement ended longer ago than this.",
+        ),
+    ] = 900.0,
     consumers: Consumers = None,
     slack: Slack = None,
     max_moves: MaxMoves = None,
@@ -143,7 +158,6 @@ def consumers_plan(
     comes from the loads file, or from the live group; without either, all partitions are new.
     """
     (decides,) = chosen_planners([planner])
-    limit_s = None if time_limit is None else seconds(time_limit)
     options = asked_options(
         [decides],
         seed=seed,
@@ -154,9 +168,9 @@ def consumers_plan(
         slack=slack,
         max_moves=max_moves,
         max_moved_load=max_moved_load,
-        sla_s=None if sla is None else seconds(sla),
+        sla_s=sla,
         lag_threshold=lag_threshold,
-        time_limit_s=limit_s,
+        time_limit_s=time_limit,
     )
     found, warnings = read_loads(loads)
     warn(warnings)
@@ -178,12 +192,21 @@ def consumers_plan(
             capacity=capacity,
             unit=unit,
             group=group,
-            allow_incomplete=allow_incomplete,
+            live=live,
         )
     if live is not None:
         situation = in_group(situation, live)
-    if not situation.current:
-        say("Nobody reads anything yet: every partition is planned as a new one.")
+    _remark(situation)
+    now_ts = time.time_ns() // 1000
+    warn(
+        cautions(
+            situation,
+            found if isinstance(found, Measurement) else None,
+            now_ts=now_ts,
+            max_age_s=max_age,
+            incomplete=not allow_incomplete,
+        )
+    )
     check_lags(situation, decides)
     if options.sla_s is None and situation.limits.unit is Unit.RECORDS_S:
         options = replace(options, sla_s=situation.sla_s)
@@ -195,13 +218,15 @@ def consumers_plan(
         situation.current,
         situation.limits,
         planner=planner,
-        made_ts=time.time_ns() // 1000,
+        made_ts=now_ts,
         group=group,
         dead=gone,
-        options=replace(options, lags=situation.lags, expired=_after(limit_s)),
+        options=replace(options, lags=situation.lags, expired=over_after(time_limit)),
     )
+    if live is not None:
+        plan = replace(plan, members=live.members)
     if output is not None:
-        write_file(output, dumps(plan_to(plan), indent=2) + "\n")
+        write_plan(plan, output)
     if as_json:
         result_json(plan_to(plan))
     else:
@@ -210,12 +235,12 @@ def consumers_plan(
         result(plan_view(plan, situation.loads))
 
 
-def _after(limit_s: float | None) -> Callable[[], bool]:
-    """Whether so much time has passed since now."""
-    if limit_s is None:
-        return never
-    end = time.monotonic() + limit_s
-    return lambda: time.monotonic() >= end
+def _remark(situation: Situation) -> None:
+    """Says what the plan takes for granted."""
+    if situation.remark is not None:
+        say(situation.remark)
+    if situation.loads and not situation.current:
+        say("Nobody reads anything yet: every partition is planned as a new one.")
 
 
 def ask_group(settings: Settings, group: str, topics: frozenset[str] | None) -> GroupState:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from trimtab.cli.durations import seconds
+from trimtab.cli.numbers import finite
 from trimtab.errors import ConfigError
 from trimtab.model.plan import Layer
 from trimtab.plan.planner import (
@@ -17,6 +19,7 @@ from trimtab.plan.planner import (
     Order,
     PackingOptions,
     PackingPlanner,
+    never,
 )
 from trimtab.plan.registry import PLANNERS, planner_of
 
@@ -59,6 +62,7 @@ Slack = Annotated[
         "--slack",
         metavar="X",
         min=0,
+        callback=finite,
         help="Part of the consumers that trim may use above what bfd needs. Default: 0.",
     ),
 ]
@@ -77,6 +81,7 @@ MaxMovedLoad = Annotated[
         "--max-moved-load",
         metavar="X",
         min=0,
+        callback=finite,
         help="No more load than that changes its consumer, in one plan.",
     ),
 ]
@@ -91,18 +96,20 @@ LagThreshold = Annotated[
     ),
 ]
 Sla = Annotated[
-    str | None,
+    float | None,
     typer.Option(
         "--sla",
         metavar="DURATION",
+        parser=seconds,
         help="How long a record may wait, for ll-ffd. Default: as the file says.",
     ),
 ]
 TimeLimit = Annotated[
-    str | None,
+    float | None,
     typer.Option(
         "--time-limit",
         metavar="DURATION",
+        parser=seconds,
         help="After that long exact and trim give the best plan found so far.",
     ),
 ]
@@ -120,15 +127,21 @@ def asked_options(planners: Sequence[PackingPlanner], **given: Any) -> PackingOp
     to chance.
     """
     asked = {name: value for name, value in given.items() if value is not None}
-    if asked.get("slack") == math.inf:
-        raise ConfigError("--slack takes a part of the consumers, not infinitely many.")
     read = frozenset[str]().union(*(planner.reads for planner in planners))
     for name in asked:
         if name not in read | _CONDITIONS:
             readers = [p.name for p in PLANNERS[Layer.CONSUMERS].values() if name in p.reads]
             option = _WORDS.get(name, name).replace("_", "-")
             raise ConfigError(
-                f"--{option} means nothing to {', '.join(p.name for p in planners)}.",
+                f"--{option} is not supported by {', '.join(p.name for p in planners)}.",
                 hint=f"It is for {', '.join(sorted(readers))}." if readers else None,
             )
     return PackingOptions(**asked)
+
+
+def over_after(time_limit: float | None) -> Callable[[], bool]:
+    """Whether so much time has passed since now."""
+    if time_limit is None:
+        return never
+    end = time.monotonic() + time_limit
+    return lambda: time.monotonic() >= end

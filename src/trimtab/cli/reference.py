@@ -7,8 +7,10 @@ Promise  Equal code gives equal pages, whatever the terminal, the user and the m
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Iterator
+from enum import Enum
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -36,9 +38,21 @@ from trimtab.plan.planner import PackingPlanner
 from trimtab.plan.registry import PLANNERS
 from trimtab.settings import Settings
 
+SAMPLE = "trimtab.sample.toml"
 _WIDTH = 90
 _MADE = "<!-- Made by `make docs` from the code; changes here are lost. -->\n"
 _USERS_OWN = {"home": "the user's data folder", "cache": "the user's cache folder"}
+_UNSET = {
+    "bootstrap_server": "kafka-1:9092,kafka-2:9092",
+    "command_config": "client.properties",
+    "home": "~/.local/share/trimtab",
+    "cache": "~/.cache/trimtab",
+    "properties_file": "spark-defaults.conf",
+    "epsilon": 0.0001,
+    "token": "a long random text",
+    "token_file": "controller.token",
+}
+"""What the sample shows for settings whose default cannot be written down."""
 _TABLES = {
     "samples": "What the monitor saw: one row per sample and partition.",
     "events": "One row per record, its value left out.",
@@ -66,7 +80,8 @@ def pages() -> dict[str, str]:
         "tables.md": _tables(),
         "topics.md": _topics(),
     }
-    return {name: _MADE + "\n" + text.rstrip() + "\n" for name, text in made.items()}
+    written = {name: _MADE + "\n" + text.rstrip() + "\n" for name, text in made.items()}
+    return {**written, SAMPLE: _sample()}
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Any, Any]]:
@@ -107,7 +122,8 @@ def _settings() -> str:
             "A flag wins over the environment, that over `trimtab.toml` in the working folder (or "
             "the file that `TRIMTAB_CONFIG` names), that over the default. In the file a dot is a "
             "table: `spark.master` is `master` under `[spark]`. An unknown "
-            "name in the file is refused.\n",
+            "name in the file is refused. A file with every setting to begin with is "
+            f"[{SAMPLE}]({SAMPLE}).\n",
             _row("setting", "environment", "default", "what it is"),
             _row("---", "---", "---", "---"),
             *rows,
@@ -122,6 +138,34 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
             yield from settings_of(type(field.default), f"{prefix}{name}.")
             continue
         yield f"{prefix}{name}", _default(name, field), field.description or ""
+
+
+def _sample() -> str:
+    """Every setting with its default, commented out."""
+    parts = [
+        "# Settings of Trimtab. Copy this file to trimtab.toml in the working folder, or name it\n"
+        "# in TRIMTAB_CONFIG. Remove the # before a setting to change it; what is shown is the\n"
+        "# default unless the comment says otherwise. Made by `make docs` from the code.\n"
+    ]
+    parts += _sample_lines(Settings, "")
+    return "\n".join(parts)
+
+
+def _sample_lines(model: type[BaseModel], table: str) -> Iterator[str]:
+    inner = []
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            inner.append((name, type(field.default)))
+            continue
+        said = f"# {field.description}"
+        value = field.get_default(call_default_factory=True)
+        if name in _UNSET:
+            said += f" (default: {_USERS_OWN.get(name, 'not set')})"
+            value = _UNSET[name]
+        yield f"{said}\n#{name} = {json.dumps(value, ensure_ascii=False)}\n"
+    for name, kind in inner:
+        yield f"[{table}{name}]"
+        yield from _sample_lines(kind, f"{table}{name}.")
 
 
 def _default(name: str, field: Any) -> str:
@@ -181,6 +225,7 @@ def _errors() -> str:
         5: "applying",
         70: "a fault of Trimtab itself; please report it",
         130: "interrupted by Ctrl-C",
+        141: "nobody reads the output any more, as in `trimtab … | head -1`",
     }
     return "\n".join(
         [
@@ -198,13 +243,27 @@ def _errors() -> str:
 
 
 def _metrics() -> str:
-    parts = ["# Metrics\n", "Prometheus metrics, served on 127.0.0.1 where a verb is asked to.\n"]
-    parts += [_row("metric", "type", "labels", "what it is"), "|---|---|---|---|"]
+    parts = [
+        "# Metrics\n",
+        "Prometheus metrics, served where a verb is given `--metrics-port`, on 127.0.0.1 unless "
+        "`--metrics-host` says otherwise. `trimtab_monitor_*` come from `trimtab monitor`, "
+        "`trimtab_measure_*` and `trimtab_outcome_*` from `trimtab measure --continuous`, "
+        "`trimtab_controller_*` from `trimtab run`. A series disappears when its partition, topic "
+        "or group does; what is unknown has no series.\n",
+        "The last column names the metric of kafka-exporter, of Kafka's own JMX exporter or of "
+        "kafka-lag-exporter that says the same.\n",
+    ]
+    parts += [_row("metric", "type", "labels", "what it is", "known as"), "|---|---|---|---|---|"]
     for _, metric in metrics.ALL:
         (family,) = metric.describe()
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = ", ".join(f"`{label}`" for label in metric._labelnames)
-        parts.append(_row(f"`{name}`", family.type, labels or "–", family.documentation))
+        if isinstance(metric, metrics.SeriesGauge):
+            names, also = metric.labels, metric.also
+        else:
+            names, also = metric._labelnames, None
+        labels = ", ".join(f"`{label}`" for label in names)
+        cells = (labels or "–", family.documentation, also or "–")
+        parts.append(_row(f"`{name}`", family.type, *cells))
     return "\n".join(parts)
 
 
@@ -383,32 +442,53 @@ def _tables() -> str:
 
 
 def _api() -> str:
-    kinds: dict[str, list[str]] = {"Values": [], "Functions": [], "Errors": [], "Other": []}
+    kinds: dict[str, list[str]] = {
+        "Producers, consumers, Spark": [],
+        "Values": [],
+        "Functions": [],
+        "Errors": [],
+        "Other": [],
+    }
     for name in trimtab.__all__:
         value = getattr(trimtab, name)
-        if isinstance(value, type) and issubclass(value, TrimtabError):
-            kinds["Errors"].append(_row(f"`{name}`", _first_line(value)))
-        elif isinstance(value, type):
-            kinds["Values"].append(_row(f"`{name}`", _first_line(value)))
-        elif inspect.isfunction(value):
-            parameters = ", ".join(inspect.signature(value).parameters)
-            kinds["Functions"].append(_row(f"`{name}({parameters})`", _first_line(value)))
-        else:
-            said = {
-                "PARTITIONERS": "Every partitioner by name.",
-                "PLANNERS": "Every planner by layer and name.",
-                "__version__": "The version.",
-            }
-            kinds["Other"].append(_row(f"`{name}`", said.get(name, "An id, as Kafka counts them.")))
+        kind = _kind_of(name, value)
+        shown = f"`{name}`"
+        if inspect.isfunction(value) or (name in trimtab._WHEN_ASKED_FOR and _is_made(value)):
+            shown = f"`{name}({', '.join(inspect.signature(value).parameters)})`"
+        kinds[kind].append(_row(shown, _OTHER.get(name) or _first_line(value)))
     parts = [
         "# Python\n",
-        "What `import trimtab` gives. It loads neither Spark nor a Kafka client; those are in "
-        "`trimtab.measure.kafka` and `trimtab.measure.spark`, and a local cluster for tests is "
+        "What `import trimtab` gives. It loads neither Spark nor a Kafka client: the names of the "
+        "first table are loaded when they are first asked for. How to use them: [from a "
+        "program](../how-to/use-from-python.md). A local cluster for tests is "
         "`trimtab.testing.local_cluster.LocalCluster`.\n",
     ]
     for kind, rows in kinds.items():
         parts += [f"## {kind}\n", _row("name", "what it is"), "|---|---|", *rows, ""]
     return "\n".join(parts)
+
+
+_OTHER = {
+    "BrokerId": "An id, as Kafka counts them.",
+    "Handler": "Your function: called with one `Record` at a time, in order within a partition.",
+    "PARTITIONERS": "Every partitioner by name.",
+    "PLANNERS": "Every planner by layer and name.",
+    "__version__": "The version.",
+}
+
+
+def _is_made(value: object) -> bool:
+    """Whether it is a class of which one makes objects by their parameters."""
+    chosen = isinstance(value, type) and issubclass(value, Enum)
+    return isinstance(value, type) and not chosen and not getattr(value, "_is_protocol", False)
+
+
+def _kind_of(name: str, value: object) -> str:
+    if name in trimtab._WHEN_ASKED_FOR:
+        return "Producers, consumers, Spark"
+    if isinstance(value, type):
+        return "Errors" if issubclass(value, TrimtabError) else "Values"
+    return "Functions" if inspect.isfunction(value) else "Other"
 
 
 def _first_line(value: object) -> str:

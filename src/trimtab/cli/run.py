@@ -6,24 +6,28 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.connection import admin_of, connection
+from trimtab.cli.addresses import listen_address
+from trimtab.cli.connection import admin_of, connection, controller_token
 from trimtab.cli.consume import Mode
-from trimtab.cli.durations import seconds
-from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
-from trimtab.cli.output import result, result_json, say
-from trimtab.cli.planner_options import MaxMovedLoad, MaxMoves, Slack, asked_options
+from trimtab.cli.decisions import told
+from trimtab.cli.durations import seconds, seconds_or_zero
+from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
+from trimtab.cli.numbers import finite, positive
+from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose, shell_words
+from trimtab.cli.output import say
+from trimtab.cli.planner_options import MaxMovedLoad, MaxMoves, Slack, asked_options, over_after
 from trimtab.cli.signals import until_interrupted
 from trimtab.errors import ConfigError
-from trimtab.model.control import Action, Decision
-from trimtab.model.control_codec import decision_to
+from trimtab.model.control import Decision
 from trimtab.model.load import Unit
 from trimtab.model.plan import Layer
 from trimtab.observe.logging import configure
@@ -33,14 +37,15 @@ from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from trimtab.apply.backends.backend import Backend
-    from trimtab.apply.kafka.controller import Judge
+    from trimtab.apply.controller import Rules, Verdict, View
     from trimtab.apply.kafka.leadership import Post
-
-
-_AGAIN_S = 10.0
+    from trimtab.apply.planning import Judge
+    from trimtab.apply.policy import Aim, Measured
 
 
 _LEAST_SILENCE_S = 10.0
+_DEAD_AFTER_S = 30.0
+_GROUP_COOLDOWN_S = 10.0
 
 
 class BackendName(StrEnum):
@@ -48,6 +53,10 @@ class BackendName(StrEnum):
 
     PROCESSES = "processes"
     KUBERNETES = "kubernetes"
+
+
+_TIME_LIMIT_S = 10.0
+_START_TIMEOUT_S = {BackendName.PROCESSES: 60.0, BackendName.KUBERNETES: 300.0}
 
 
 def run(
@@ -75,8 +84,9 @@ def run(
         typer.Option(
             "--capacity",
             metavar="X",
-            min=0,
-            help="What one consumer can carry, per second. Default: what consumers report.",
+            callback=positive,
+            help="What one consumer can carry, per second. Default: what consumers report after "
+            "they have worked on a backlog.",
         ),
     ] = None,
     unit: Annotated[
@@ -86,7 +96,11 @@ def run(
     interval: Annotated[
         float,
         typer.Option(
-            "--interval", metavar="DURATION", parser=seconds, help="Between two decisions."
+            "--interval",
+            metavar="DURATION",
+            parser=seconds,
+            show_default="1s",
+            help="Between two decisions.",
         ),
     ] = 1.0,
     max_quiet: Annotated[
@@ -95,22 +109,32 @@ def run(
             "--max-quiet",
             metavar="DURATION",
             parser=seconds,
+            show_default="10s",
             help="After so long without a reason, look whether fewer consumers would do.",
         ),
     ] = 10.0,
     cooldown: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--cooldown",
-            metavar="SECONDS",
-            min=0,
-            help="No other scaling for so long after one.",
+            metavar="DURATION",
+            parser=seconds_or_zero,
+            help="No other scaling for so long after one; in group mode also no other rebalance. "
+            "Default: 0s, in group mode 10s.",
         ),
-    ] = 0.0,
+    ] = None,
     headroom: Annotated[
-        float,
-        typer.Option("--headroom", metavar="X", min=0, max=0.9, help="Part of it left free."),
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            "--headroom",
+            metavar="X",
+            min=0,
+            max=0.9,
+            callback=finite,
+            help="Part of the capacity left free, such as 0.2. Default: 1/6 of a capacity that was "
+            "measured; 0 of one given with --capacity, which is used as it is.",
+        ),
+    ] = None,
     max_consumers: Annotated[
         int | None,
         typer.Option(
@@ -124,17 +148,41 @@ def run(
         int, typer.Option("--warm-spares", metavar="N", min=0, help="Idle consumers to keep.")
     ] = 0,
     dead_after: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--dead-after",
             metavar="DURATION",
             parser=seconds,
-            help="End a consumer that was silent for so long, and give its partitions to others.",
+            help="End a consumer that was silent for so long, and give its partitions to others. "
+            "Default: 30s. Not in group mode: there the brokers end a silent member's session "
+            "after 10s, and its partitions go to the other members.",
         ),
-    ] = 30.0,
+    ] = None,
+    start_timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--start-timeout",
+            metavar="DURATION",
+            parser=seconds,
+            help="How long a new consumer may take until it reports; then it is ended and another "
+            "try gets twice as long, up to 16 times. In group mode: until it joins; then it is "
+            "no longer counted on. Default: 60s for "
+            "processes, 5m on Kubernetes, where an image may have to be pulled.",
+        ),
+    ] = None,
     slack: Slack = None,
     max_moves: MaxMoves = None,
     max_moved_load: MaxMovedLoad = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            "--time-limit",
+            metavar="DURATION",
+            parser=seconds,
+            help="After that long exact and trim give the best plan found so far. Hand-overs go "
+            f"on meanwhile. Default: {_TIME_LIMIT_S:g}s for these two.",
+        ),
+    ] = None,
     mode: Annotated[
         Mode,
         typer.Option(
@@ -158,6 +206,7 @@ def run(
         typer.Option(
             "--consume",
             metavar="OPTIONS",
+            callback=shell_words,
             help='Options of each consumer, as in --consume "--handler shop:book --wait 200ms".',
         ),
     ] = None,
@@ -177,7 +226,11 @@ def run(
     listen: Annotated[
         str,
         typer.Option(
-            "--listen", metavar="HOST:PORT", help="Where the plan is asked for, in group mode."
+            "--listen",
+            metavar="HOST:PORT",
+            callback=listen_address,
+            help="In group mode: where the group's leader asks for the plan. Give a token "
+            "(setting controller.token) when other machines can reach it.",
         ),
     ] = "127.0.0.1:8765",
     keda: Annotated[
@@ -185,6 +238,7 @@ def run(
         typer.Option(
             "--keda",
             metavar="HOST:PORT",
+            callback=listen_address,
             help="In group mode: leave the scaling to KEDA, whose external scaler asks here.",
         ),
     ] = None,
@@ -194,10 +248,8 @@ def run(
             "--for", metavar="DURATION", parser=seconds, help="End after so long. Default: never."
         ),
     ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics here."),
-    ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = METRICS_HOST,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
@@ -215,17 +267,20 @@ def run(
         raise ConfigError(
             f"{planner} holds a group to a latency, in records/s.", hint="Give --sla, such as 5s."
         )
-    who = _Scaling(mode, backend, workload, consume, keda, listen)
+    if cooldown is None:
+        cooldown = _GROUP_COOLDOWN_S if mode is Mode.GROUP else 0.0
+    who = _Scaling(mode, backend, workload, consume, keda, listen, cooldown)
     who.check(execute=execute)
     if capacity is not None and capacity <= 0:
         raise typer.BadParameter("a consumer carries more than nothing", param_hint="--capacity")
-    if dead_after < _LEAST_SILENCE_S:
-        raise ConfigError(
-            f"Nobody can be called dead after {dead_after:g} s: consumers report every 5 s.",
-            hint=f"Give --dead-after {_LEAST_SILENCE_S:g}s or more.",
-        )
-    from trimtab.apply.policy import Aim, verdict
+    silence_s = _silence_s(dead_after, mode)
+    patience_s = _patience_s(start_timeout, BackendName.KUBERNETES if keda else backend)
+    from trimtab.apply.controller import Rules
+    from trimtab.apply.planning import PlanningThread
+    from trimtab.apply.policy import Aim
 
+    if time_limit is None and "time_limit_s" in chosen.reads:
+        time_limit = _TIME_LIMIT_S
     aim = Aim(
         group=group,
         planner=planner,
@@ -239,22 +294,24 @@ def run(
         headroom=headroom,
         most=max_consumers,
         options=asked_options(
-            [chosen], slack=slack, max_moves=max_moves, max_moved_load=max_moved_load
+            [chosen],
+            slack=slack,
+            max_moves=max_moves,
+            max_moved_load=max_moved_load,
+            time_limit_s=time_limit,
         ),
     )
-    if metrics_port is not None:
-        from trimtab.observe import metrics
+    serve_metrics(metrics_port, metrics_host)
 
-        metrics.serve(metrics_port)
-
-    judge: Judge = lambda view, measured, ts: verdict(view, measured, aim, ts=ts)  # noqa: E731
-    asked = _Asked(settings, group, tuple(dict.fromkeys(topic)), warm_spares, dead_after)
+    rules = Rules(warm_spares=warm_spares, dead_after_s=silence_s, start_timeout_s=patience_s)
+    asked = _Asked(settings, group, tuple(dict.fromkeys(topic)), rules)
     with ExitStack() as open_now:
         stop = open_now.enter_context(until_interrupted())
         if for_ is not None:
             open_now.enter_context(_after(for_, stop))
-        tell = open_now.enter_context(_told(settings, as_json=as_json))
-        post = asked.post()
+        tell = open_now.enter_context(told(settings.warehouse / "decisions", as_json=as_json))
+        judge = open_now.enter_context(closing(PlanningThread(_judging(aim))))
+        post = asked.post(directs=execute and mode is Mode.DIRECTED)
         ours = threading.Event()
         if measure:
             say("Measuring; the first decision takes half a minute.")
@@ -267,12 +324,52 @@ def run(
             return
         # Without a reason a decision comes only every `max_quiet`: until then the last one holds.
         fresh_s = max(3 * settings.measure.stale_after_s, 2 * max_quiet, 2 * interval)
-        runs, tell = open_now.enter_context(asked.scaling(who, tell, fresh_s))
+        scaled = open_now.enter_context(asked.scaling(who, tell, fresh_s))
         say(f"Controlling group {group}; Ctrl-C ends it.")
-        led = asked.control(post, runs, judge, who, tell, stop)
+        led = asked.control(post, scaled, judge, who, stop)
         if led:
             ours.set()
-        _leave(runs, who, stop_consumers=stop_consumers and led)  # else they are another's
+        _leave(
+            scaled.backend, who, stop_consumers=stop_consumers and led
+        )  # else they are another's
+
+
+def _silence_s(dead_after: float | None, mode: Mode) -> float:
+    """How long a consumer may be silent."""
+    if dead_after is not None and mode is Mode.GROUP:
+        raise ConfigError(
+            "--dead-after has no effect in group mode: the brokers end the session of a member "
+            "that is silent for 10 s, and its partitions go to the other members.",
+            hint="Leave it out.",
+        )
+    silence_s = _DEAD_AFTER_S if dead_after is None else dead_after
+    if silence_s < _LEAST_SILENCE_S:
+        raise ConfigError(
+            f"--dead-after must be at least {_LEAST_SILENCE_S:g}s, not {silence_s:g}s: consumers "
+            "report every 5 s."
+        )
+    return silence_s
+
+
+def _patience_s(start_timeout: float | None, runs: BackendName) -> float:
+    """How long a new consumer may take."""
+    patience_s = _START_TIMEOUT_S[runs] if start_timeout is None else start_timeout
+    if patience_s < _LEAST_SILENCE_S:
+        raise ConfigError(
+            f"--start-timeout must be at least {_LEAST_SILENCE_S:g}s, not {patience_s:g}s."
+        )
+    return patience_s
+
+
+def _judging(aim: Aim) -> Judge:
+    """Decides by the policy; the time limit of a planner begins anew with every decision."""
+    from trimtab.apply.policy import verdict
+
+    def judge(view: View, measured: Measured, ts: int) -> Verdict | None:
+        timed = replace(aim.options, expired=over_after(aim.options.time_limit_s))
+        return verdict(view, measured, replace(aim, options=timed), ts=ts)
+
+    return judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +382,7 @@ class _Scaling:
     consume: str | None
     keda: str | None
     listen: str
+    cooldown_s: float
 
     def check(self, *, execute: bool) -> None:
         """Refuses what does not go together."""
@@ -299,6 +397,15 @@ class _Scaling:
                 "It is not said what consumers are to do with the records.",
                 hint='Give their options, such as --consume "--handler shop:book".',
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """The backend, what decisions are passed to, and what serves KEDA while this one leads."""
+
+    backend: Backend
+    tell: Callable[[Decision], None]
+    while_leading: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 def _leave(runs: Backend, who: _Scaling, *, stop_consumers: bool) -> None:
@@ -318,72 +425,83 @@ class _Asked:
         settings: Settings,
         group: str,
         topics: tuple[str, ...],
-        warm_spares: int,
-        dead_after_s: float,
+        rules: Rules,
     ) -> None:
-        self.settings, self.group, self.topics = settings, group, topics
-        self.warm_spares, self.dead_after_s = warm_spares, dead_after_s
+        self.settings, self.group, self.topics, self.rules = settings, group, topics, rules
         self.to = connection(settings)
         self.folder = settings.home / "groups" / group
 
-    def post(self) -> Post:
-        from trimtab.apply.controller import Rules
+    def post(self, *, directs: bool) -> Post:
+        """Where to work; a group that is to be directed must have no subscribed members."""
         from trimtab.apply.kafka.leadership import Post
+        from trimtab.apply.kafka.membership import refuse_subscribed
         from trimtab.measure.kafka.topics import OwnTopics
 
         with admin_of(self.settings) as admin:
             missing = sorted(set(self.topics) - {p.topic for p in admin.topics(self.topics)})
-        if missing:
-            raise ConfigError(
-                f"There is no topic {', '.join(missing)}.", hint="Create it, or correct --topic."
-            )
+            if missing:
+                raise ConfigError(
+                    f"There is no topic {', '.join(missing)}.",
+                    hint="Create it, or correct --topic.",
+                )
+            if directs:
+                refuse_subscribed(admin, self.group)
         return Post(
             group=self.group,
             topics=self.topics,
             bootstrap_server=self.to.bootstrap_server,
             properties=self.to.properties,
             own=OwnTopics(self.settings.topic_prefix),
-            rules=Rules(warm_spares=self.warm_spares, dead_after_s=self.dead_after_s),
+            rules=self.rules,
         )
 
     def control(
         self,
         post: Post,
-        runs: Backend,
+        scaled: _Scaled,
         judge: Judge,
         who: _Scaling,
-        tell: Callable[[Decision], None],
         stop: threading.Event,
     ) -> bool:
         """Controls the group until it is told to stop; says whether it led then."""
         if who.mode is Mode.DIRECTED:
             from trimtab.apply.kafka.controller import GroupController
 
-            return GroupController(post, runs, judge, on_decision=tell).run(stop)
+            controller = GroupController(post, scaled.backend, judge, on_decision=scaled.tell)
+            return controller.run(stop)
         from trimtab.apply.kafka.group_controller import SubscribedController
 
-        return SubscribedController(post, runs, judge, who.listen, on_decision=tell).run(stop)
+        return SubscribedController(
+            post,
+            scaled.backend,
+            judge,
+            who.listen,
+            token=controller_token(self.settings),
+            cooldown_s=who.cooldown_s,
+            while_leading=scaled.while_leading,
+            on_decision=scaled.tell,
+        ).run(stop)
 
     @contextmanager
     def scaling(
         self, who: _Scaling, tell: Callable[[Decision], None], fresh_s: float
-    ) -> Iterator[tuple[Backend, Callable[[Decision], None]]]:
-        """The backend, and whom decisions are told."""
+    ) -> Iterator[_Scaled]:
+        """The backend, open while the block runs."""
         if who.keda is not None:
-            with self._keda(who.keda, tell, fresh_s) as (members, tell_both):
-                yield members, tell_both
+            with self._keda(who.keda, tell, fresh_s) as scaled:
+                yield scaled
             return
         kubernetes = who.backend is BackendName.KUBERNETES
         runs = self._kubernetes(who.workload) if kubernetes else self._processes(who)
         try:
-            yield runs, tell
+            yield _Scaled(runs, tell)
         finally:
             runs.close()
 
     def _processes(self, who: _Scaling) -> Backend:
         import shlex
 
-        from trimtab.apply.backends.processes import ProcessBackend
+        from trimtab.apply.backends.processes import ProcessBackend, record_file
 
         words = shlex.split(who.consume or "")
         named = [w for topic in self.topics for w in ("--topic", topic)]
@@ -393,6 +511,7 @@ class _Asked:
             return self._trimtab(
                 *("consume", "--group", self.group, *named, "--index", str(index)),
                 *("--mode", str(who.mode), *url, *words),
+                *("--in-hand", str(record_file(self.folder.absolute(), index))),
             )
 
         return ProcessBackend(command, self.folder, workdir=Path.cwd())
@@ -410,8 +529,11 @@ class _Asked:
     @contextmanager
     def _keda(
         self, address: str, tell: Callable[[Decision], None], fresh_s: float
-    ) -> Iterator[tuple[Backend, Callable[[Decision], None]]]:
-        """The members that KEDA has started, and decisions that reach it."""
+    ) -> Iterator[_Scaled]:
+        """The members that KEDA has started, and decisions that reach it.
+
+        Only the controller that leads listens: KEDA keeps a connection to whoever accepts it.
+        """
         from trimtab.apply.keda.scaler import Scaler
         from trimtab.apply.keda.wish import Members, Wish
 
@@ -421,12 +543,13 @@ class _Asked:
             wish.decided(decision)
             tell(decision)
 
-        with admin_of(self.settings) as admin, Scaler(wish.wanted, address):
+        with admin_of(self.settings) as admin:
 
             def members() -> list[str]:
-                return [m.member_id for g in admin.groups([self.group]) for m in g.members]
+                found = [m for g in admin.groups([self.group]) for m in g.members]
+                return [m.instance or m.member_id for m in found]
 
-            yield Members(members), tell_both
+            yield _Scaled(Members(members), tell_both, partial(Scaler, wish.wanted, address))
 
     @contextmanager
     def measuring(self, post: Post, *, sla_s: float | None) -> Iterator[threading.Event]:
@@ -445,7 +568,8 @@ class _Asked:
             seen = newest_rates(post, within_s=2.0)
             return seen.age_s(self.topics, ts=time.time_ns() // 1000) < limit_s
 
-        one = ProcessBackend(lambda _: command, self.folder / "measure", workdir=Path.cwd())
+        folder = self.folder / "measure"
+        one = ProcessBackend(lambda _: command, folder, workdir=Path.cwd(), kind="measuring")
         with measuring(one, is_published) as ours:
             yield ours
 
@@ -466,38 +590,3 @@ def _after(duration_s: float, stop: threading.Event) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-@contextmanager
-def _told(settings: Settings, *, as_json: bool) -> Iterator[Callable[[Decision], None]]:
-    """Shows decisions as they come, and keeps them in the warehouse."""
-    from trimtab.apply.ledger import Ledger
-
-    with Ledger(settings.warehouse / "decisions") as ledger:
-        shown = _Shown()
-
-        def tell(decision: Decision) -> None:
-            ledger.add(decision)
-            if as_json:
-                result_json(decision_to(decision))
-            elif shown.is_news(decision):
-                change = f"{decision.before} → {decision.after}"
-                result(f"{decision.action:<10} {change:<8} {decision.reason}")
-
-        yield tell
-
-
-class _Shown:
-    """What a person has seen already: the same again is shown once a while only."""
-
-    def __init__(self) -> None:
-        self._last: tuple[str, int] | None = None
-        self._at = float("-inf")
-
-    def is_news(self, decision: Decision) -> bool:
-        said = (str(decision.action), decision.after)
-        acts = decision.action not in (Action.NONE, Action.REFUSE)
-        if not acts and said == self._last and time.monotonic() - self._at < _AGAIN_S:
-            return False
-        self._last, self._at = said, time.monotonic()
-        return True

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimtab.cli.durations import seconds
-from trimtab.cli.options import AsJson, Output
+from trimtab.cli.durations import seconds, seconds_or_zero
+from trimtab.cli.numbers import finite, number, positive
+from trimtab.cli.options import AsJson, Output, output_file
 from trimtab.cli.output import progress_bar, result, result_json, say, warn, write_file
 from trimtab.cli.planner_options import (
     Consumers,
@@ -112,7 +113,7 @@ def packing(
         slack=slack,
         max_moves=max_moves,
         max_moved_load=max_moved_load,
-        sla_s=None if sla is None else seconds(sla),
+        sla_s=sla,
         lag_threshold=lag_threshold,
     )
     from trimtab.simulate.packing import simulate
@@ -181,11 +182,15 @@ def stream(
             "--delta",
             metavar="PERCENT",
             min=0,
+            callback=finite,
             help="How far a load goes in one step at most, in percent of the capacity.",
         ),
     ] = 5.0,
     capacity: Annotated[
-        float, typer.Option("--capacity", metavar="N", help="What one consumer carries, bytes/s.")
+        float,
+        typer.Option(
+            "--capacity", metavar="N", callback=positive, help="What one consumer carries, bytes/s."
+        ),
     ] = 100.0,
     start: Annotated[
         str,
@@ -208,7 +213,11 @@ def stream(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Write it here; Parquet if so called, else JSON."
+            "-o",
+            "--output",
+            metavar="FILE",
+            callback=output_file,
+            help="Write it here; Parquet if so called, else JSON.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -220,7 +229,7 @@ def stream(
     The same options give the same stream. Give it to `trimtab simulate packing --stream`.
     """
     if output is None and not as_json:
-        raise ConfigError("Nobody would see the stream.", hint="Give -o FILE, or --json.")
+        raise ConfigError("No output selected.", hint="Give -o FILE, or --json.")
     from trimtab.model.codec import loads_to
     from trimtab.simulate.tables import PARQUET, write_stream
 
@@ -264,8 +273,8 @@ def _number(text: str, option: str, words: Collection[str]) -> Any:
     if text in words:
         return text
     try:
-        return float(text)
-    except ValueError as error:
+        return number(text)
+    except typer.BadParameter as error:
         raise ConfigError(
             f"{option} takes {', '.join(words)} or a number, not {text!r}."
         ) from error
@@ -285,7 +294,10 @@ def replay(
     capacity: Annotated[
         float,
         typer.Option(
-            "--capacity", metavar="N", help="What a consumer is planned to carry, in --unit."
+            "--capacity",
+            metavar="N",
+            callback=positive,
+            help="What a consumer is planned to carry, in --unit.",
         ),
     ],
     service_rate: Annotated[
@@ -293,14 +305,22 @@ def replay(
         typer.Option(
             "--service-rate",
             metavar="N",
+            callback=positive,
             help="What a consumer really reads at most, in --unit. Default: 6/5 of --capacity, "
             "so that it can catch up with what it was given.",
         ),
     ] = None,
     unit: Annotated[Unit, typer.Option("--unit", help="Which rates count.")] = Unit.BYTES_S,
     sla: Annotated[
-        str, typer.Option("--sla", metavar="DURATION", help="How long a record may wait.")
-    ] = "5s",
+        float,
+        typer.Option(
+            "--sla",
+            metavar="DURATION",
+            parser=seconds,
+            show_default="5s",
+            help="How long a record may wait.",
+        ),
+    ] = 5.0,
     topic: Annotated[
         list[str] | None,
         typer.Option("--topic", metavar="T", help="Only this topic; may be repeated."),
@@ -314,34 +334,53 @@ def replay(
         ),
     ] = None,
     window: Annotated[
-        str | None,
+        float | None,
         typer.Option(
             "--window",
             metavar="DURATION",
+            parser=seconds,
             help="Which windows, where there are several. Default: the commonest.",
         ),
     ] = None,
     interval: Annotated[
-        str | None,
+        float | None,
         typer.Option(
-            "--interval", metavar="DURATION", help="Time between decisions. Default: a window."
+            "--interval",
+            metavar="DURATION",
+            parser=seconds,
+            help="Time between decisions. Default: a window.",
         ),
     ] = None,
     block: Annotated[
-        str,
+        float,
         typer.Option(
-            "--block", metavar="DURATION", help="How long nobody reads a partition that moves."
+            "--block",
+            metavar="DURATION",
+            parser=seconds_or_zero,
+            show_default="1s",
+            help="How long a partition that moves is not read.",
         ),
-    ] = "1s",
+    ] = 1.0,
     startup: Annotated[
-        str | None,
+        float,
         typer.Option(
-            "--startup", metavar="DURATION", help="What a new consumer takes to start. Default: 0."
+            "--startup",
+            metavar="DURATION",
+            parser=seconds_or_zero,
+            show_default="0s",
+            help="What a new consumer takes to start.",
         ),
-    ] = None,
+    ] = 0.0,
     dt: Annotated[
-        str, typer.Option("--dt", metavar="DURATION", help="Step of the simulated time.")
-    ] = "100ms",
+        float,
+        typer.Option(
+            "--dt",
+            metavar="DURATION",
+            parser=seconds,
+            show_default="100ms",
+            help="Step of the simulated time.",
+        ),
+    ] = 0.1,
     seed: Seed = 0,
     order: InOrder = Order.CANONICAL,
     nf_first_bin: NfFirstBin = FirstBin.STICKY,
@@ -384,17 +423,17 @@ def replay(
         unit=unit,
         topics=frozenset(topic) if topic else None,
         group=group,
-        window_s=None if window is None else seconds(window),
+        window_s=window,
     )
     warn(past.notes)
     try:
         limits = GroupLimits(capacity=capacity, unit=unit)
         world = World(
             service_rate=capacity / CAPACITY_RATIO if service_rate is None else service_rate,
-            step_s=seconds(dt),
-            decision_interval_s=past.window_s if interval is None else seconds(interval),
-            block_s=seconds(block),
-            startup_s=0.0 if startup is None else seconds(startup),
+            step_s=dt,
+            decision_interval_s=past.window_s if interval is None else interval,
+            block_s=block,
+            startup_s=startup,
         )
     except ValueError as error:
         raise ConfigError(f"That cannot be simulated: {error}.") from error
@@ -412,7 +451,7 @@ def replay(
                     options,
                     limits=limits,
                     world=world,
-                    sla_s=seconds(sla),
+                    sla_s=sla,
                     on_step=on_step,
                 )
             )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from trimtab.cli.options import AsJson, Output
+from trimtab.cli.numbers import number, positive
+from trimtab.cli.options import AsJson, Output, output_file
 from trimtab.cli.output import progress_bar, result, result_json, say, warn, write_file
 from trimtab.cli.planner_options import Seed
 from trimtab.errors import ConfigError
@@ -80,6 +80,7 @@ def brokers(
         typer.Option(
             "--refresh",
             metavar="T",
+            callback=positive,
             help="How often jsq and jsq-d are told the queues, in mean service times. Default: "
             "they always know.",
         ),
@@ -136,7 +137,12 @@ def brokers(
     seed: Seed = 0,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw mean waits here: .svg or .png."),
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            callback=output_file,
+            help="Draw mean waits here: .svg or .png.",
+        ),
     ] = None,
     output: Output = None,
     as_json: AsJson = False,
@@ -303,8 +309,8 @@ def _changes(text: str, speeds: Mapping[int, float], length: float) -> list[Spee
 
     given = text.split(":")
     try:
-        broker, speed, start, end = int(given[0]), *(float(number) for number in given[1:])
-    except ValueError:
+        broker, speed, start, end = int(given[0]), *(number(part) for part in given[1:])
+    except (ValueError, typer.BadParameter):
         broker, speed, start, end = -1, 0.0, 0.0, 0.0
     if broker not in speeds or not (speed >= 0 and 0 < start < end <= 1):
         raise ConfigError(
@@ -347,12 +353,12 @@ def _named(given: Sequence[str], option: str, form: str, names: Iterable[str]) -
     known = list(names)
     found = {}
     for text in given:
-        name, colon, number = text.rpartition(":")
+        name, colon, part = text.rpartition(":")
         if not colon or name not in known:
             raise ConfigError(
                 f"{option} takes {form}, not {text!r}.", hint=f"There are {_few(known)}."
             )
-        found[name] = _number(number, option)
+        found[name] = _number(part, option)
     return found
 
 
@@ -376,9 +382,6 @@ def _whole(text: str, option: str) -> int:
 
 def _number(text: str, option: str) -> float:
     try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ConfigError(f"{option} takes numbers, not {text.strip()!r}.")
-    return number
+        return number(text)
+    except typer.BadParameter as error:
+        raise ConfigError(f"{option} takes numbers, not {text.strip()!r}.") from error

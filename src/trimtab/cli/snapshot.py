@@ -10,6 +10,7 @@ import typer
 from trimtab.cli.connection import admin_of
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output, Verbose
 from trimtab.cli.output import result, result_json, write_file
+from trimtab.errors import ConfigError
 from trimtab.model.codec import dumps, snapshot_to
 from trimtab.observe.logging import configure
 from trimtab.settings import load_settings
@@ -46,6 +47,8 @@ def snapshot(
             clock=lambda: time.time_ns() // 1000,
             own_prefix=settings.topic_prefix,
         )
+    for name in sorted(set(topic or ()) - set(taken.topics)):
+        raise ConfigError(f'The cluster has no topic "{name}".')
     value = snapshot_to(taken)
     if output is not None:
         write_file(output, dumps(value, indent=1) + "\n")

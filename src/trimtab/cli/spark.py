@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,8 @@ from trimtab.errors import ConfigError
 from trimtab.settings import Settings
 
 if TYPE_CHECKING:
-    from trimtab.measure.spark.session import Session
+    from trimtab.measure.spark.session import Session, SparkOptions
+
 Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="Spark master. Default: the setting, local[*]."),
@@ -40,7 +42,35 @@ def spark_session(
     from trimtab.testing.jars import connector_jars
     from trimtab.testing.java import find_java
 
+    check_master(settings, master=master, conf=conf, properties_file=properties_file)
     find_java()  # its absence has a better message than Spark's
+    options = replace(
+        _options(settings, master=master, conf=conf, properties_file=properties_file),
+        jars=connector_jars(cache=settings.cache) if kafka else (),
+        verbose=verbose,
+    )
+    from trimtab.measure.spark.session import build
+
+    if not talk.is_terminal:
+        say("starting Spark …")
+        return build(options)
+    with talk.status("starting Spark …"):
+        return build(options)
+
+
+def check_master(
+    settings: Settings, *, master: str | None, conf: list[str] | None, properties_file: Path | None
+) -> None:
+    """Refuses a Spark master that cannot be reached; Spark itself tries for a minute."""
+    from trimtab.measure.spark.session import check_master as check
+
+    check(_options(settings, master=master, conf=conf, properties_file=properties_file))
+
+
+def _options(
+    settings: Settings, *, master: str | None, conf: list[str] | None, properties_file: Path | None
+) -> SparkOptions:
+    from trimtab.measure.spark.session import SparkOptions
 
     given = {}
     for pair in conf or ():
@@ -48,22 +78,12 @@ def spark_session(
         if not equals:
             raise ConfigError(f"--conf takes NAME=VALUE, not {pair!r}.")
         given[name] = value
-    jars = connector_jars(cache=settings.cache) if kafka else ()
-    from trimtab.measure.spark.session import SparkOptions, build
-
     # A default is not a choice: it gives way to what a properties file says.
     chosen = settings.spark.master if "master" in settings.spark.model_fields_set else None
-    options = SparkOptions(
+    return SparkOptions(
         master=master or chosen,
-        jars=jars,
         conf=settings.spark.conf | given,
         properties_file=properties_file or settings.spark.properties_file,
         driver_memory=settings.spark.driver_memory,
         log=settings.home / "logs" / "spark.log",
-        verbose=verbose,
     )
-    if not talk.is_terminal:
-        say("starting Spark …")
-        return build(options)
-    with talk.status("starting Spark …"):
-        return build(options)

@@ -14,12 +14,14 @@ from rich.table import Table
 
 from trimtab.cli.connection import connection
 from trimtab.cli.durations import seconds
+from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
 from trimtab.cli.options import BootstrapServer, CommandConfig, Verbose
 from trimtab.cli.output import result, result_json, say, talk
 from trimtab.cli.signals import until_interrupted
 from trimtab.errors import ConfigError
 from trimtab.model.codec import Json, weights_to
 from trimtab.observe.logging import configure
+from trimtab.report.columns import new_table
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ def steer(
             "--interval",
             metavar="DURATION",
             parser=seconds,
+            show_default="200ms",
             help="Between two looks; each broker is probed twice as often.",
         ),
     ] = 0.2,
@@ -54,6 +57,7 @@ def steer(
             "--valid",
             metavar="DURATION",
             parser=seconds,
+            show_default="10s",
             help="So long producers believe weights that are not repeated; then all are equal.",
         ),
     ] = 10.0,
@@ -63,10 +67,8 @@ def steer(
             "--for", metavar="DURATION", parser=seconds, help="End after so long. Default: never."
         ),
     ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics here."),
-    ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = METRICS_HOST,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
     as_json: Annotated[
@@ -92,10 +94,7 @@ def steer(
     configure(verbose=verbose)
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
     to = connection(settings)
-    if metrics_port is not None:
-        from trimtab.observe import metrics
-
-        metrics.serve(metrics_port)
+    serve_metrics(metrics_port, metrics_host)
     from trimtab.apply.kafka.steering import open_steering
     from trimtab.measure.kafka.topics import OwnTopics
 
@@ -180,7 +179,7 @@ def _words(told: Step) -> Iterator[str]:
 
 
 def _table(told: Step) -> Table:
-    table = Table("broker", "weight", "probes p90", "requests p50", "leads", "why")
+    table = new_table("broker", "weight", "probes p90", "requests p50", "leads", "why")
     for broker, verdict in told.verdicts.items():
         seen = told.seen[broker]
         asked = sorted(seen.requests_s)

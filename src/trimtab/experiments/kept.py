@@ -17,6 +17,11 @@ def results_file(folder: Path, experiment: str) -> Path:
     return folder / "results" / f"{experiment}.json"
 
 
+def check(folder: Path, experiment: str) -> None:
+    """Refuses a file of results that cannot be added to, before anything is run."""
+    read_parts(results_file(folder, experiment))
+
+
 def keep(
     folder: Path, experiment: str, parts: Parts, *, forms: Sequence[Format] = ("svg",)
 ) -> Path:

@@ -8,21 +8,28 @@ from typing import Any
 from trimtab.experiments.part import Part
 from trimtab.experiments.verdict import Row, Verdict, tally
 
+COMPARED = ("paper", "model", "bar")
+"""What a figure of ours is compared with: the columns of every table of rows."""
 
-def rows_table(rows: Sequence[Row], *, beside: str = "published") -> str:
-    """Rows as a table, and how many came to each verdict; `beside` is what ours are held to."""
+
+def rows_table(rows: Sequence[Row]) -> str:
+    """Rows as a table, and how many have each verdict."""
     counts = tally(rows)
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     lines = [
         f"{told or 'Nothing to compare'}.\n",
-        cells("what", beside, "ours", "tolerance", "verdict"),
-        cells("---", "---:", "---:", "---:", "---"),
+        cells("what", *COMPARED, "ours", "tolerance", "verdict"),
+        cells("---", *["---:"] * 5, "---"),
     ]
     for row in rows:
-        figures = (shown(value) for value in (row.published, row.ours, row.tolerance))
         bold = "**" if row.verdict is Verdict.OUTSIDE else ""
-        lines.append(cells(row.what, *figures, f"{bold}{row.verdict}{bold}"))
+        lines.append(cells(row.what, *figures_of(row), f"{bold}{row.verdict}{bold}"))
     return "\n".join(lines)
+
+
+def figures_of(row: Row) -> tuple[str, ...]:
+    """The figures of a row as people write them, in the order of the columns."""
+    return tuple(map(shown, (row.paper, row.model, row.bar, row.ours, row.tolerance)))
 
 
 def conditions(part: Part) -> str:

@@ -70,8 +70,8 @@ def read_parts(path: Path) -> dict[str, Part]:
         return {name: part_from(value) for name, value in kept.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise BadFile(
-            f"{path}: is no result of an experiment: {error!r}",
-            hint="Delete it, and run the experiment again.",
+            f"{path}: is no result of an experiment of this version: {error!r}",
+            hint="Delete it, and run the experiment again: runs that are kept are not run anew.",
         ) from error
 
 

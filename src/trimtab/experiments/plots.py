@@ -96,7 +96,7 @@ def _over_delta(figure: str, label: str, published: Mapping[str, Sequence[float]
         handles, _ = axes.get_legend_handles_labels()
         (mark,) = axes.plot([], [], "x", color=_INK)
         canvas.legend(
-            [*handles, mark], [*part.figures[figure], "published"], loc="outside right center"
+            [*handles, mark], [*part.figures[figure], "paper"], loc="outside right center"
         )
 
     return draw
@@ -403,10 +403,11 @@ _DRAWN: Mapping[str, Mapping[str, Callable[[Part, Figure], None]]] = {
     },
     **{
         f"live-{workload}": {"delays": _live_delays, "time": _live_time, "blocked": _live_blocked}
-        for workload in ("workload-1", "delta-5", "delta-25")
+        for workload in ("workload-1", "delta-5", "delta-25", "bytes-5", "bytes-25")
     },
     "peak": {"rates": _peak_rates},
     "responses": {"curves": _response_curves},
+    "responses-bytes": {"curves": _response_curves},
     "saturating": {"throughput": throughput_bars},
     "open-loop": {"p95": p95_bars},
 }

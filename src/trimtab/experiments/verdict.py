@@ -1,16 +1,16 @@
-"""Published against ours: one row per figure, with the tolerance it was judged by."""
+"""Ours beside the paper, a model of it, or a bar: one row per figure, with how it was judged."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 
 class Verdict(StrEnum):
-    """What a comparison came to."""
+    """The result of a comparison."""
 
     WITHIN = "within"
     OUTSIDE = "outside"
@@ -20,71 +20,95 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure beside the published one, or beside the bar that it has to reach.
+    """One figure of ours beside what it is compared with.
 
-    `tolerance` is absolute, in the unit of the figure; None where no figure was published for the
-    same conditions.
+    `paper` is what the paper states or its authors published, `model` what another implementation
+    of the paper's system as a model gave, `bar` a limit that we set ourselves. `tolerance` is
+    absolute, in the unit of the figure: how far ours may be from the model's figure, or from the
+    paper's where there is no model. A bar has none.
     """
 
     what: str
-    published: float | None
+    paper: float | None = None
+    model: float | None = None
+    bar: float | None = None
     ours: float | None
-    tolerance: float | None
+    tolerance: float | None = None
     verdict: Verdict
 
     def to_json(self) -> dict[str, Any]:
         """The row for programs."""
         return {
             "what": self.what,
-            "published": _tidy(self.published),
+            "paper": _tidy(self.paper),
+            "model": _tidy(self.model),
+            "bar": _tidy(self.bar),
             "ours": _tidy(self.ours),
             "tolerance": _tidy(self.tolerance),
             "verdict": str(self.verdict),
         }
 
 
-def near(what: str, published: float, ours: float, *, tolerance: float) -> Row:
-    """Judges by distance.
+def near(
+    what: str,
+    ours: float,
+    *,
+    tolerance: float,
+    paper: float | None = None,
+    model: float | None = None,
+) -> Row:
+    """Judges by the distance to the model's figure, or to the paper's where there is no model.
 
-    >>> near("cbs mwf d=5", 0.118, 0.113, tolerance=0.025).verdict
+    >>> near("cbs mwf d=5", 0.113, paper=0.118, tolerance=0.025).verdict
     <Verdict.WITHIN: 'within'>
     """
-    return _row(what, published, ours, tolerance, met=abs(ours - published) <= tolerance)
+    known = paper if model is None else model
+    if known is None:
+        raise ValueError(f"{what}: there is neither a paper's nor a model's figure")
+    met = Verdict.WITHIN if abs(ours - known) <= tolerance else Verdict.OUTSIDE
+    return Row(what=what, paper=paper, model=model, ours=ours, tolerance=tolerance, verdict=met)
 
 
-def between(what: str, published: float, ours: Sequence[float], low: float, high: float) -> Row:
-    """Judges every one of several by a band; shows the one that is farthest from the published."""
-    worst = max(ours, key=lambda value: abs(value - published))
-    met = all(low <= value <= high for value in ours)
-    return _row(what, published, worst, max(high - published, published - low), met=met)
+def at_most(what: str, bar: float, ours: float, *, paper: float | None = None) -> Row:
+    """Judges by a bar from above.
+
+    >>> at_most("replica-minutes", 22, 21.4).what
+    'replica-minutes, at most'
+    """
+    met = Verdict.WITHIN if ours <= bar else Verdict.OUTSIDE
+    named = f"{what}, at most" if bar else what  # of what is counted, none
+    return Row(what=named, paper=paper, bar=bar, ours=ours, verdict=met)
 
 
-def at_most(what: str, bar: float, ours: float) -> Row:
-    """Judges by a bar from above."""
-    return _row(what, bar, ours, 0.0, met=ours <= bar)
-
-
-def at_least(what: str, bar: float, ours: float) -> Row:
+def at_least(what: str, bar: float, ours: float, *, paper: float | None = None) -> Row:
     """Judges by a bar from below."""
-    return _row(what, bar, ours, 0.0, met=ours >= bar)
+    met = Verdict.WITHIN if ours >= bar else Verdict.OUTSIDE
+    return Row(what=f"{what}, at least", paper=paper, bar=bar, ours=ours, verdict=met)
 
 
 def beats(what: str, bar: float, ours: float, *, lower: bool) -> Row:
     """Judges by a bar that is an objective: what goes beyond it is better, what meets it within."""
     distance = bar - ours if lower else ours - bar
     met = Verdict.BETTER if distance > 0 else Verdict.WITHIN if distance == 0 else Verdict.OUTSIDE
-    return Row(what=what, published=bar, ours=ours, tolerance=0.0, verdict=met)
+    return Row(what=f"{what}, at {'most' if lower else 'least'}", bar=bar, ours=ours, verdict=met)
 
 
-def beside(what: str, published: float | None, ours: float | None) -> Row:
-    """Puts a figure beside one of other conditions, or beside none."""
+def beside(
+    what: str,
+    ours: float | None,
+    *,
+    paper: float | None = None,
+    model: float | None = None,
+    bar: float | None = None,
+) -> Row:
+    """Shows a figure beside those of other conditions, without judging it."""
     return Row(
-        what=what, published=published, ours=ours, tolerance=None, verdict=Verdict.NOT_COMPARABLE
+        what=what, paper=paper, model=model, bar=bar, ours=ours, verdict=Verdict.NOT_COMPARABLE
     )
 
 
 def tally(rows: Iterable[Row]) -> dict[Verdict, int]:
-    """How many rows came to each verdict."""
+    """How many rows have each verdict."""
     counts = dict.fromkeys(Verdict, 0)
     for row in rows:
         counts[row.verdict] += 1
@@ -96,13 +120,8 @@ def row_from(value: Any) -> Row:
     return Row(**{**value, "verdict": Verdict(value["verdict"])})
 
 
-def _row(what: str, published: float, ours: float, tolerance: float, *, met: bool) -> Row:
-    verdict = Verdict.WITHIN if met else Verdict.OUTSIDE
-    return Row(what=what, published=published, ours=ours, tolerance=tolerance, verdict=verdict)
-
-
 def _tidy(value: float | None) -> float | None:
-    """A figure without the digits that nobody measured."""
+    """A figure to six digits; what is not a number is null."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.6g}")

@@ -294,6 +294,9 @@ class Coverage:
 Threshold = Count | Share | Coverage
 
 
+_FORMS = "Write count:100, share:0.001 or coverage:0.1."
+
+
 def parse_threshold(text: str) -> Threshold:
     """Returns the threshold that `count:N`, `share:F` or `coverage:F` names.
 
@@ -312,11 +315,8 @@ def parse_threshold(text: str) -> Threshold:
             case _:
                 pass
     except ValueError as error:
-        raise ConfigError(f"The threshold {text!r} does not do: {error}.") from error
-    raise ConfigError(
-        f"The threshold {text!r} has no form we know.",
-        hint="Write count:100, share:0.001 or coverage:0.1.",
-    )
+        raise ConfigError(f"Invalid threshold {text!r}: {error}.", hint=_FORMS) from error
+    raise ConfigError(f"Invalid threshold {text!r}.", hint=_FORMS)
 
 
 def threshold_records(form: Count | Share, n: int) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trimtab.errors import MeasurementError
-from trimtab.model.assignment import Assignment, present_assignment
+from trimtab.model.assignment import Assignment, numbered_members, present_assignment
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.plan import MemberName
 
 if TYPE_CHECKING:
     from trimtab.measure.kafka.admin import Admin
@@ -17,10 +19,14 @@ _SETTLED = frozenset({"STABLE", "EMPTY"})
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """All partitions that exist of a group's topics, and who reads them."""
+    """All partitions that exist of a group's topics, and who reads them.
+
+    `members` says who the consumers of the assignment are.
+    """
 
     partitions: frozenset[TopicPartition]
     assignment: Assignment
+    members: Mapping[int, MemberName] = field(default_factory=dict)
 
 
 def group_state(admin: Admin, name: str, topics: frozenset[str] | None = None) -> GroupState:
@@ -41,5 +47,12 @@ def group_state(admin: Admin, name: str, topics: frozenset[str] | None = None) -
         committed = admin.committed([name]).get(name, {})
         topics = frozenset(p.topic for p in (*owned, *committed))
     partitions = frozenset(p.name for p in admin.topics(sorted(topics))) if topics else frozenset()
-    assignment = Assignment() if group is None else present_assignment(group, topics)
-    return GroupState(partitions, assignment.only(dict.fromkeys(partitions)))
+    if group is None:
+        return GroupState(partitions, Assignment())
+    assignment = present_assignment(group, topics).only(dict.fromkeys(partitions))
+    names = {
+        consumer: MemberName(client_id=m.client_id, host=m.host, member_id=m.member_id)
+        for consumer, m in numbered_members(group, topics).items()
+        if consumer in assignment.consumers
+    }
+    return GroupState(partitions, assignment, names)

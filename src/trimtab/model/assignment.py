@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.model.cluster import Group, TopicPartition
+from trimtab.model.cluster import Group, Member, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +64,22 @@ def moved(before: Assignment, after: Assignment) -> tuple[TopicPartition, ...]:
     return tuple(sorted(p for p, c in before.items() if after.get(p, c) != c))
 
 
-def present_assignment(group: Group, topics: frozenset[str]) -> Assignment:
-    """Who reads the partitions of these topics now, members numbered from 0.
+def numbered_members(group: Group, topics: frozenset[str]) -> dict[int, Member]:
+    """The members of a group that read these topics, numbered from 0.
 
     Members are numbered by the smallest of these partitions that they own, so that their names
     play no part; members that own none have no number.
     """
-    owned = [sorted(p for p in m.partitions if p.topic in topics) for m in group.members]
+    reading = [m for m in group.members if any(p.topic in topics for p in m.partitions)]
+    first = {m.member_id: min(p for p in m.partitions if p.topic in topics) for m in reading}
+    return dict(enumerate(sorted(reading, key=lambda m: first[m.member_id])))
+
+
+def present_assignment(group: Group, topics: frozenset[str]) -> Assignment:
+    """Who reads the partitions of these topics now, by `numbered_members`."""
     owners: dict[TopicPartition, int] = {}
-    for consumer, partitions in enumerate(sorted(filter(None, owned))):
-        for partition in partitions:
+    for consumer, member in numbered_members(group, topics).items():
+        for partition in sorted(p for p in member.partitions if p.topic in topics):
             if partition in owners:
                 raise ValueError(f"{partition} has two owners in group {group.name}")
             owners[partition] = consumer

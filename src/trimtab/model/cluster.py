@@ -22,11 +22,12 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A broker and where it stands."""
+    """A broker, its rack, and whether it is alive; None is unknown."""
 
     id: BrokerId
     rack: str | None = None
     capacity: float | None = None
+    alive: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +60,13 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A live member of a consumer group and what it owns."""
+    """A live member of a consumer group and what it owns; a static one has an instance id."""
 
     member_id: str
     client_id: str
     host: str
     partitions: frozenset[TopicPartition]
+    instance: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

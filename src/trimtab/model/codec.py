@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from trimtab.model.load import (
     LoadStep,
     Measurement,
     PartitionLoad,
+    RateSteps,
     Source,
     Unit,
 )
@@ -40,6 +41,7 @@ from trimtab.model.plan import (
     Cost,
     InverseMove,
     Layer,
+    MemberName,
     Plan,
     Reason,
     Scope,
@@ -147,9 +149,24 @@ def _tidied(value: Any) -> Any:
 
 def loads_from(node: Node) -> Loads:
     """Reads a loads file."""
+    rates = rate_steps_from(node)
+    sla, capacities = node.get("sla_s"), node.get("capacities")
+    return Loads(
+        capacity=node.need("capacity").number(above=0),
+        unit=rates.unit,
+        sla_s=sla.number(above=0) if sla is not None else None,
+        assignment=Assignment(
+            read_by_partition(node.get("assignment"), lambda n: n.integer(least=0))
+        ),
+        capacities=_read_capacities(capacities) if capacities is not None else {},
+        steps=rates.steps,
+    )
+
+
+def rate_steps_from(node: Node) -> RateSteps:
+    """Reads only the rates of a loads file: what a consumer can carry is not needed for them."""
     node.version()
     node.known("v", "capacity", "unit", "sla_s", "assignment", "capacities", "steps")
-    sla, capacities = node.get("sla_s"), node.get("capacities")
     steps = []
     for step in node.need("steps").list():
         step.known("loads", "lags")
@@ -161,16 +178,7 @@ def loads_from(node: Node) -> Loads:
         )
     if not steps:
         node.need("steps").fail("has no step")
-    return Loads(
-        capacity=node.need("capacity").number(above=0),
-        unit=_read_unit(node.get("unit")),
-        sla_s=sla.number(above=0) if sla is not None else None,
-        assignment=Assignment(
-            read_by_partition(node.get("assignment"), lambda n: n.integer(least=0))
-        ),
-        capacities=_read_capacities(capacities) if capacities is not None else {},
-        steps=tuple(steps),
-    )
+    return RateSteps(unit=_read_unit(node.get("unit")), steps=tuple(steps))
 
 
 def _read_unit(node: Node | None) -> Unit:
@@ -211,15 +219,16 @@ def snapshot_from(node: Node) -> ClusterSnapshot:
     node.known("v", "cluster", "ts", "brokers", "partitions")
     brokers: dict[int, Broker] = {}
     for entry in node.need("brokers").list():
-        entry.known("id", "rack", "capacity")
+        entry.known("id", "rack", "capacity", "alive")
         broker = entry.need("id").integer(least=0)
         if broker in brokers:
             entry.fail(f"broker {broker} stands here twice")
-        rack, capacity = entry.get("rack"), entry.get("capacity")
+        rack, capacity, alive = (entry.get(name) for name in ("rack", "capacity", "alive"))
         brokers[broker] = Broker(
             id=BrokerId(broker),
             rack=rack.text() if rack is not None else None,
             capacity=capacity.number(above=0) if capacity is not None else None,
+            alive=alive.flag() if alive is not None else None,
         )
     partitions: dict[TopicPartition, Replicas] = {}
     for entry in node.need("partitions").list():
@@ -287,7 +296,8 @@ def snapshot_to(snapshot: ClusterSnapshot) -> Json:
         "cluster": snapshot.cluster,
         "ts": snapshot.ts,
         "brokers": [
-            {"id": b.id} | _present(rack=b.rack, capacity=b.capacity) for b in snapshot.brokers
+            {"id": b.id} | _present(rack=b.rack, capacity=b.capacity, alive=b.alive)
+            for b in snapshot.brokers
         ],
         "partitions": [
             {
@@ -339,6 +349,7 @@ def measurement_to(m: Measurement) -> Json:
                 "end_offset": p.end_offset,
                 "lag": dict(p.lag),
                 "lag_s": dict(p.lag_s),
+                **({"committed_s": dict(p.committed_s)} if p.committed_s else {}),
                 "complete": p.complete,
             }
             for p in m.partitions
@@ -391,6 +402,7 @@ def _read_partition_load(entry: Node) -> PartitionLoad:
         "end_offset",
         "lag",
         "lag_s",
+        "committed_s",
         "complete",
     )
 
@@ -416,6 +428,7 @@ def _read_partition_load(entry: Node) -> PartitionLoad:
         end_offset=None if end is None else end.integer(least=0),
         lag=per_group("lag", lambda n: n.integer(least=0)),
         lag_s=per_group("lag_s", lambda n: n.number(least=0)),
+        committed_s=per_group("committed_s", lambda n: n.number(least=0)),
         complete=entry.need("complete").flag(),
     )
 
@@ -481,7 +494,10 @@ def plan_to(plan: Plan) -> Json:
             for u in plan.unplaced
         ],
     }
-    return {"v": VERSION, "kind": "plan", "id": short_hash(body)} | body
+    made = {"v": VERSION, "kind": "plan", "id": short_hash(body)} | body
+    if plan.members:
+        made["members"] = {str(c): asdict(plan.members[c]) for c in sorted(plan.members)}
+    return made
 
 
 def plan_id(plan: Plan) -> str:
@@ -522,6 +538,7 @@ def plan_from(node: Node) -> Plan:
         cost=_read_cost(node.need("cost")),
         inverse=tuple(_read_inverse(m) for m in node.need("inverse").list()),
         unplaced=tuple(_read_unplaced(u) for u in node.need("unplaced").list()),
+        members=_read_members(node.get("members")),
     )
     promised, found = node.need("id").text(), plan_id(plan)
     if promised != found:
@@ -531,6 +548,20 @@ def plan_from(node: Node) -> Plan:
             f'"trimtab plan {plan.layer}".',
         )
     return plan
+
+
+def _read_members(node: Node | None) -> dict[int, MemberName]:
+    members = {}
+    for number, name in () if node is None else node.items():
+        if not number.isdecimal():
+            name.fail(f"{number} is not the number of a consumer")
+        name.known("client_id", "host", "member_id")
+        members[int(number)] = MemberName(
+            client_id=name.need("client_id").text(),
+            host=name.need("host").text(),
+            member_id=name.need("member_id").text(),
+        )
+    return members
 
 
 def _read_params(node: Node) -> Json:
@@ -723,7 +754,7 @@ def offsets_from(node: Node) -> dict[TopicPartition, tuple[int, int]]:
 # ---------------------------------------------------------------- files
 
 
-def read_loads(path: Path) -> tuple[Loads | Measurement, list[str]]:
+def read_loads(path: str | Path) -> tuple[Loads | Measurement, list[str]]:
     """A loads file or a measurement, told apart by `kind`, with the warnings."""
     node = parse_file(path)
     kind = node.get("kind")
@@ -734,13 +765,21 @@ def read_loads(path: Path) -> tuple[Loads | Measurement, list[str]]:
     return measurement_from(node), node.warnings
 
 
-def read_snapshot(path: Path) -> tuple[ClusterSnapshot, list[str]]:
+def read_rates(path: str | Path) -> tuple[RateSteps | Measurement, list[str]]:
+    """The rates of a loads file, which need not say a capacity, or a measurement."""
+    node = parse_file(path)
+    if node.get("kind") is None:
+        return rate_steps_from(node), node.warnings
+    return read_loads(path)
+
+
+def read_snapshot(path: str | Path) -> tuple[ClusterSnapshot, list[str]]:
     """A snapshot file, with the warnings."""
     node = parse_file(path)
     return snapshot_from(node), node.warnings
 
 
-def read_plan(path: Path) -> tuple[Plan, list[str]]:
+def read_plan(path: str | Path) -> tuple[Plan, list[str]]:
     """A plan file, with the warnings."""
     node = parse_file(path)
     return plan_from(node), node.warnings

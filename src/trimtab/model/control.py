@@ -99,17 +99,31 @@ class Rate:
     max_records_s: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRate:
+    """The same from a member of a subscribed group, which has a member id and no index."""
+
+    member: str
+    incarnation: str
+    max_bytes_s: float | None
+    max_records_s: float | None
+
+
 Command = Start | Stop | StateQuery
 Report = Started | Stopped | State | Hello | Rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """What a controller leaves behind for the next one; `clean` is false during a hand-over."""
+    """What a controller leaves behind for the next one; `clean` is false during a hand-over.
+
+    `members` are the numbers of a subscribed group's members or pods, by name.
+    """
 
     epoch: int
     clean: bool
     assignment: Assignment
+    members: Mapping[str, int] = field(default_factory=dict)
 
 
 class Action(StrEnum):

@@ -19,6 +19,7 @@ from trimtab.model.control import (
     Decision,
     GroupState,
     Hello,
+    MemberRate,
     PartitionRate,
     Partitions,
     Rate,
@@ -43,10 +44,11 @@ _TYPES: Mapping[type, str] = {
     State: "state",
     Hello: "hello",
     Rate: "rate",
+    MemberRate: "rate",
 }
 
 
-def control_to(message: Command | Report, *, ts: int) -> Json:
+def control_to(message: Command | Report | MemberRate, *, ts: int) -> Json:
     """A record of `trimtab.control.<group>`."""
     body: Json = {f.name: getattr(message, f.name) for f in fields(message)}
     committed = body.pop("committed", None)
@@ -61,7 +63,7 @@ def control_to(message: Command | Report, *, ts: int) -> Json:
     return {"v": VERSION, "type": _TYPES[type(message)], "ts": ts, **body}
 
 
-def control_from(node: Node) -> Command | Report:
+def control_from(node: Node) -> Command | Report | MemberRate:
     """Reads a record of `trimtab.control.<group>`."""
     node.version()
     node.need("ts").integer()
@@ -108,11 +110,24 @@ def _stopped(node: Node) -> Stopped:
     return Stopped(**_from(node), **_command(node), committed=committed)
 
 
+def _rate(node: Node) -> Rate | MemberRate:
+    """A rate: of a consumer by its index, or of a member by its id."""
+    most: dict[str, Any] = {
+        "max_bytes_s": _number(node.get("max_bytes_s")),
+        "max_records_s": _number(node.get("max_records_s")),
+    }
+    member = node.get("member")
+    if member is None:
+        return Rate(**_from(node), **most)
+    incarnation = node.need("incarnation").text()
+    return MemberRate(member=member.text(), incarnation=incarnation, **most)
+
+
 def _number(node: Node | None) -> float | None:
     return None if node is None else node.number(least=0)
 
 
-_READERS: Mapping[str, Callable[[Node], Command | Report]] = {
+_READERS: Mapping[str, Callable[[Node], Command | Report | MemberRate]] = {
     "start": lambda n: Start(**_command(n), incarnation=_addressee(n)),
     "stop": lambda n: Stop(**_command(n), incarnation=_addressee(n)),
     "state_query": lambda n: StateQuery(
@@ -124,11 +139,7 @@ _READERS: Mapping[str, Callable[[Node], Command | Report]] = {
         **_from(n), query_id=n.need("query_id").text(), partitions=_partitions(n)
     ),
     "hello": lambda n: Hello(**_from(n), partitions=_partitions(n)),
-    "rate": lambda n: Rate(
-        **_from(n),
-        max_bytes_s=_number(n.get("max_bytes_s")),
-        max_records_s=_number(n.get("max_records_s")),
-    ),
+    "rate": _rate,
 }
 
 
@@ -139,6 +150,7 @@ def group_state_to(state: GroupState, *, ts: int) -> Json:
         "epoch": state.epoch,
         "clean": state.clean,
         "assignment": by_partition(state.assignment),
+        **({"members": dict(state.members)} if state.members else {}),
         "ts": ts,
     }
 
@@ -147,10 +159,13 @@ def group_state_from(node: Node) -> GroupState:
     """Reads the record of `trimtab.group.<group>`."""
     node.version()
     owners = read_by_partition(node.need("assignment"), lambda n: n.integer(least=0))
+    members = node.get("members")
+    numbers = {} if members is None else dict(members.items())
     return GroupState(
         epoch=node.need("epoch").integer(least=0),
         clean=node.need("clean").flag(),
         assignment=Assignment(owners),
+        members={name: number.integer(least=0) for name, number in numbers.items()},
     )
 
 

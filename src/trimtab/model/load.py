@@ -10,6 +10,9 @@ from enum import StrEnum
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 
+MEASURED_HEADROOM = 1 / 6
+"""Part of a measured capacity that is left free unless said otherwise: C = 5/6 of the peak."""
+
 
 class Unit(StrEnum):
     """What a load is counted in."""
@@ -28,7 +31,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLoad:
-    """One partition's measured rates and lag; None is unknown, never 0."""
+    """One partition's measured rates and lag; None is unknown, never 0.
+
+    `committed_s` is what each group committed per second, in records.
+    """
 
     topic: str
     partition: int
@@ -38,6 +44,7 @@ class PartitionLoad:
     end_offset: int | None = None
     lag: Mapping[str, int | None] = field(default_factory=dict)
     lag_s: Mapping[str, float | None] = field(default_factory=dict)
+    committed_s: Mapping[str, float | None] = field(default_factory=dict)
     complete: bool = True
 
     @property
@@ -92,12 +99,18 @@ class LoadStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loads:
+class RateSteps:
+    """The rates of a loads file, step by step."""
+
+    steps: tuple[LoadStep, ...]
+    unit: Unit = Unit.BYTES_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loads(RateSteps):
     """A loads file: what a consumer can carry, and what each step asks for."""
 
     capacity: float
-    steps: tuple[LoadStep, ...]
-    unit: Unit = Unit.BYTES_S
     sla_s: float | None = None
     assignment: Assignment = field(default_factory=Assignment)
     capacities: Mapping[int, float] = field(default_factory=dict)

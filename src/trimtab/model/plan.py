@@ -97,8 +97,24 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberName:
+    """Who a consumer is to the brokers."""
+
+    client_id: str
+    host: str
+    member_id: str
+
+    def __str__(self) -> str:
+        return f"{self.client_id} at {self.host.removeprefix('/')}, {self.member_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One plan; its id is that of its canonical form (`codec.plan_id`)."""
+    """One plan; its id is that of its canonical form (`codec.plan_id`).
+
+    `members` names the consumers that a live group had, by number. It is for people: the id does
+    not depend on it.
+    """
 
     layer: Layer
     planner: str
@@ -117,6 +133,7 @@ class Plan:
     cost: Cost
     inverse: tuple[InverseMove, ...]
     unplaced: tuple[Unplaced, ...] = field(default=())
+    members: Mapping[int, MemberName] = field(default_factory=dict)
 
     @property
     def previous(self) -> Assignment:

@@ -18,16 +18,20 @@ from typing import Any, NoReturn
 from trimtab.errors import BadFile
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
+_LONGEST = 2**63 - 1
+"""The highest number that Kafka and arrays hold; counts, times and ids are no higher."""
 
 
 class _Object(dict[str, Any]):
-    """A JSON object that remembers the names that stood in it twice."""
+    """A JSON object that remembers names that stood in it twice, and one that is no Unicode."""
 
     twice: tuple[str, ...] = ()
+    broken: str | None = None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> _Object:
     found = _Object(pairs)
+    found.broken = next((name for name in found if not _is_unicode(name)), None)
     if len(found) != len(pairs):
         counted = Counter(name for name, _ in pairs)
         found.twice = tuple(sorted(name for name, count in counted.items() if count > 1))
@@ -60,6 +64,8 @@ class Node:
             self.fail(f"should be an object, is {_kind(self.value)}")
         if self.value.twice:
             self.fail(f"{_quoted(self.value.twice[0])} stands here twice")
+        if self.value.broken is not None:
+            self.fail(f"the name {_quoted(self.value.broken)} is not valid Unicode")
         return self.value
 
     def get(self, name: str) -> Node | None:
@@ -87,6 +93,8 @@ class Node:
         """This value as a string."""
         if not isinstance(self.value, str):
             self.fail(f"should be text, is {_kind(self.value)}")
+        if not _is_unicode(self.value):
+            self.fail(f"{_quoted(self.value)} is not valid Unicode")
         return self.value
 
     def flag(self) -> bool:
@@ -115,6 +123,8 @@ class Node:
         value = self.number(least=least)
         if value != int(value):
             self.fail(f"should be a whole number, is {value}")
+        if abs(int(value)) > _LONGEST:
+            self.fail(f"is {str(value)[:20]}, the most is {_LONGEST}")
         return int(value)
 
     def plain(self) -> Any:
@@ -125,7 +135,7 @@ class Node:
             return [node.plain() for node in self.list()]
         if isinstance(self.value, float):
             return self.number()
-        return self.value
+        return self.text() if isinstance(self.value, str) else self.value
 
     def index(self, name: str) -> int:
         """A name of this object read as an index: decimal, no sign, no leading zero."""
@@ -162,6 +172,8 @@ def parse(text: str | bytes, *, origin: str) -> Node:
     except json.JSONDecodeError as error:
         ended = error.pos >= len(error.doc.rstrip())
         what = "the JSON ends too early (truncated?)" if ended else error.msg
+        if not error.doc.strip():
+            raise BadFile(f"{origin}: is empty, JSON was expected") from error
         raise BadFile(f"{origin}: line {error.lineno} column {error.colno}: {what}") from error
     except ValueError as error:  # an integer of thousands of digits
         raise BadFile(f"{origin}: a number in it is too long") from error
@@ -170,10 +182,10 @@ def parse(text: str | bytes, *, origin: str) -> Node:
     return Node(value=value, origin=origin)
 
 
-def parse_file(path: Path) -> Node:
+def parse_file(path: str | Path) -> Node:
     """Reads a JSON file."""
     try:
-        return parse(path.read_bytes(), origin=str(path))
+        return parse(Path(path).read_bytes(), origin=str(path))
     except OSError as error:
         raise BadFile(f"{path}: {error.strerror or error}") from error
 
@@ -197,5 +209,10 @@ def _kind(value: object) -> str:
     return next((name for kind, name in names if isinstance(value, kind)), "null")
 
 
+def _is_unicode(text: str) -> bool:
+    """Whether it can be written as UTF-8: JSON can name one half of a surrogate pair."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def _quoted(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
+    return json.dumps(name, ensure_ascii=not _is_unicode(name))

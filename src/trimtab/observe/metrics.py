@@ -2,9 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
 from prometheus_client import REGISTRY, Counter, Gauge, start_http_server
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from trimtab.errors import ConfigError
+
+Series = Mapping[tuple[str, ...], float | None]
+"""Values by their labels; None is unknown and not shown."""
+
+
+class SeriesGauge(Collector):
+    """A gauge whose series are read when it is scraped, so that those that are gone disappear.
+
+    `also` names the metric of other exporters that says the same.
+    """
+
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str], *, also: str | None = None
+    ) -> None:
+        self.name, self.documentation = name, documentation
+        self.labels, self.also = tuple(labels), also
+        self._read: Callable[[], Series] | None = None
+        REGISTRY.register(self)
+
+    def read_from(self, read: Callable[[], Series] | None) -> None:
+        """Shows what `read` returns at each scrape; with None it shows nothing."""
+        self._read = read
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """The name and the help, without values."""
+        yield GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The series as they are now."""
+        family = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
+        for labels, value in sorted((self._read() if self._read else {}).items()):
+            if value is not None:
+                family.add_metric(labels, value)
+        yield family
+
+
+_PARTITION = ("topic", "partition")
+_GROUP_PARTITION = ("group", *_PARTITION)
+
+monitor_freshness_seconds = SeriesGauge(
+    "trimtab_monitor_freshness_seconds", "Now minus the time of the newest sample", ()
+)
+monitor_partition_begin_offset = SeriesGauge(
+    "trimtab_monitor_partition_begin_offset",
+    "First offset of a partition's log",
+    _PARTITION,
+    also="kafka_topic_partition_oldest_offset",
+)
+monitor_partition_end_offset = SeriesGauge(
+    "trimtab_monitor_partition_end_offset",
+    "Offset that the next record of a partition gets",
+    _PARTITION,
+    also="kafka_topic_partition_current_offset",
+)
+monitor_partition_log_bytes = SeriesGauge(
+    "trimtab_monitor_partition_log_bytes",
+    "Size of a partition's log on its leader",
+    _PARTITION,
+    also="kafka_log_log_size",
+)
+monitor_partition_replicas = SeriesGauge(
+    "trimtab_monitor_partition_replicas",
+    "Replicas of a partition",
+    _PARTITION,
+    also="kafka_topic_partition_replicas",
+)
+monitor_partition_in_sync_replicas = SeriesGauge(
+    "trimtab_monitor_partition_in_sync_replicas",
+    "Replicas of a partition that are in sync",
+    _PARTITION,
+    also="kafka_topic_partition_in_sync_replica",
+)
+monitor_group_offset = SeriesGauge(
+    "trimtab_monitor_group_offset",
+    "Committed offset of a group in a partition",
+    _GROUP_PARTITION,
+    also="kafka_consumergroup_current_offset",
+)
+monitor_group_lag_records = SeriesGauge(
+    "trimtab_monitor_group_lag_records",
+    "End offset minus committed offset of a group in a partition",
+    _GROUP_PARTITION,
+    also="kafka_consumergroup_lag",
+)
+
+measure_partition_bytes_per_second = SeriesGauge(
+    "trimtab_measure_partition_bytes_per_second",
+    "Stored bytes per second that producers add to a partition",
+    _PARTITION,
+    also="kafka_server_brokertopicmetrics_bytesin_total as a rate, there per topic only",
+)
+measure_partition_records_per_second = SeriesGauge(
+    "trimtab_measure_partition_records_per_second",
+    "Records per second that producers add to a partition",
+    _PARTITION,
+    also="rate(kafka_topic_partition_current_offset)",
+)
+measure_group_lag_seconds = SeriesGauge(
+    "trimtab_measure_group_lag_seconds",
+    "How long ago the first record was written that a group has not committed",
+    _GROUP_PARTITION,
+    also="kafka_consumergroup_group_lag_seconds",
+)
 
 measure_batch_seconds = Gauge(
     "trimtab_measure_batch_seconds", "Duration of the newest micro-batch", ["query"]
@@ -45,6 +152,16 @@ outcome_within_sla_ratio = Gauge(
 controller_consumers = Gauge(
     "trimtab_controller_consumers", "Consumers that exist, as the controller knows", ["group"]
 )
+controller_partition_bytes_per_second = SeriesGauge(
+    "trimtab_controller_partition_bytes_per_second",
+    "Newest published bytes per second of a partition, as the controller received them",
+    _GROUP_PARTITION,
+)
+controller_partition_records_per_second = SeriesGauge(
+    "trimtab_controller_partition_records_per_second",
+    "Newest published records per second of a partition, as the controller received them",
+    _GROUP_PARTITION,
+)
 controller_decisions_total = Counter(
     "trimtab_controller_decisions_total", "Decisions, doing nothing included", ["group", "action"]
 )
@@ -73,16 +190,16 @@ forward_records_total = Counter(
 ALL = tuple(
     (name, metric)
     for name, metric in sorted(globals().items())
-    if isinstance(metric, Gauge | Counter)
+    if isinstance(metric, Gauge | Counter | SeriesGauge)
 )
 
 
-def serve(port: int) -> None:
-    """Serves the metrics on the loopback address."""
+def serve(port: int, *, host: str = "127.0.0.1") -> None:
+    """Serves the metrics; on the loopback address unless told otherwise."""
     try:
-        start_http_server(port, addr="127.0.0.1", registry=REGISTRY)
+        start_http_server(port, addr=host, registry=REGISTRY)
     except OSError as error:
         raise ConfigError(
-            f"Metrics cannot be served on port {port}: {error.strerror}.",
-            hint="Choose another --metrics-port.",
+            f"Metrics cannot be served on {host} port {port}: {error.strerror}.",
+            hint="Choose another --metrics-port or --metrics-host.",
         ) from error

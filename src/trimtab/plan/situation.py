@@ -1,33 +1,46 @@
 """What a plan for a consumer group starts from: loads, who reads what, what consumers can carry.
 
-Facts that are missing or doubtful are refused here, so that planners meet only sound values.
+Facts that are missing are refused here, so that planners meet only sound values; what is known but
+doubtful is named by `cautions`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from trimtab.errors import ConfigError, ThinData
 from trimtab.measure.group_state import GroupState
+from trimtab.measure.learned_capacity import BACKLOG_S, LEAST_SPAN_S, learned_from
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.load import GroupLimits, Loads, LoadStep, Measurement, PartitionLoad, Unit
+from trimtab.model.load import (
+    MEASURED_HEADROOM,
+    GroupLimits,
+    Loads,
+    LoadStep,
+    Measurement,
+    RateSteps,
+    Unit,
+)
 from trimtab.plan.planner import Kind, PackingPlanner
 
 _NAMED = 5
+_MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Everything a packing planner needs to know."""
+    """Everything a packing planner needs to know; `remark` says what was concluded, if anything."""
 
     loads: Mapping[TopicPartition, float]
     limits: GroupLimits
     current: Assignment = field(default_factory=Assignment)
     lags: Mapping[TopicPartition, int] = field(default_factory=dict)
     sla_s: float | None = None
+    remark: str | None = None
 
 
 def situation_of_file(
@@ -51,6 +64,7 @@ def situation_of_file(
     kept = {p: load for p, load in loads.items() if topics is None or p.topic in topics}
     if not math.isfinite(sum(kept.values())):
         raise ConfigError(f"{origin}: the loads add up to more than a number can hold.")
+    left_out = list(map(str, sorted(file.assignment.keys() - loads.keys())))
     return Situation(
         loads=kept,
         limits=GroupLimits(
@@ -61,10 +75,13 @@ def situation_of_file(
         current=file.assignment.only(kept),
         lags={p: lag for p, lag in chosen.lags.items() if p in kept},
         sla_s=file.sla_s,
+        remark=f"{origin} assigns {_some(left_out)} without a load: left out of the plan."
+        if left_out
+        else None,
     )
 
 
-def step_of(file: Loads, step: int | None, *, origin: str) -> LoadStep:
+def step_of(file: RateSteps, step: int | None, *, origin: str) -> LoadStep:
     """The step asked for; it must be named only where there are several."""
     if step is None and len(file.steps) == 1:
         return file.steps[0]
@@ -84,30 +101,50 @@ def situation_of_measurement(
     capacity: float | None = None,
     unit: Unit | None = None,
     group: str | None = None,
-    allow_incomplete: bool = False,
+    live: GroupState | None = None,
 ) -> Situation:
     """What was measured of these topics, or of all; unknown loads are refused, never taken as 0.
 
-    The lags are those of the group, where they are known.
+    The lags are those of the group, where they are known. Without `capacity` it is learned from
+    the consumers of the `live` group that had a backlog.
     """
-    if capacity is None:
-        raise ConfigError(
-            "A measurement does not say what one consumer can carry.",
-            hint="Give --capacity, in the unit of --unit.",
-        )
-    _check_topics(topics, {p.topic for p in measured.partitions})
     unit = Unit.BYTES_S if unit is None else unit
+    remark = None
+    if capacity is None:
+        capacity, remark = _learned_capacity(measured, group, live, unit)
+    _check_topics(topics, {p.topic for p in measured.partitions})
     partitions = [p for p in measured.partitions if topics is None or p.topic in topics]
     loads = replace(measured, partitions=tuple(partitions)).loads(unit)
     _refuse_unknown(p.name for p in partitions if p.name not in loads)
-    if not allow_incomplete:
-        _refuse_incomplete([p for p in partitions if not p.complete])
     lags = {p.name: p.lag.get(group) for p in partitions} if group is not None else {}
     return Situation(
         loads=loads,
         limits=GroupLimits(capacity=_sound(capacity), unit=unit),
         lags={name: lag for name, lag in lags.items() if lag is not None},
+        remark=remark,
     )
+
+
+def _learned_capacity(
+    measured: Measurement, group: str | None, live: GroupState | None, unit: Unit
+) -> tuple[float, str]:
+    """The capacity that consumers have shown, less what is left free, and where it is from."""
+    why = "A measurement says what one consumer can carry only of a live group: give --group."
+    if group is not None and live is not None:
+        shown = learned_from(measured, group, live.assignment).of(unit)
+        if shown:
+            capacity = median(shown.values())
+            consumers = len(live.assignment.consumers)
+            return capacity * (1 - MEASURED_HEADROOM), (
+                f"Capacity {capacity * (1 - MEASURED_HEADROOM):.4g} {unit}: {len(shown)} of "
+                f"{consumers} consumers were behind all the time and committed {capacity:.4g} "
+                f"{unit} (median); a sixth of that is left free. --capacity overrides it."
+            )
+        why = (
+            f"What one consumer of group {group} can carry is not known: none had a backlog of "
+            f"{BACKLOG_S:g} s throughout {LEAST_SPAN_S:g} s or more of the measurement."
+        )
+    raise ConfigError(why, hint="Give --capacity, in the unit of --unit.")
 
 
 def in_group(situation: Situation, group: GroupState) -> Situation:
@@ -118,6 +155,45 @@ def in_group(situation: Situation, group: GroupState) -> Situation:
         loads={p: load for p, load in situation.loads.items() if p in group.partitions},
         current=group.assignment,
     )
+
+
+def cautions(
+    situation: Situation,
+    measured: Measurement | None,
+    *,
+    now_ts: int,
+    max_age_s: float,
+    incomplete: bool = True,
+) -> Iterator[str]:
+    """What a person must know before trusting a plan for these loads; nothing where all is well."""
+    loads = situation.loads
+    if not loads:
+        yield "there are no loads: the plan is empty"
+    if loads and not any(loads.values()):
+        yield "all loads are 0: the plan does not tell how a real load would be shared out"
+    if measured is None:
+        return
+    age_s = (now_ts - measured.to_ts) / _MICROS
+    if age_s > max_age_s:
+        yield f"the loads were measured {_long(age_s)} ago, longer than {_long(max_age_s)}"
+    thin = [str(p.name) for p in measured.partitions if p.name in loads and not p.complete]
+    if thin and incomplete:
+        yield (
+            f"the rate of {_some(thin)} is incomplete: it has a gap, "
+            "or it is over less time than was asked for"
+        )
+
+
+def _long(seconds: float) -> str:
+    """A duration for people.
+
+    >>> [_long(s) for s in (45, 900, 7200, 200_000)]
+    ['45 s', '15 min', '2 h', '2 days']
+    """
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def check_lags(situation: Situation, planner: PackingPlanner) -> None:
@@ -161,15 +237,6 @@ def _refuse_unknown(partitions: Iterable[TopicPartition]) -> None:
         raise ThinData(
             f"The load of {_some(names)} is unknown.",
             hint="Measure again over a longer span, or restrict the plan with --topic.",
-        )
-
-
-def _refuse_incomplete(partitions: Collection[PartitionLoad]) -> None:
-    names = [str(p.name) for p in partitions]
-    if names:
-        raise ThinData(
-            f"The rate of {_some(names)} has a gap or too short a span.",
-            hint="Measure again over a longer span, or take it as it is with --allow-incomplete.",
         )
 
 

@@ -7,21 +7,23 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.measure.topology.audit import Audit
+from trimtab.measure.topology.carried import Basis, Carried
 from trimtab.measure.topology.faults import Fault
-from trimtab.measure.topology.findings import counted, findings, some
+from trimtab.measure.topology.findings import counted, findings, judged_by_count, some
+from trimtab.measure.topology.leader_moves import commands
 from trimtab.measure.topology.loads import PolicyLoad
 from trimtab.measure.topology.unevenness import Level
 from trimtab.model.load import Unit
+from trimtab.report.columns import PROSE, new_table
 from trimtab.report.tables import quantity
 
 _MOST_BROKERS = 40
 _MOST_ROWS = 10
 _BAR = 12
 _COLUMNS = (
-    "offline, blocked (refuse acks=all), moved: partitions; uneven: topics; overlaps: pairs of "
-    "topics; × mean: highest load of the brokers left, dealt to partitions, to leaders, at best"
+    "offline, blocked (refuse acks=all), moved: partitions; uneven: topics that get so; overlaps: "
+    "pairs of topics; × mean: highest load of the brokers left, on which broker, the least possible"
 )
-_DOUBLED = "; doubled: if the worst topic had twice its rate"
 STYLES = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: ""}
 
 
@@ -49,12 +51,34 @@ def headline(audit: Audit) -> str:
 
 
 def load(value: float, unit: Unit | None) -> str:
-    """A load with its unit; without rates every topic counts 1."""
+    """A load by policy with its unit; without rates every topic counts 1."""
     return f"{value:.3g}" if unit is None else quantity(value, unit)
 
 
-def counted_in(audit: Audit) -> str:
-    """What the loads of an audit are counted in, in words."""
+def amount(value: float, of: Carried) -> str:
+    """What a broker carries, with its unit."""
+    match of.basis:
+        case Basis.RATES:
+            return load(value, of.unit)
+        case Basis.BYTES:
+            return quantity(value).removesuffix("/s")
+        case Basis.LEADERS:
+            return counted(round(value), "leader")
+
+
+def counted_in(of: Carried) -> str:
+    """What loads of brokers are taken from, in words."""
+    match of.basis:
+        case Basis.RATES:
+            return "as measured" if of.unit is None else f"as measured, {of.unit}"
+        case Basis.BYTES:
+            return "no rates: bytes stored"
+        case Basis.LEADERS:
+            return "no rates: partitions led"
+
+
+def dealt_in(audit: Audit) -> str:
+    """What loads by policy are counted in, in words."""
     return "every topic counts 1" if audit.loads.unit is None else str(audit.loads.unit)
 
 
@@ -63,52 +87,63 @@ def _findings(audit: Audit) -> RenderableType:
     if not audit.brokers:
         return Text("There is no broker: nothing to audit.")
     if not found:
-        return Text("Nothing found: leaders are even, nothing is offline.", style="green")
+        even = "loads are" if audit.carried.basis is Basis.RATES else "leaders are"
+        return Text(f"Nothing found: {even} even, nothing is offline.", style="green")
     table = _table("Findings", "level", "", left=2)
     for one in found:
-        table.add_row(Text(str(one.level), style=STYLES[one.level]), Text(one.text))
+        said = Text(one.text)
+        if one.advice:
+            said.append(f"\n→ {one.advice_for(audit.options.server)}", style="dim")
+        table.add_row(Text(str(one.level), style=STYLES[one.level]), said)
     return table
 
 
+def to_move_leaders(audit: Audit, *, file: str | None = None) -> str:
+    """The commands that make the leader moves, as lines to copy; `file` has the moves."""
+    where = f"{file} has" if file else "--kafka-json FILE writes"
+    moves = counted(len(audit.leader_moves), "leader move")
+    lines = commands(audit.leader_moves, server=audit.options.server, file=file or "FILE")
+    return "\n".join((f"To move leaders: {where} {moves}; then run", *lines))
+
+
 def _brokers(audit: Audit) -> Table:
-    loads, down = audit.loads, audit.options.down
+    found, down = audit.carried, audit.options.down
     table = _table(
-        f"Brokers ({counted_in(audit)})",
-        *("broker", "leads", "groups", "drift", "dealt to partitions", "dealt to leaders"),
-        left=1,
+        f"Brokers ({counted_in(found)})", *("broker", "leads", "groups", "drift", "load"), left=1
     )
-    for bars in table.columns[-2:]:
-        bars.justify = "left"
-    mean = loads.mean
-    busiest = sorted(audit.brokers, key=lambda b: (-loads.default.by_broker[b], b))
+    table.columns[-1].justify = "left"
+    busiest = sorted(audit.brokers, key=lambda b: (-found.by_broker[b], b))
     for broker in sorted(busiest[:_MOST_BROKERS]):
-        mine, node = loads.default.by_broker[broker], loads.node.by_broker[broker]
+        leads = audit.leaders_per_broker[broker]
         table.add_row(
             f"{broker} (down)" if broker in down else str(broker),
-            str(audit.leaders_per_broker[broker]),
-            str(len(audit.overlaps_by_broker.get(broker, ())) or (1 if mine else "–")),
+            str(leads),
+            str(len(audit.overlaps_by_broker.get(broker, ())) or (1 if leads else "–")),
             f"{audit.drift.share_of(broker):.0%}",
-            _bar(mine, mean, loads.unit, wanted=audit.options.wanted_peak),
-            _bar(node, mean, loads.unit, wanted=audit.options.wanted_peak),
+            _bar(found.by_broker[broker], found, wanted=audit.options.wanted_peak),
         )
     _tell_rest(table, len(audit.brokers), _MOST_BROKERS, "less busy ones")
     return table
 
 
-def _bar(value: float, mean: float, unit: Unit | None, *, wanted: float) -> Text:
-    times = value / mean if mean else 0.0
+def _bar(value: float, of: Carried, *, wanted: float) -> Text:
+    times = value / of.mean if of.mean else 0.0
     filled = min(_BAR, round(times * _BAR / 2))  # the middle is the mean
     bar = "█" * filled + "░" * (_BAR - filled)
-    style = "red" if times > wanted else ""
-    return Text(f"{bar} {times:.2f} × mean, {load(value, unit)}", style=style)
+    style = "red" if times > max(wanted, of.bound_to_mean) else ""
+    return Text(f"{bar} {times:.2f} × mean, {amount(value, of)}", style=style)
 
 
-def _policies(audit: Audit) -> Table:
-    loads = audit.loads
-    table = _table("Peaks", "records are dealt", "peak", "broker", "× mean", left=1)
+def _policies(audit: Audit) -> RenderableType:
+    loads, now = audit.loads, audit.carried
+    table = _table(
+        f"Peaks by partitioner ({dealt_in(audit)})",
+        *("records without a key are dealt", "peak", "broker", "× mean"),
+        left=1,
+    )
 
-    def row(name: str, policy: PolicyLoad | None) -> None:
-        if policy is not None and policy.broker is not None:
+    def row(name: str, policy: PolicyLoad) -> None:
+        if policy.broker is not None:
             table.add_row(
                 name,
                 load(policy.peak, loads.unit),
@@ -116,7 +151,13 @@ def _policies(audit: Audit) -> Table:
                 f"{policy.peak_to_mean:.2f}",
             )
 
-    row("as measured", loads.measured)
+    if now.broker is not None:
+        table.add_row(
+            "as they are now",
+            amount(now.peak, now),
+            str(now.broker),
+            f"{now.peak_to_mean:.2f}",
+        )
     row("to partitions in turn (default)", loads.default)
     row("to leaders in turn (node, or an SQF each)", loads.node)
     least = loads.least
@@ -127,19 +168,24 @@ def _policies(audit: Audit) -> Table:
         "all" if everybody else some(least.brokers, 4),
         f"{least.peak_to_mean:.2f}",
     )
-    if least.peak_to_mean > audit.options.wanted_peak:
-        table.add_row(
-            Text(
-                f"No partitioner gets below {least.peak_to_mean:.2f}: "
-                f"{some(least.topics, 3)} can go nowhere else. Move leaders.",
-                style="red",
-            )
-        )
     for one in loads.doubled[:3]:
         table.add_row(
             Text(f"if {one.topic} doubled"), "", str(one.broker), f"{one.peak_to_mean:.2f}"
         )
-    return table
+    if least.peak_to_mean <= audit.options.wanted_peak:
+        return table
+    return Group(table, Text(bottleneck(audit), style="red"))
+
+
+def bottleneck(audit: Audit) -> str:
+    """What no partitioner can change, and what can."""
+    least = audit.loads.least
+    what = "leaders" if audit.leader_moves else "leaders or replicas (kafka-reassign-partitions)"
+    return (
+        f"No partitioner gets below {least.peak_to_mean:.2f} × the mean: "
+        f"{counted(len(least.topics), 'topic')} ({some(least.topics, 3)}) can go only to "
+        f"{counted(len(least.brokers), 'broker')} ({some(least.brokers, 8)}). Move {what}."
+    )
 
 
 def _pairs(audit: Audit) -> Table:
@@ -155,7 +201,12 @@ def _pairs(audit: Audit) -> Table:
 
 
 def _uneven(audit: Audit) -> Table:
-    table = _table("Uneven topics", "topic", "partitions by broker", "× mean", "level", left=2)
+    judged = judged_by_count(audit)
+    table = _table(
+        "Uneven topics, by number of partitions",
+        *("topic", "partitions by broker", "× mean", "level"),
+        left=2,
+    )
     worst = sorted(audit.uneven, key=lambda u: (-u.level.rank, -u.peak_to_mean, u.topic))
     for one in worst[:_MOST_ROWS]:
         counts = [f"{b}: {c}" for b, c in zip(one.brokers, one.counts, strict=True)]
@@ -163,40 +214,38 @@ def _uneven(audit: Audit) -> Table:
             Text(one.topic),
             some(counts, 8),
             f"{float(one.peak_to_mean):.2f}",
-            Text(str(one.level), style=STYLES[one.level]),
+            Text(str(one.level), style=STYLES[one.level]) if one.topic in judged else "by load",
         )
     _tell_rest(table, len(audit.uneven), _MOST_ROWS, "more topics")
     return table
 
 
 def _faults(audit: Audit, worst: int) -> RenderableType:
-    doubles = audit.loads.unit is None
     table = _table(
-        f"Failures, the worst first ({counted_in(audit)})",
+        f"Failures, the worst first ({counted_in(audit.carried)})",
         *("dies", "offline", "blocked", "moved", "uneven", "overlaps"),
-        *("× mean", "node", "least"),
-        *(["doubled"] if doubles else []),
+        *("× mean", "on", "best"),
         left=1,
     )
-    table.columns[0].no_wrap = True
     listed = _listed(audit, worst)
     for place, fault in enumerate(listed):
-        style = "bold red" if fault.offline_partitions else "bold" if place == 0 else ""
+        style = "bold red" if fault.unwritable else "bold" if place == 0 else ""
         table.add_row(
             Text(("▶ " if place == 0 else "  ") + _dead(fault)),
-            f"{fault.offline_partitions:,}" if fault.offline_partitions else "–",
-            f"{fault.below_min_insync:,}" if fault.below_min_insync else "–",
-            f"{fault.moved:,}",
-            f"{fault.newly_uneven:,}" if fault.newly_uneven else "–",
-            overlaps(fault),
-            f"{fault.default_to_mean:.2f}",
-            f"{fault.node_to_mean:.2f}",
-            "" if fault.least_to_mean is None else f"{fault.least_to_mean:.2f}",
-            *([f"{fault.doubled_to_mean:.2f}"] if fault.doubled_to_mean is not None else []),
+            *(dashed(fault.offline_partitions), dashed(fault.below_min_insync)),
+            *(f"{fault.moved:,}", dashed(fault.newly_skewed), overlaps(fault)),
+            f"{fault.peak_to_mean:.2f}",
+            "–" if fault.peak_broker is None else str(fault.peak_broker),
+            f"{fault.bound_to_mean:.2f}",
             style=style,
         )
     _tell_rest(table, len(audit.faults), len(listed), "less bad ones")
-    return Group(table, Text(_COLUMNS + (_DOUBLED if doubles else ""), style="dim"))
+    return Group(table, Text(_COLUMNS, style="dim"))
+
+
+def dashed(count: int) -> str:
+    """A number; a dash for none."""
+    return f"{count:,}" if count else "–"
 
 
 def _listed(audit: Audit, worst: int) -> list[Fault]:
@@ -233,13 +282,9 @@ def overlaps(fault: Fault) -> str:
 
 
 def _table(title: str, *columns: str, left: int) -> Table:
-    table = Table(title=title, title_justify="left", box=None)
-    for at, column in enumerate(columns):
-        table.add_column(column, justify="left" if at < left else "right")
-    return table
+    return new_table(*columns, left=left, prose=("", *PROSE), title=title, box=None)
 
 
 def _tell_rest(table: Table, of: int, shown: int, what: str) -> None:
     if of > shown:
         table.caption = f"and {of - shown:,} {what}, in the JSON"
-        table.caption_justify = "left"

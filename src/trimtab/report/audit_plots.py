@@ -8,15 +8,15 @@ Cost     Some 200 ms per figure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from trimtab.measure.topology.audit import Audit
+from trimtab.measure.topology.carried import ROUNDING, Basis, Carried
 from trimtab.measure.topology.faults import Fault
 from trimtab.measure.topology.findings import counted, named
 from trimtab.measure.topology.layout import Layout
-from trimtab.measure.topology.loads import BrokerLoads
-from trimtab.measure.topology.unevenness import Level, Uneven
+from trimtab.measure.topology.unevenness import Level
 from trimtab.model.cluster import BrokerId
 from trimtab.report.plots import (
     BLUE,
@@ -67,7 +67,7 @@ def failures(audit: Audit) -> str:
     return svg()
 
 
-def worst_failure(audit: Audit, after: BrokerLoads) -> str:
+def worst_failure(audit: Audit, after: Carried) -> str:
     """The load of each broker before and after the worst failure."""
     with inline_figure("load of each broker after the worst failure") as (axes, svg):
         draw_worst(axes, audit, after)
@@ -81,7 +81,7 @@ def shown_topics(audit: Audit) -> list[int]:
     """The busiest topics with a leader, those of a group together; places in the layout."""
     layout = audit.layout
     known = {one.topic: one.peak_to_mean for one in audit.uneven}
-    rate = _topic_rates(audit)
+    rate = [sum(led.values()) for led in _led_loads(audit)]
 
     def importance(topic: int) -> tuple[float, float, str]:
         name = layout.topics[topic]
@@ -93,9 +93,21 @@ def shown_topics(audit: Audit) -> list[int]:
     return sorted(busiest, key=lambda topic: (group[layout.topics[topic]], layout.topics[topic]))
 
 
-def _topic_rates(audit: Audit) -> list[float]:
-    rates = audit.rates.by_topic if audit.rates is not None else None
-    return [1.0 if rates is None else rates.get(name, 0.0) for name in audit.layout.topics]
+def _led_loads(audit: Audit) -> list[dict[BrokerId, float]]:
+    """Of each topic, the load that each of its leaders carries."""
+    layout = audit.layout
+    found: list[dict[BrokerId, float]] = [{} for _ in layout.topics]
+    rows = zip(
+        layout.topic_of.tolist(),
+        layout.leader_of.tolist(),
+        audit.weights.weight.tolist(),
+        strict=True,
+    )
+    for topic, place, weight in rows:
+        if place >= 0:
+            led, broker = found[topic], layout.brokers[place]
+            led[broker] = led.get(broker, 0.0) + weight
+    return found
 
 
 def draw_matrix(axes: Axes, audit: Audit) -> None:
@@ -104,20 +116,25 @@ def draw_matrix(axes: Axes, audit: Audit) -> None:
 
     layout, topics, brokers = audit.layout, shown_topics(audit), _busiest(audit)
     column = {broker: at for at, broker in enumerate(brokers)}
-    uneven = {one.topic: one for one in audit.uneven}
-    rate = _topic_rates(audit)
+    loads = _led_loads(audit)
+    judged = [_Judged.of(audit, topic, loads[topic]) for topic in topics]
     cells = [
-        (row, column[broker], count, rate[topic] * count / int(layout.available[topic]), broker)
+        (row, column[broker], count, loads[topic][broker], judged[row].colour(broker))
         for row, topic in enumerate(topics)
         for broker, count in _led(layout, topic)
         if broker in column
     ]
     most = max((sent for *_, sent, _ in cells), default=0.0) or 1.0
-    for row, at, count, sent, broker in cells:
-        colour = _cell(uneven.get(layout.topics[topics[row]]), broker)
-        shade = 0.25 + 0.55 * (sent / most if most else 0.0)
+    for row, at, count, sent, colour in cells:
         axes.add_patch(
-            Rectangle((at - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=shade, linewidth=0)
+            Rectangle(
+                (at - 0.5, row - 0.5),
+                1,
+                1,
+                facecolor=colour,
+                alpha=0.25 + 0.55 * (sent / most),
+                linewidth=0,
+            )
         )
         axes.text(at, row, str(count), ha="center", va="center", fontsize=_SMALL)
     group = {name: at for at, one in enumerate(audit.groups) for name in one.topics}
@@ -125,22 +142,50 @@ def draw_matrix(axes: Axes, audit: Audit) -> None:
     for row in range(1, len(topics)):
         apart = of_row[row] != of_row[row - 1]
         axes.axhline(row - 0.5, color=INK, linewidth=0.9 if apart else 0.2, alpha=0.5)
-    for row, topic in enumerate(topics):
-        one = uneven.get(layout.topics[topic])
-        if one is not None:
-            _beside(axes, row, f"{float(one.peak_to_mean):.2f} × mean", INK)
+    for row, one in enumerate(judged):
+        if one.full:
+            _beside(axes, row, f"{one.peak_to_mean:.2f} × mean", INK)
     axes.set_yticks(range(len(topics)), [_short(layout.topics[t]) for t in topics])
     _brokers_below(axes, audit, brokers, with_loads=len(brokers) <= _MOST_LABELS)
     axes.set_ylim(max(len(topics), 1) - 0.5, -0.5)
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
-    kinds = {_cell(uneven.get(layout.topics[topics[row]]), b) for row, _, _, _, b in cells}
+    kinds = {colour for *_, colour in cells}
     words = {
         "leads so many": BLUE,
         "more than other leaders of it": ORANGE,
         "more, and need not": RED,
     }
     legend(axes, {word: colour for word, colour in words.items() if colour in kinds})
+
+
+class _Judged(NamedTuple):
+    """How even a topic is over its leaders: by load where it was measured, else by number."""
+
+    full: frozenset[BrokerId]
+    avoidable: bool
+    peak_to_mean: float
+
+    @classmethod
+    def of(cls, audit: Audit, topic: int, loads: Mapping[BrokerId, float]) -> _Judged:
+        name = audit.layout.topics[topic]
+        uneven = next((one for one in audit.uneven if one.topic == name), None)
+        if audit.carried.basis is Basis.RATES and name not in audit.loads.unmeasured:
+            mean = sum(loads.values()) / len(loads)
+            wanted = audit.options.wanted_peak * mean
+            full = frozenset(broker for broker, load in loads.items() if load > wanted)
+            return cls(full, False, max(loads.values()) / mean if mean else 1.0)
+        if uneven is None:
+            return cls(frozenset(), False, 1.0)
+        counts = zip(uneven.brokers, uneven.counts, strict=True)
+        full = frozenset(broker for broker, count in counts if count > min(uneven.counts))
+        return cls(full, uneven.level is not Level.NOTE, float(uneven.peak_to_mean))
+
+    def colour(self, broker: BrokerId) -> str:
+        """Of the cell of a broker."""
+        if broker not in self.full:
+            return BLUE
+        return RED if self.avoidable else ORANGE
 
 
 def _led(layout: Layout, topic: int) -> list[tuple[BrokerId, int]]:
@@ -151,64 +196,75 @@ def _led(layout: Layout, topic: int) -> list[tuple[BrokerId, int]]:
     return [(layout.brokers[place], count) for place, count in rows]
 
 
-def _cell(one: Uneven | None, broker: BrokerId) -> str:
-    if one is None or dict(zip(one.brokers, one.counts, strict=True))[broker] == min(one.counts):
-        return BLUE
-    return ORANGE if one.level is Level.NOTE else RED
-
-
 # ---------------------------------------------------------------- who carries what
 
 
 def draw_loads(axes: Axes, audit: Audit) -> None:
     """Draws the load of each broker, with the mean and the least possible peak."""
-    found, brokers = audit.loads, _busiest(audit)
-    wanted = audit.options.wanted_peak * found.mean
-    bars = [
-        ("to partitions", found.default.by_broker, BLUE),
-        ("to leaders", found.node.by_broker, SKY),
-    ]
-    if found.measured is not None:
-        bars.insert(0, ("as measured", found.measured.by_broker, GREY))
+    now, brokers = audit.carried, _busiest(audit)
+    measured = now.basis is Basis.RATES
+    bars = [("as measured" if measured else "now", now.by_broker, BLUE)]
+    if measured:
+        bars += [
+            ("if dealt to partitions", audit.loads.default.by_broker, GREY),
+            ("if dealt to leaders", audit.loads.node.by_broker, SKY),
+        ]
     width = 0.84 / len(bars)
-    over = False
+    full = _full(audit, now)
     for number, (_, by_broker, colour) in enumerate(bars):
         left = -0.42 + width * (number + 0.5)
         for at, broker in enumerate(brokers):
-            high = colour == BLUE and by_broker[broker] > wanted
-            over |= high
+            high = colour == BLUE and by_broker[broker] > full
             axes.bar(at + left, by_broker[broker], width, color=RED if high else colour)
-    axes.axhline(found.mean, color=INK, linewidth=1.0, linestyle=":")
-    axes.axhline(found.least.peak, color=GREEN, linewidth=1.6)
-    above = {f"more than {audit.options.wanted_peak:g} × mean": RED} if over else {}
+    least = audit.loads.least.peak if measured else now.bound
+    axes.axhline(now.mean, color=INK, linewidth=1.0, linestyle=":")
+    axes.axhline(least, color=GREEN, linewidth=1.6)
+    over = any(now.by_broker[broker] > full for broker in brokers)
     legend(
         axes,
         {
             **{name: colour for name, _, colour in bars},
-            **above,
+            **({_over(audit, now): RED} if over else {}),
             "mean (dotted)": INK,
-            "least possible peak": GREEN,
+            "least possible by a partitioner" if measured else "best spread of leaders": GREEN,
         },
         columns=3,
     )
     _brokers_below(axes, audit, brokers)
-    _loads_left(axes, found)
+    _loads_left(axes, now)
 
 
-def draw_worst(axes: Axes, audit: Audit, after: BrokerLoads) -> None:
+def _full(audit: Audit, of: Carried) -> float:
+    """Above this a broker has too much: more than wanted, and more than it must have."""
+    return max(audit.options.wanted_peak * of.mean, _held(of)) * (1 + ROUNDING)
+
+
+def _held(of: Carried) -> float:
+    """What even the best spread needs, where loads are only guessed from leaders."""
+    return 0.0 if of.basis is Basis.RATES else of.bound
+
+
+def _over(audit: Audit, of: Carried) -> str:
+    """What red bars are."""
+    if _held(of) > audit.options.wanted_peak * of.mean:
+        return "more than the best spread"
+    return f"more than {audit.options.wanted_peak:g} × mean"
+
+
+def draw_worst(axes: Axes, audit: Audit, after: Carried) -> None:
     """Draws the load of each broker before and after the worst failure."""
     fault = audit.faults[0]
-    before, now = audit.loads.default.by_broker, after.default.by_broker
+    before, now = audit.carried.by_broker, after.by_broker
     alive = sorted(set(audit.brokers).difference(fault.dead), key=lambda b: (-now[b], b))
     few = fault.dead[:_MOST_DEAD]
     brokers = sorted((*few, *alive[: MOST_BROKERS - len(few)]))
-    wanted = audit.options.wanted_peak * after.mean
+    full = _full(audit, after)
     for at, broker in enumerate(brokers):
         axes.bar(at - 0.21, before[broker], 0.4, color=GREY)
-        axes.bar(at + 0.21, now[broker], 0.4, color=RED if now[broker] > wanted else BLUE)
+        axes.bar(at + 0.21, now[broker], 0.4, color=RED if now[broker] > full else BLUE)
     axes.axhline(after.mean, color=INK, linewidth=1.0, linestyle=":")
-    over = any(now[broker] > wanted for broker in brokers)
-    above = {f"more than {audit.options.wanted_peak:g} × mean": RED} if over else {}
+    over = any(now[broker] > full for broker in brokers)
+    above = {_over(audit, after): RED} if over else {}
     legend(axes, {"now": GREY, "afterwards": BLUE, **above, "mean afterwards (dotted)": INK})
     apart = "\n" if len(brokers) <= _UPRIGHT else " "
     names = [f"{b}{apart}dead" if b in fault.dead else str(b) for b in brokers]
@@ -222,23 +278,22 @@ def draw_worst(axes: Axes, audit: Audit, after: BrokerLoads) -> None:
 def draw_failures(axes: Axes, audit: Audit) -> None:
     """Draws the peaks after the worst failures, and says what each of them breaks."""
     shown = audit.faults[:MOST_FAULTS]
-    now = audit.loads.default.peak_to_mean
-    peaks = [f.default_to_mean for f in shown] + [now, 1.0]
+    now = audit.carried.peak_to_mean
+    peaks = [f.peak_to_mean for f in shown] + [now, 1.0]
     for at, fault in enumerate(shown):
-        colour = RED if fault.offline_partitions else BLUE
-        axes.plot([1.0, fault.default_to_mean], [at, at], color=colour, linewidth=5, alpha=0.55)
-        axes.plot(fault.default_to_mean, at, "o", color=colour, markersize=7)
-        if fault.least_to_mean is not None:
-            axes.plot(fault.least_to_mean, at, "|", color=GREEN, markersize=11, markeredgewidth=2)
+        colour = RED if fault.unwritable else BLUE
+        axes.plot([1.0, fault.peak_to_mean], [at, at], color=colour, linewidth=5, alpha=0.55)
+        axes.plot(fault.peak_to_mean, at, "o", color=colour, markersize=7)
+        axes.plot(fault.bound_to_mean, at, "|", color=GREEN, markersize=11, markeredgewidth=2)
         axes.annotate(
-            f"{fault.default_to_mean:.2f}",
-            (fault.default_to_mean, at),
+            f"{fault.peak_to_mean:.2f}",
+            (fault.peak_to_mean, at),
             xytext=(7, 0),
             textcoords="offset points",
             va="center",
             fontsize=_SMALL + 1,
         )
-        _beside(axes, at, breaks(fault), RED if fault.offline_partitions else INK)
+        _beside(axes, at, breaks(fault), RED if fault.unwritable else INK)
     axes.axvline(now, color=INK, linewidth=1.0, linestyle="--", zorder=0)
     low, high = min(peaks), max(peaks)
     room = max(high - low, 0.25)
@@ -249,8 +304,8 @@ def draw_failures(axes: Axes, audit: Audit) -> None:
     rest = f"; the worst {len(shown)} of {len(audit.faults):,}" if some_left else ""
     axes.set_xlabel(f"highest load × mean of the brokers left{rest}")
     axes.grid(axis="x")
-    outage = {"partitions go offline": RED} if any(f.offline_partitions for f in shown) else {}
-    harmless = {"all stay online": BLUE} if any(not f.offline_partitions for f in shown) else {}
+    outage = {"partitions unwritable": RED} if any(f.unwritable for f in shown) else {}
+    harmless = {"all stay writable": BLUE} if any(not f.unwritable for f in shown) else {}
     key = {**outage, **harmless, "least possible": GREEN, "today (dashed)": INK}
     legend(axes, key, columns=2)
 
@@ -289,24 +344,25 @@ def _beside(axes: Axes, row: int, text: str, colour: str) -> None:
 
 
 def _busiest(audit: Audit) -> list[BrokerId]:
-    by_broker = audit.loads.default.by_broker
+    by_broker = audit.carried.by_broker
     return sorted(sorted(audit.brokers, key=lambda b: (-by_broker[b], b))[:MOST_BROKERS])
 
 
 def _brokers_below(
     axes: Axes, audit: Audit, brokers: Sequence[BrokerId], *, with_loads: bool = False
 ) -> None:
-    mean, down = audit.loads.mean or 1.0, audit.options.down
+    now, down = audit.carried, audit.options.down
+    mean, full = now.mean or 1.0, _full(audit, now)
     apart = "\n" if len(brokers) <= _UPRIGHT else " "
-    times = [audit.loads.default.by_broker[broker] / mean for broker in brokers]
+    times = [now.by_broker[broker] / mean for broker in brokers]
     names = [f"{broker}{apart}down" if broker in down else str(broker) for broker in brokers]
     if with_loads:
-        names = [f"{name}\n{load:.2f} ×" for name, load in zip(names, times, strict=True)]
+        names = [f"{name}\n{load:.2f}" for name, load in zip(names, times, strict=True)]
     _below(axes, names, of=len(audit.brokers))
     if with_loads:
         axes.set_xlabel(f"{axes.get_xlabel()}, and its load × mean")
         for mark, load in zip(axes.get_xticklabels(), times, strict=True):
-            mark.set_color(RED if load > audit.options.wanted_peak else INK)
+            mark.set_color(RED if load * mean > full else INK)
 
 
 def _below(axes: Axes, names: Sequence[str], *, of: int) -> None:
@@ -316,9 +372,19 @@ def _below(axes: Axes, names: Sequence[str], *, of: int) -> None:
     axes.set_xlabel(f"broker{rest}")
 
 
-def _loads_left(axes: Axes, found: BrokerLoads) -> None:
-    axes.set_ylabel("topics" if found.unit is None else str(found.unit))
-    axes.yaxis.set_major_formatter(engineering())
+def _loads_left(axes: Axes, found: Carried) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    match found.basis:
+        case Basis.RATES:
+            axes.set_ylabel("load" if found.unit is None else str(found.unit))
+            axes.yaxis.set_major_formatter(engineering())
+        case Basis.BYTES:
+            axes.set_ylabel("bytes stored")
+            axes.yaxis.set_major_formatter(engineering())
+        case Basis.LEADERS:
+            axes.set_ylabel("partitions led")
+            axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.set_ylim(bottom=0)
     axes.grid(axis="y")
 

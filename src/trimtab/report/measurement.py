@@ -11,6 +11,7 @@ from rich.text import Text
 
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import KeyLoad, Measurement, PartitionLoad, Unit
+from trimtab.report.columns import new_table
 from trimtab.report.tables import quantity
 
 _MOST_ROWS = 40
@@ -43,16 +44,9 @@ def _headline(found: Measurement, stored_ratio: float | None) -> Text:
 
 
 def _rates(found: Measurement) -> Table:
-    table = Table(title="Rates", title_justify="left", box=None)
-    for name, right in (
-        ("partition", False),
-        ("bytes", True),
-        ("records", True),
-        ("", False),
-        ("source", False),
-        ("", False),
-    ):
-        table.add_column(name, justify="right" if right else "left")
+    table = new_table("partition", "bytes", "records", "", "source", "", title="Rates", box=None)
+    for figures in table.columns[1:3]:
+        figures.justify = "right"
     most = max((p.bytes_s or 0.0 for p in found.partitions), default=0.0)
     heaviest = sorted(found.partitions, key=lambda p: (-(p.bytes_s or 0.0), p.name))
     for p in heaviest[:_MOST_ROWS]:
@@ -78,9 +72,8 @@ def _bar(p: PartitionLoad, most: float) -> str:
 
 
 def _keys(keys: tuple[KeyLoad, ...]) -> Table:
-    table = Table(title="Heavy keys", title_justify="left", box=None)
-    for name in ("topic", "key", "records", "share", "home"):
-        table.add_column(name, justify="left" if name in ("topic", "key") else "right")
+    columns = ("topic", "key", "records", "share", "home")
+    table = new_table(*columns, left=2, title="Heavy keys", box=None)
     heaviest = sorted(keys, key=lambda k: (-k.lower, k.topic, k.key))
     for k in heaviest[:10]:
         count = f"{k.lower}" if k.lower == k.upper else f"{k.lower} … {k.upper}"
@@ -98,9 +91,10 @@ def readable(key: bytes) -> str:
 
 
 def _lag(found: Measurement, states: Mapping[tuple[str, TopicPartition], str]) -> Table:
-    table = Table(title="Lag", title_justify="left", box=None)
-    for name in ("group", "partition", "records", "seconds", "state"):
-        table.add_column(name, justify="right" if name in ("records", "seconds") else "left")
+    columns = ("group", "partition", "records", "seconds", "state")
+    table = new_table(*columns, title="Lag", box=None)
+    for figures in table.columns[2:4]:
+        figures.justify = "right"
     rows = [
         (group, p, p.lag[group], p.lag_s.get(group)) for p in found.partitions for group in p.lag
     ]

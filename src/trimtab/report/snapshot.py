@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.model.cluster import ClusterSnapshot
+from trimtab.report.columns import new_table
 
 _MOST_ROWS = 60
 
@@ -35,7 +36,8 @@ def _brokers(taken: ClusterSnapshot) -> Table:
         held = sum(broker.id in p.replicas for p in taken.partitions)
         sizes = [p.log_bytes for p in led if p.log_bytes is not None]
         table.add_row(
-            str(broker.id), broker.rack or "–", str(len(led)), str(held), f"{sum(sizes):,} B"
+            f"{broker.id} (down)" if broker.alive is False else str(broker.id),
+            *(broker.rack or "–", str(len(led)), str(held), f"{sum(sizes):,} B"),
         )
     return table
 
@@ -65,7 +67,4 @@ def _groups(taken: ClusterSnapshot) -> Table:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None)
-    for column in columns:
-        table.add_column(column)
-    return table
+    return new_table(*columns, title=title, box=None)

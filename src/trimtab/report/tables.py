@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -17,6 +17,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import plan_id
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import ConsumerMove, Plan, Reason
+from trimtab.report.columns import new_table
 from trimtab.simulate.packing import Run, summary
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def plan_view(plan: Plan, loads: Mapping[TopicPartition, float] | None = None) -
     A plan knows the loads only of what it moves; with `loads` each consumer's own is shown.
     """
     parts: list[RenderableType] = [_headline(plan), Text(), _consumers(plan, loads)]
+    if plan.members:
+        parts += [Text(), _members(plan)]
     if plan.moves:
         parts += [Text(), _moves(plan)]
     parts += [Text(line, style="red") for line in _unplaced(plan)]
@@ -95,12 +98,22 @@ def _consumers(plan: Plan, loads: Mapping[TopicPartition, float] | None) -> Tabl
     ones = dict.fromkeys(plan.assignment, 1)
     counted, counts = plan.previous.loads(ones), plan.assignment.loads(ones)
     consumers = sorted({*counted, *counts})
-    table = Table("consumer", "partitions", *columns, title="Consumers", title_justify="left")
+    table = new_table("consumer", "partitions", *columns, title="Consumers")
     for consumer in consumers[:_MOST_ROWS]:
         change = f"{counted.get(consumer, 0):.0f} → {counts.get(consumer, 0):.0f}"
         table.add_row(str(consumer), change, *(cell(consumer) for cell in columns.values()))
     _tell_rest(table, len(consumers))
     return table
+
+
+def _members(plan: Plan) -> Text:
+    """Who the consumers are to the brokers; names are never cut."""
+    known = sorted(plan.members.items())
+    width = len(str(known[-1][0]))
+    lines = [f"  {consumer:>{width}}  {name}" for consumer, name in known[:_MOST_ROWS]]
+    if len(known) > _MOST_ROWS:
+        lines.append(f"  and {len(known) - _MOST_ROWS} more (--json has all)")
+    return Text("\n".join(("Members", *lines)), overflow="fold")
 
 
 def _loads_per_consumer(plan: Plan, loads: Mapping[TopicPartition, float]) -> _Columns:
@@ -139,7 +152,7 @@ def _bar(was: float, will: float) -> Text:
 
 def _moves(plan: Plan) -> Table:
     unit = limits_of(plan).unit
-    table = Table("partition", "consumer", "load", "why", title="Moves", title_justify="left")
+    table = new_table("partition", "consumer", "load", "why", title="Moves")
     for move in plan.moves[:_MOST_ROWS]:
         source = "–" if move.source is None else str(move.source)
         table.add_row(
@@ -155,7 +168,6 @@ def _moves(plan: Plan) -> Table:
 def _tell_rest(table: Table, rows: int) -> None:
     if rows > _MOST_ROWS:
         table.caption = f"and {rows - _MOST_ROWS} more, all of them in the JSON"
-        table.caption_justify = "left"
 
 
 def why(move: ConsumerMove, unit: Unit = Unit.BYTES_S) -> str:
@@ -223,11 +235,14 @@ def _compared(runs: Sequence[Run]) -> Table:
         }
     )
     steps = len(runs[0].steps)
-    table = Table(
+    table = new_table(
         *("planner", "consumers", "CBS") if scores else ("planner", "consumers"),
-        *("E[Rscore]", "moves", "moved", "utilisation", "overload", "per plan"),
+        *("E[Rscore]", "moves", "moved", "utili-\nsation", "overload", "per plan"),
+        left=1,
         title=f"{steps} step{'s' * (steps > 1)}",
-        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
     )
     for name, f in figures.items():
         best = len(runs) > 1 and name in front
@@ -246,7 +261,6 @@ def _compared(runs: Sequence[Run]) -> Table:
         table.caption = (
             "* of those with the least overload, nobody has fewer consumers and less Rscore"
         )
-        table.caption_justify = "left"
     return table
 
 
@@ -263,7 +277,7 @@ def duration(seconds: float) -> str:
 
 
 def _steps(run: Run) -> Table:
-    table = Table("step", "consumers", "Rscore", "moves", "load", "utilisation")
+    table = new_table("step", "consumers", "Rscore", "moves", "load", "utilisation", left=0)
     for k, step in enumerate(run.steps):
         table.add_row(
             str(k),
@@ -277,7 +291,7 @@ def _steps(run: Run) -> Table:
 
 
 def _sparklines(run: Run) -> Table:
-    table = Table("over the steps", "", "least", "most", box=box.SIMPLE_HEAD)
+    table = new_table("over the steps", "", "least", "most", box=box.SIMPLE_HEAD)
     for name, values in {
         "consumers": [float(step.consumers) for step in run.steps],
         "Rscore": [step.rscore for step in run.steps],
@@ -304,26 +318,42 @@ def sparkline(values: Sequence[float], width: int = _SPARKLINE) -> str:
 def replay_view(history: History, found: Sequence[Replayed]) -> RenderableType:
     """What each planner would have made of the recorded load, side by side."""
     span = history.window_s * len(history.rates)
-    table = Table(
-        *("planner", "within SLA", "p50", "p90", "p99", "longest"),
-        *("replica-min", "consumers", "max lag", "moves", "E[Rscore]"),
-        title=f"{len(history.rates)} windows of {history.window_s:g} s ({span / 60:.3g} min), "
-        f"{len(history.names)} partitions, SLA {found[0].sla_s:g} s",
-        title_justify="left",
+    title = (
+        f"{len(history.rates)} windows of {history.window_s:g} s ({span / 60:.3g} min), "
+        f"{len(history.names)} partitions, SLA {found[0].sla_s:g} s"
     )
 
     def waited(seconds: float | None) -> str:
         return "–" if seconds is None else duration(seconds)
 
+    look: dict[str, Any] = {
+        "left": 1,
+        "box": box.SIMPLE_HEAD,
+        "pad_edge": False,
+        "collapse_padding": True,
+    }
+    waits = new_table(
+        *("planner", "within SLA", "p50", "p90", "p99", "longest", "max lag"),
+        **look,
+        title="How long records wait",
+    )
+    costs = new_table(
+        *("planner", "replica-minutes", "consumers", "moves", "E[Rscore]"),
+        **look,
+        title="What it costs",
+    )
     for one in found:
-        table.add_row(
+        waits.add_row(
             one.planner,
             f"{one.sla_share:.2%}",
             *(waited(t) for t in (one.p50_s, one.p90_s, one.p99_s, one.max_s)),
+            f"{one.max_lag:,.0f}",
+        )
+        costs.add_row(
+            one.planner,
             f"{one.replica_minutes:.4g}",
             f"{one.mean_consumers:.3g}",
-            f"{one.max_lag:,.0f}",
             f"{one.moves:,}",
             f"{one.e_rscore:.3g}",
         )
-    return table
+    return Group(Text(title), Text(), waits, Text(), costs)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from trimtab.evaluate.order import Kind
 from trimtab.evaluate.verdict import Audited, Blocking, Outcome
+from trimtab.report.columns import new_table
 from trimtab.report.measurement import readable
 
 _MOST_ROWS = 40
@@ -24,9 +25,8 @@ _MEANS = {
 
 def audit_view(audited: Audited, *, no_repeats: bool) -> RenderableType:
     """What was looked at, how much of each kind, and the first violations."""
-    counts = Table(title="Order", title_justify="left", box=None)
-    for name in ("kind", "count", "", ""):
-        counts.add_column(name, justify="right" if name == "count" else "left")
+    counts = new_table("kind", "count", "", "", title="Order", box=None)
+    counts.columns[1].justify = "right"
     for kind in Kind:
         allowed = kind is Kind.REPEAT and not no_repeats
         note = "allowed: at least once" if allowed and audited.counts.get(kind) else ""
@@ -50,9 +50,7 @@ def _looked_at(audited: Audited) -> Text:
 
 
 def _violations(audited: Audited) -> Table:
-    table = Table(title="Violations", title_justify="left", box=None)
-    for name in ("kind", "partition", "key", "detail"):
-        table.add_column(name)
+    table = new_table("kind", "partition", "key", "detail", title="Violations", box=None)
     for v in audited.first[:_MOST_ROWS]:
         key = "" if v.key is None else readable(v.key)
         table.add_row(str(v.kind), Text(f"{v.topic}-{v.partition}"), Text(key), Text(v.detail))
@@ -160,11 +158,7 @@ def _windows(outcome: Outcome) -> Table:
 
 
 def _table(title: str, first: str, *figures: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None)
-    table.add_column(first)
-    for name in figures:
-        table.add_column(name, justify="right")
-    return table
+    return new_table(first, *figures, left=1, title=title, box=None)
 
 
 def _number(value: float | None) -> str:

@@ -16,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.report.columns import new_table
 from trimtab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 from trimtab.simulate.closed_forms import ClosedForm, Kind
 
@@ -90,21 +91,18 @@ def _table(cells: Sequence[Cell], world: World) -> Table:
     best = _best(cells)
     uneven = any(max(c.offered.values()) > 1.05 * c.utilisation for c in cells)
     known = any(c.closed_form is not None for c in cells)
-    table = Table(
+    table = new_table(
         *("policy", "dispat-\nchers", "mean wait"),
         *(["×"] if best else []),
         *("p95", "p99"),
         *(["in\ntheory", "off by"] if known else []),
         *(["busiest"] if uneven else []),
         title=f"{len(world.brokers)} brokers, {cells[0].utilisation:.4g} busy",
-        title_justify="left",
+        left=1,
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         collapse_padding=True,
     )
-    for column in table.columns:
-        column.justify = "left" if column.header == "policy" else "right"
-        column.no_wrap = True
     for cell in cells:
         mean = cell.mean_wait
         busiest = max(cell.offered, key=lambda broker: cell.offered[broker])

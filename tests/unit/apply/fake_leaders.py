@@ -18,6 +18,7 @@ class FakeSource:
 
     def __init__(self, topics: dict[str, dict[int, int]]) -> None:
         self.topics = topics
+        self.cluster: str | None = "c"
         self.where: dict[int, str | None] = {}
         self.fault: TrimtabError | None = None
         self.faults: dict[str, TrimtabError] = {}

@@ -20,7 +20,7 @@ from trimtab.apply.assignments import (
     answered,
 )
 from trimtab.apply.sockets.assignment_service import AssignmentService, ControllerLine
-from trimtab.errors import ApplyError, ConfigError, ProtocolViolation
+from trimtab.errors import ApplyError, ConfigError, ProtocolViolation, TokenRefused
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 
@@ -56,16 +56,28 @@ def plan(version: int) -> GroupPlan:
 
 
 @contextmanager
-def serving(controller: Controller) -> Iterator[AssignmentService]:
-    with AssignmentService("g", controller.decide, controller.version) as service:
+def serving(
+    controller: Controller, *, token: str | None = None, host: str = "127.0.0.1", port: int = 0
+) -> Iterator[AssignmentService]:
+    with AssignmentService(
+        "g", controller.decide, controller.version, token=token, host=host, port=port
+    ) as service:
         yield service
 
 
-def said(service: AssignmentService, method: str, path: str, body: object = None) -> Any:
+def said(
+    service: AssignmentService,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    authorization: str | None = None,
+) -> Any:
     host, _, port = service.url.removeprefix("http://").partition(":")
     with closing(HTTPConnection(host, int(port), timeout=10)) as connection:
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request(method, path, text if method == "POST" else None)
+        headers = {} if authorization is None else {"Authorization": authorization}
+        connection.request(method, path, text if method == "POST" else None, headers)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
 
@@ -182,7 +194,114 @@ def test_two_services_cannot_have_one_port() -> None:
             AssignmentService("h", controller.decide, controller.version, port=port)
 
 
+# ---------------------------------------------------------------- the token
+
+
+@pytest.mark.parametrize(
+    ("authorization", "why"),
+    [
+        (None, "A token is required."),
+        ("Bearer", "A token is required."),
+        ("Basic s3cret", "The token is wrong."),
+        ("Bearer s3cre", "The token is wrong."),
+        ("Bearer s3cret ä", "The token is wrong."),
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/assignment"), ("POST", "/rejoin"), ("GET", "/version")]
+)
+def test_a_request_without_the_right_token_is_answered_with_401(
+    method, path, authorization, why
+) -> None:
+    controller = Controller()
+    with serving(controller, token="s3cret") as service:
+        found = said(service, method, path, {"v": 1}, authorization=authorization)
+
+    assert found == (401, {"v": 1, "error": why})
+    assert controller.asked == []
+
+
+def test_the_line_shows_its_token_and_readiness_needs_none() -> None:
+    with serving(Controller(), token="s3cret") as service:
+        line = ControllerLine(service.url, token="s3cret")
+
+        assert line.ask(REQUEST).version == 5
+        assert line.newer("g", 4)
+        assert said(service, "GET", "/ready") == (200, {"v": 1, "group": "g"})
+
+
+@pytest.mark.parametrize(("token", "why"), [(None, "is required"), ("other", "is wrong")])
+def test_a_refused_token_is_told_with_what_to_do(token, why) -> None:
+    large = AssignmentRequest(
+        group="g",
+        generation=1,
+        members=REQUEST.members,
+        partitions=tuple(TopicPartition("t", n) for n in range(50_000)),
+    )
+    with (
+        serving(Controller(), token="s3cret") as service,
+        pytest.raises(TokenRefused, match=f"401: .*token {why}") as refused,
+    ):
+        ControllerLine(service.url, token=token).ask(large)
+
+    assert "TRIMTAB_CONTROLLER__TOKEN" in str(refused.value.hint)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_service_that_others_can_reach_without_a_token_warns(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(Controller(), host="0.0.0.0"):
+        pass
+    with serving(Controller(), host="0.0.0.0", token="s3cret"), serving(Controller()):
+        pass
+
+    said_out = capsys.readouterr()
+    everywhere = said_out.out + said_out.err + caplog.text  # where logs go, others may have chosen
+    assert everywhere.count("assignment_service_has_no_token") == 1
+
+
 # ---------------------------------------------------------------- the line
+
+
+def test_of_several_controllers_the_one_that_listens_is_found_and_then_asked_first() -> None:
+    #  127.0.0.2  nothing ··········· leads
+    #  127.0.0.3  leads ···· gone
+    with closing(socket.create_server(("127.0.0.2", 0))) as free:
+        port = free.getsockname()[1]
+    line = ControllerLine(f"http://127.0.0.2:{port},http://127.0.0.3:{port}")
+
+    with serving(Controller(version=5), host="127.0.0.3", port=port):
+        assert [line.ask(REQUEST).version for _ in range(2)] == [5, 5]
+        assert line._addresses()[0].host == "127.0.0.3"
+    with serving(Controller(version=6), host="127.0.0.2", port=port):
+        assert line.newer("g", 5)
+        assert line.ask(REQUEST).version == 6
+
+
+def test_all_addresses_of_a_name_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"controllers": ["127.0.0.2", "127.0.0.3", "127.0.0.4"]}
+    real = socket.getaddrinfo
+
+    def resolved(host: Any, port: Any, *args: Any, **more: Any) -> Any:
+        return [i for name in named.get(host, [host]) for i in real(name, port, *args, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    with serving(Controller(), host="127.0.0.4") as service:
+        port = service.url.rpartition(":")[2]
+        assert ControllerLine(f"http://controllers:{port}").ask(REQUEST).version == 5
+
+    with pytest.raises(ApplyError, match=r"\(127\.0\.0\.2\) .*\(127\.0\.0\.4\) did not answer"):
+        ControllerLine(f"http://controllers:{port}").ask(REQUEST)
+
+
+def test_a_frozen_controller_does_not_keep_the_line_from_the_other_one() -> None:
+    with (
+        answering(None) as (frozen, _),
+        serving(Controller()) as service,
+    ):
+        line = ControllerLine(f"{frozen},{service.url}", timeout_s=0.4)
+        assert line.ask(REQUEST).version == 5
 
 
 def test_the_line_tries_once_more_after_silence() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from trimtab.apply.cycle import SETTLE_S, Capacity, Cycle, Limits, Totals, Work
+from trimtab.apply.cycle import SETTLE_S, Cycle, Limits, Totals, Work
 from trimtab.apply.handling import Retry
 from trimtab.apply.records import Record
 from trimtab.errors import ApplyError, BrokerUnavailable
@@ -51,6 +51,9 @@ class World:
 
     def position(self, partition: TopicPartition) -> int | None:
         return self.ends.get(partition, self.positions.get(partition))
+
+    def behind(self) -> int:
+        return sum(len(chunk) for chunk in self.arrivals)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._log("commit", dict(offsets))
@@ -304,6 +307,18 @@ def test_a_record_that_cannot_be_handled_is_buried_and_confirmed_before_the_comm
     assert cycle.totals == Totals(records=2, bytes=20, batches=1, dead_letters=1)
 
 
+def test_the_record_in_hand_is_told_before_its_handler_and_none_afterwards():
+    world = World([record(0, 5), record(0, 6)])
+    told: list[object] = []
+    cycle = cycle_of(
+        world,
+        handler=lambda one: told.append(("handle", one.offset)),
+        in_hand=lambda one: told.append(one and one.offset),
+    )
+    cycle.turn()
+    assert told[:5] == [5, ("handle", 5), 6, ("handle", 6), None]
+
+
 def test_without_dead_letters_a_record_that_cannot_be_handled_ends_the_consumer():
     world = World([record(0, 17)])
 
@@ -344,25 +359,49 @@ def test_others_are_listened_to_only_when_nothing_is_half_done():
     ]
 
 
-def test_capacity_counts_working_time_only_and_is_unknown_at_first():
-    capacity = Capacity(window_s=1.0, windows=2)
-    capacity.add(0.5, 50, 500)
-    assert (capacity.records_s, capacity.bytes_s) == (None, None)
-    capacity.add(0.5, 50, 500)
-    assert (capacity.records_s, capacity.bytes_s) == (100.0, 1000.0)
-    capacity.add(1.0, 10, 5000)
-    assert (capacity.records_s, capacity.bytes_s) == (100.0, 5000.0)
-    capacity.add(1.0, 20, 20)
-    assert (capacity.records_s, capacity.bytes_s) == (20.0, 5000.0)
+def _take(world: World, seconds: float) -> Callable[[], None]:
+    return lambda: setattr(world, "now", world.now + seconds)
 
 
-def test_waiting_for_records_is_no_work():
-    world = World([record(0, n) for n in range(100)])
-    world.before["handle"] = lambda: setattr(world, "now", world.now + 0.02)
+def test_the_capacity_of_a_slow_handler_is_known_once_it_has_a_batch_to_work_on():
+    world = World([record(0, n) for n in range(300)])
+    world.before["handle"] = _take(world, 0.02)
     cycle = cycle_of(world, handler=world.handle)
     while world.now < 10:
         cycle.turn()
     assert cycle.capacity.records_s == pytest.approx(50.0, rel=0.05)
+
+
+def test_a_consumer_that_waits_for_records_does_not_show_its_capacity():
+    world = World(*([record(0, n)] for n in range(20)))
+    world.before["read"] = _take(world, 0.4)  # a record now and then, each handled at once
+    cycle = cycle_of(world, handler=world.handle)
+    world.behind = lambda: 0  # type: ignore[method-assign]
+    while world.arrivals:
+        cycle.turn()
+    assert cycle.totals.records == 20
+    assert cycle.capacity.records_s is None
+
+
+def test_time_spent_fetching_counts_while_there_is_a_backlog():
+    #  fetch 0.3 s, handle 0.2 s: 10 records per half second, whatever the handler alone could do
+    world = World(*([record(0, n) for n in range(10 * i, 10 * i + 10)] for i in range(40)))
+    world.before["read"] = _take(world, 0.3)
+    world.before["handle"] = _take(world, 0.02)
+    cycle = cycle_of(world, handler=world.handle, limits=Limits(batch_bytes=100, wait_s=1.0))
+    while len(world.arrivals) > 10:
+        cycle.turn()
+    assert cycle.capacity.records_s == pytest.approx(20.0, rel=0.02)
+
+
+def test_writing_and_committing_count_too():
+    world = World(*([record(0, n) for n in range(10 * i, 10 * i + 10)] for i in range(40)))
+    world.before["write"] = _take(world, 0.3)
+    world.before["commit"] = _take(world, 0.2)
+    cycle = cycle_of(world, sink=world, limits=Limits(batch_bytes=100, wait_s=1.0))
+    while len(world.arrivals) > 10:
+        cycle.turn()
+    assert cycle.capacity.records_s == pytest.approx(20.0, rel=0.02)
 
 
 @pytest.mark.parametrize("wrong", [{"batch_bytes": 0}, {"wait_s": 0}, {"renew_s": -1}])
@@ -476,9 +515,9 @@ def test_a_sink_that_has_not_written_has_nothing_to_settle():
 
 
 def test_capacity_is_that_of_all_batches_of_a_turn():
-    world = World(*([record(0, n)] for n in range(20)))
+    world = World(*([record(0, n)] for n in range(50)))
     cycle = cycle_of(world, handler=_slow(world), limits=Limits(batch_bytes=10, wait_s=0.2))
-    while cycle.capacity.records_s is None:
+    while world.arrivals:
         cycle.turn(called=lambda: False)
     assert cycle.capacity.records_s == pytest.approx(10.0)
     assert cycle.capacity.bytes_s == pytest.approx(100.0)

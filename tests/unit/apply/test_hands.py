@@ -14,6 +14,7 @@ from trimtab.apply.controller import Event, Gone, Kept, Looked
 from trimtab.apply.kafka import controller as door
 from trimtab.apply.kafka.leadership import Post
 from trimtab.errors import ApplyError, BrokerUnavailable
+from trimtab.model.cluster import Group, Member
 
 POST = Post(group="g", topics=("orders",), bootstrap_server="nowhere:1", look_every_s=0.01)
 
@@ -26,12 +27,21 @@ class Orchestrator:
         self.stubborn: set[int] = set()
         self.refusals = 0
         self.tried: list[tuple[str, int]] = []
+        self.words: dict[int, str] = {}
+        self.fails = ""
+
+    def names(self) -> None: ...
 
     def living(self) -> Mapping[int, str]:
         return dict(self.there)
 
+    def last_words(self) -> Mapping[int, str]:
+        return self.words
+
     def create(self, consumers: Collection[int]) -> None:
         self.tried += [("create", c) for c in consumers]
+        if self.fails:
+            raise ApplyError(self.fails)
 
     def remove(self, idle: Collection[int]) -> None:
         self.tried += [("remove", c) for c in idle]
@@ -75,6 +85,10 @@ class Cluster:
     def topics(self, _names: object) -> tuple[()]:
         return ()
 
+    def groups(self, names: list[str]) -> tuple[Group, ...]:
+        member = Member(member_id="m1", client_id="shop", host="/10.0.0.7", partitions=frozenset())
+        return tuple(Group(name=name, state="STABLE", members=(member,)) for name in names)
+
 
 def until(is_so: Callable[[], object]) -> None:
     deadline = time.monotonic() + 20
@@ -101,6 +115,28 @@ def test_a_look_that_fails_is_not_the_last_one():
 
     assert isinstance(seen, Looked)
     assert seen.living == {0: "first"}
+
+
+def test_a_look_brings_last_words_and_the_members_that_subscribe():
+    orchestrator = Orchestrator(c0="first")
+    orchestrator.words = {1: "error: no such handler"}
+    with door._hands(POST, orchestrator) as hands:
+        seen = heard(hands, Looked)
+
+    first = next(look for look in seen if isinstance(look, Looked))
+    assert first.words == {1: "error: no such handler"}
+    assert first.subscribed == ("shop at /10.0.0.7",)
+
+
+def test_why_a_consumer_could_not_be_started_is_passed_on():
+    orchestrator = Orchestrator()
+    orchestrator.fails = "no memory left"
+    with door._hands(POST, orchestrator) as hands:
+        hands.create((3,))
+        [gone] = heard(hands, Gone)
+
+    assert isinstance(gone, Gone)
+    assert (gone.consumer, gone.identity, gone.why) == (3, None, "no memory left")
 
 
 def test_a_process_in_the_place_of_the_one_to_be_killed_is_spared():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import weakref
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +12,11 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
-from kafka.partitioner import Partitioner
+from kafka.partitioner import DefaultPartitioner, Partitioner, StickyPartitioner
 
 from tests.unit.apply.offline_producer import OfflineProducer, learn, metadata
 from trimtab.apply.kafka.partitioner import RoutedPartitioner, WaitingBatches, for_kafka_python
-from trimtab.errors import ConfigError, UnknownTopic
+from trimtab.errors import ConfigError
 from trimtab.measure.murmur2 import home
 from trimtab.plan.routing.leaders import LeaderSnapshot
 from trimtab.plan.routing.partitioner import RoutingOptions
@@ -206,7 +207,7 @@ def test_a_key_may_be_a_bytearray_and_counts_into_the_size() -> None:
 
 
 def test_a_topic_that_the_producer_does_not_know_is_an_error() -> None:
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(ValueError, match="nobody"):  # as kafka-python's own partitioners do
         ask(RoutedPartitioner(partitioner_of("node")), metadata(even(1)), "nobody")
 
 
@@ -301,6 +302,75 @@ def test_clusters_are_not_mixed(names: tuple[str | None, str | None]) -> None:
     ask(routed, one)
 
     assert [snapshot.leading for snapshot in spy.seen] == [{1}, {2}, {1}]
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+def test_two_clusters_with_the_same_broker_ids_do_not_disturb_each_other(name: str) -> None:
+    options = RoutingOptions(start=0, seed=1)
+    shared = RoutedPartitioner(partitioner_of(name, options))
+    alone = RoutedPartitioner(partitioner_of(name, options))
+    here, there = (metadata(even(2), cluster=c) for c in "xy")
+    for _ in range(7):
+        shared.partition("t", None, None, None, VALUE * 9, there)
+
+    chosen = [(ask(shared, here), ask(shared, there))[0] for _ in range(40)]
+
+    assert chosen == [ask(alone, here) for _ in range(40)]
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+@pytest.mark.parametrize("key", [b"", b"k", bytearray(b"customer"), memoryview(b"7" * 33)])
+def test_keyed_records_go_where_kafka_python_itself_puts_them(
+    name: str, key: bytes | bytearray | memoryview
+) -> None:
+    live = metadata(even(7))
+
+    chosen = RoutedPartitioner(partitioner_of(name)).partition("t", key, key, b"", b"", live)  # type: ignore[arg-type]
+
+    assert chosen == DefaultPartitioner().partition("t", key, key, b"", b"", live)
+
+
+@pytest.mark.parametrize(
+    ("method", "theirs"),
+    [("partition", DefaultPartitioner), ("on_new_batch", StickyPartitioner)],
+)
+def test_a_method_has_the_parameters_of_kafka_pythons_own(method: str, theirs: type) -> None:
+    ours = inspect.signature(getattr(RoutedPartitioner, method)).parameters
+
+    assert list(ours) == list(inspect.signature(getattr(theirs, method)).parameters)
+    assert isinstance(RoutedPartitioner(Spy()), Partitioner)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"value": VALUE},
+        {"value": VALUE, "key": b"k"},
+        {"value": VALUE, "key": b""},
+        {"value": None, "key": b"k"},
+        {"value": VALUE, "partition": 2},
+        {"value": VALUE, "key": b"k", "partition": 0},
+        {"value": VALUE, "partition": -1},
+        {"value": VALUE, "partition": 99},
+        {"value": VALUE, "key": bytearray(b"k")},
+        {"value": memoryview(VALUE), "key": memoryview(b"k")},
+        {"value": VALUE, "key": "text"},
+        {"value": None},
+        {"value": VALUE, "headers": [("h", b"x")], "timestamp_ms": 5},
+    ],
+)
+def test_a_record_is_sent_as_with_kafka_pythons_own_partitioner(sent: dict[str, Any]) -> None:
+    def outcome(partitioner: Any) -> object:
+        producer = OfflineProducer(partitioner, metadata({"t": {0: 1, 1: 2, 2: -1, 3: 3}}))
+        try:
+            producer.send("t", **sent)
+        except Exception as error:
+            return type(error), str(error)
+        counts = producer.counts("t")
+        free = sent.get("key") is None and "partition" not in sent
+        return counts.total() if free else counts
+
+    assert outcome(RoutedPartitioner(partitioner_of("node"))) == outcome(DefaultPartitioner())
 
 
 def test_a_producer_that_is_gone_is_forgotten() -> None:

@@ -28,6 +28,7 @@ def rates(
     lags: list[int | None] | None = None,
     ends: list[int] | None = None,
     complete: bool = True,
+    stale: frozenset[int] = frozenset(),
 ) -> TopicRates:
     return TopicRates(
         topic="orders",
@@ -39,7 +40,7 @@ def rates(
                 end_offset=ends[n] if ends else None,
                 lag={"g": lags[n] if lags else 0},
                 complete=complete,
-                stale=False,
+                stale=n in stale,
             )
             for n, load in enumerate(loads)
         },
@@ -133,6 +134,11 @@ def test_a_group_that_keeps_up_is_left_alone_and_the_decision_says_so():
         (measured(rates([1, 1, 1, 1], ts=NOW + 60_000_000)), "60.0 s in the future"),
         (measured(rates([1, 1, 1, 1], complete=False)), "too little is known of orders-0"),
         (measured(rates([1, 1, 1])), "too little is known of orders-3"),
+        (
+            measured(rates([1] * 4, ts=NOW - 20_000_000), rates([1] * 4, stale=frozenset({2}))),
+            "the rate of orders-2 is stale: none is newer than 10 s",
+        ),
+        (measured(rates([1] * 4, stale=frozenset({2}))), "the rate of orders-2 is stale"),
         (measured(rates([1, 1, 1, 1], lags=[None, 0, 0, 0])), "the lag of orders-0 is unknown"),
     ],
 )
@@ -142,6 +148,29 @@ def test_thin_or_old_figures_are_refused_with_the_reason(known, why):
     assert found.decision.action is Action.REFUSE
     assert why in found.decision.reason
     assert found.target is None
+
+
+def test_a_partition_that_missed_a_sample_or_two_is_still_known():
+    # orders-2   fresh · stale · stale, within 10 s of now
+    known = measured(
+        rates([60] * 4, ts=NOW - 2_000_000, ends=[0, 0, 0, 0]),
+        rates([60] * 4, ts=NOW - 1_000_000, ends=[60, 60, 0, 60], stale=frozenset({2})),
+        rates([60] * 4, ends=[120, 120, 0, 120], stale=frozenset({2})),
+    )
+
+    found = decided(seen(ALL_ON_0), known, LATENCY)
+
+    assert found.decision.action is Action.SCALE_UP
+    assert known.arrivals_s(P[2]) == 60.0  # as published: its offset is not of now
+
+
+def test_the_offset_of_a_stale_record_is_no_base_for_an_arrival_rate():
+    known = measured(
+        rates([60] * 4, ts=NOW - 1_000_000, ends=[0, 0, 0, 0], stale=frozenset({2})),
+        rates([60] * 4, ends=[60, 60, 120, 60]),
+    )
+
+    assert known.arrivals_s(P[2]) == 60.0
 
 
 def test_partitions_that_nobody_reads_are_given_out_even_on_old_figures():
@@ -299,11 +328,25 @@ def test_without_a_capacity_one_consumer_works_first_and_then_its_report_counts(
 
     first = decided(seen({}), known, aim)
     waiting = decided(seen(ALL_ON_0), known, aim)
-    reported = decided(replace(seen(ALL_ON_0), max_records_s={0: 120.0}), known, aim)
+    reported = decided(replace(seen(ALL_ON_0), max_records_s={0: 144.0}), known, aim)
 
     assert first.target == Assignment(dict.fromkeys(P, 0))
-    assert waiting.decision.action is Action.REFUSE
+    assert waiting.decision.action is Action.NONE
+    assert "give --capacity" in waiting.decision.reason
     assert reported.decision.after == 2
+
+
+def test_without_a_capacity_what_has_no_consumer_is_shared_among_those_that_are_there():
+    aim = replace(BYTES, capacity=None)
+
+    found = decided(seen({0: 0}, consumers={0, 1, 2}), measured(rates([50, 60, 40, 30])), aim)
+
+    assert found.target is not None
+    assert found.target.loads(dict(zip(P, [50, 60, 40, 30], strict=True))) == {
+        0: 50,
+        1: 60,
+        2: 70,
+    }
 
 
 def test_headroom_is_left_free():
@@ -312,6 +355,24 @@ def test_headroom_is_left_free():
     found = decided(seen(ALL_ON_0), measured(rates([20, 20, 20, 0])), aim)
 
     assert found.decision.action is Action.SCALE_UP
+
+
+@pytest.mark.parametrize(
+    ("capacity", "headroom", "most"),
+    [(None, None, 100.0), (None, 0.0, 120.0), (None, 0.5, 60.0), (120.0, None, 120.0)],
+)
+def test_a_sixth_of_a_measured_capacity_is_left_free_and_a_given_one_is_used_as_it_is(
+    capacity, headroom, most
+):
+    aim = replace(BYTES, capacity=capacity, headroom=headroom)
+    view = replace(seen(ALL_ON_0), max_bytes_s={0: 120.0})
+
+    def acts(load: float) -> bool:
+        found = verdict(view, measured(rates([load / 2, load / 2, 0, 0])), aim, ts=NOW)
+        return found is not None and found.decision.action is Action.SCALE_UP
+
+    assert not acts(most)
+    assert acts(most + 2)
 
 
 def test_a_planner_that_finds_no_plan_is_a_refusal():
@@ -327,3 +388,52 @@ def test_without_partitions_there_is_nothing_to_decide():
     empty = replace(seen({}), partitions=frozenset(), orphans=frozenset())
 
     assert verdict(empty, Measured(), BYTES, ts=NOW) is None
+
+
+def test_subscribed_members_are_named_and_nothing_is_done():
+    view = replace(seen({0: 0}), subscribed=("shop at /10.0.0.7", "web at /10.0.0.8"))
+
+    found = decided(view, measured(rates([60, 60, 60, 60])), BYTES)
+
+    assert found.decision.action is Action.REFUSE
+    assert found.target is None
+    assert "shop at /10.0.0.7, web at /10.0.0.8" in found.decision.reason
+    assert "--mode group" in found.decision.reason
+
+
+def test_what_a_dead_consumer_said_last_is_in_the_decision():
+    view = replace(seen({0: 0, 1: 0}), lost="consumer 1 ended: error: no space left")
+
+    found = decided(view, measured(rates([10, 10, 10, 10])), BYTES)
+
+    assert found.decision.reason.startswith(
+        "nobody reads orders-2, orders-3: consumer 1 ended: error: no space left"
+    )
+
+
+@pytest.mark.parametrize(
+    "planner", ["kafka-range", "kafka-round-robin", "kafka-sticky", "lag-based"]
+)
+def test_no_busy_consumer_is_made_a_spare(planner):
+    aim = replace(BYTES, planner=planner)
+    view = seen({0: 0, 1: 0, 2: 1, 3: 1}, quiet_s=100.0, spares=1)
+
+    found = decided(view, measured(rates([80, 0, 80, 0])), aim)
+
+    assert found.decision.action is Action.NONE
+
+
+@pytest.mark.parametrize(
+    ("most", "action", "after"),
+    [(1, Action.NONE, 1), (2, Action.SCALE_UP, 2), (4, Action.SCALE_UP, 4)],
+)
+def test_keda_lag_starts_no_more_consumers_than_allowed(most, action, after):
+    aim = replace(BYTES, planner="keda-lag", most=most)
+    known = measured(rates([10, 10, 10, 10], lags=[30, 30, 30, 30]))
+
+    found = decided(seen(ALL_ON_0, quiet_s=100.0), known, aim)
+
+    assert (found.decision.action, found.decision.after) == (action, after)
+    if found.target is not None:
+        again = seen({p.partition: c for p, c in found.target.items()}, quiet_s=100.0)
+        assert decided(again, known, aim).decision.action is Action.NONE

@@ -106,3 +106,18 @@ def test_without_an_sla_or_by_bytes_a_backlog_is_no_load(aim):
     behind = measured([20, 20, 20, 20], [900, 900, 900, 900])
 
     assert verdict(seen(0, 0, 0, 0), behind, aim, ts=NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("lags", "until"),
+    [
+        ([2000, 0, 0, 0], "until its backlog is read"),
+        ([2000, 2000, 0, 0], "until their backlogs are read"),
+    ],
+)
+def test_a_partition_too_big_for_its_backlog_alone_is_named_as_such(lags, until):
+    found = decided(seen(0, 1, 1, 1, quiet_s=60.0), measured([60, 20, 20, 20], lags), AIM)
+
+    assert "orders-0 alone needs " in found.decision.reason
+    assert found.decision.reason.endswith(until)
+    assert "split" not in found.decision.reason

@@ -26,7 +26,9 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(spark=_no_spark, home=tmp_path, cache=tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name, b in BENCHMARKS.items() if not b.spark])
+@pytest.mark.parametrize(
+    "name", [name for name, b in BENCHMARKS.items() if not (b.spark or b.kafka)]
+)
 def test_a_benchmark_without_spark_runs_and_says_what_was_agreed(stage: Stage, name: str) -> None:
     one = BENCHMARKS[name]
     rows = SMALL[one.counted]

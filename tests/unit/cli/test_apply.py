@@ -76,7 +76,7 @@ def live(monkeypatch):
 def test_a_plan_is_shown_and_it_is_said_that_freshness_was_not_checked(plan, capsys):
     assert run(["apply", str(plan)]) == 0
     out, err = capsys.readouterr()
-    assert "by mwf for group g" in out
+    assert "by trim for group g" in out
     assert "was not checked" in err
 
 

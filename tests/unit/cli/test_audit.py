@@ -31,10 +31,10 @@ def _nothing_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BOOTSTRAP_SERVER", "COMMAND_CONFIG", "CONFIG"):
         monkeypatch.delenv(f"TRIMTAB_{name}", raising=False)
 
-    def refuse(_settings: object) -> None:
+    def refuse(_to: object) -> None:
         raise AssertionError("a cluster was asked")
 
-    monkeypatch.setattr(connection, "admin_of", refuse)
+    monkeypatch.setattr(connection, "admin_to", refuse)
 
 
 def written(snapshot: ClusterSnapshot, name: str = "snapshot.json") -> str:
@@ -60,10 +60,11 @@ def live(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
     admin = FakeAdmin(brokers=seen.brokers, partitions=seen.partitions)
 
     @contextmanager
-    def admin_of(_settings: object) -> Iterator[FakeAdmin]:
+    def admin_to(_to: object) -> Iterator[FakeAdmin]:
         yield admin
 
-    monkeypatch.setattr(connection, "admin_of", admin_of)
+    monkeypatch.setattr(connection, "admin_to", admin_to)
+    monkeypatch.setenv("TRIMTAB_BOOTSTRAP_SERVER", "live:9092")
     return admin
 
 
@@ -94,6 +95,7 @@ def test_json_is_one_document_the_same_each_time(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("snapshot", "level", "code"),
     [
+        (led({f"t{n}": {1: 1} for n in range(18)} | {"x": {2: 1}, "y": {3: 1}}), "warning", 1),
         (EVEN, "note", 0),
         (UNEVEN, "never", 0),
         (UNEVEN, "error", 0),
@@ -193,6 +195,25 @@ def test_a_broker_that_a_file_shows_as_dead_is_taken_as_down_and_that_is_said(
     assert found["loads"]["mean"] == 1 / 3
 
 
+def test_a_file_says_which_brokers_are_alive(capsys: pytest.CaptureFixture[str]) -> None:
+    # Nothing of broker 4 is in sync, and it lives; broker 2 is dead and still named as a leader.
+    placed = placement({"A": [[1, 3], [2, 1], [3, 4]], "B": [[1, 4]]}, out_of_sync=[4])
+    alive = {1: True, 2: False, 3: True, 4: True}
+    told = replace(
+        placed, brokers=tuple(replace(broker, alive=alive[broker.id]) for broker in placed.brokers)
+    )
+
+    assert run(["audit", "--snapshot", written(told), "--json"]) == 0
+
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert said.err == ""
+    assert found["leaders_per_broker"] == {"1": 3, "2": 0, "3": 1, "4": 0}
+    assert sorted(f["dead"] for f in found["faults"]) == [[1], [3], [4]]
+    assert found["carried"]["mean"] == 4 / 3
+    assert {f["kind"] for f in found["findings"]} >= {"down", "silent_brokers"}
+
+
 def test_a_dead_broker_is_the_same_in_a_file_as_in_the_cluster(
     live: FakeAdmin, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,6 +282,8 @@ def test_a_topic_measured_in_part_is_left_out_unless_gaps_are_allowed(
     assert found["loads"]["default"]["by_broker"]["2"] == 3.0
     assert "unmeasured" in [f["kind"] for f in found["findings"]]
 
+    assert run(["audit", "--snapshot", "snapshot.json", "--loads", file]) == 0
+    assert "1 of 5 rates have a gap or too short a span" in capsys.readouterr().err
     _, found = audited(capsys, UNEVEN, "--loads", file, "--allow-incomplete")
     assert found["loads"]["unmeasured"] == []
 
@@ -277,6 +300,68 @@ def test_loads_come_from_a_loads_file_too(capsys: pytest.CaptureFixture[str]) ->
     assert (found["loads"]["unit"], found["loads"]["default"]["peak"]) == ("records/s", 4.0)
     for wrong in ((), ("--step", "2"), ("--step", "0", "--unit", "bytes/s")):
         assert audited(capsys, UNEVEN, "--loads", "loads.json", *wrong)[0] == 2
+
+
+def test_rates_need_no_capacity_of_a_consumer(capsys: pytest.CaptureFixture[str]) -> None:
+    rates = {"A": {"0": 2.0, "1": 2.0, "2": 2.0}, "B": {"0": 3.0, "1": 3.0}}
+    Path("loads.json").write_text(json.dumps({"v": 1, "steps": [{"loads": rates}]}))
+
+    code, found = audited(capsys, UNEVEN, "--loads", "loads.json")
+
+    assert code == 0
+    assert found["carried"]["by_broker"] == {"1": 2.0, "2": 7.0, "3": 3.0}
+
+
+def test_a_broker_that_carries_nearly_everything_fails_the_audit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = measured(A=[9e6, 5e5, 5e5])
+
+    code, found = audited(capsys, EVEN, "--loads", file, "--fail-on", "warning")
+
+    assert (code, [f["kind"] for f in found["findings"]]) == (1, ["peak"])
+    assert found["carried"]["peak_to_mean"] == pytest.approx(2.7)
+    assert found["carried"]["hottest"] == {"topic": "A", "partition": 0, "load": 9e6}
+    after = {tuple(f["dead"]): f["peak_to_mean"] for f in found["faults"]}
+    assert after == pytest.approx({(1,): 1.9, (2,): 1.8, (3,): 1.9})
+    code, _ = audited(capsys, EVEN, "--loads", file, "--fail-on", "note", "--wanted-peak", "2.7")
+    assert code == 0
+
+
+def test_a_topic_that_is_level_as_measured_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = placement({"A": [[1, 2], [2, 1], [2, 1], [2, 1]]})
+
+    code, _ = audited(
+        capsys, snapshot, "--loads", measured(A=[3.0, 1.0, 1.0, 1.0]), "--fail-on", "note"
+    )
+
+    assert code == 0
+
+
+def test_rates_of_another_cluster_are_said(
+    live: FakeAdmin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(measured(orders=[1.0, 1.0]))
+    assert run(["audit", "--loads", str(file)]) == 0
+    assert "was measured on" not in capsys.readouterr().err  # it does not say where
+
+    value = json.loads(file.read_text(encoding="utf-8")) | {"cluster": "other"}
+    file.write_text(json.dumps(value), encoding="utf-8")
+    assert run(["audit", "--loads", str(file)]) == 0
+    assert "was measured on cluster other, not on fake" in capsys.readouterr().err
+
+
+def test_rates_beyond_all_numbers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = audited(capsys, UNEVEN, "--loads", measured(A=[1e308, 1e308, 1e308]))
+
+    assert code == 2
+    assert "more than a number can hold" in said
+
+
+def test_the_least_of_rates_gives_a_page_too(capsys: pytest.CaptureFixture[str]) -> None:
+    file = measured(A=[5e-324, 0.0, 0.0], B=[0.0, 0.0])
+
+    assert audited(capsys, UNEVEN, "--loads", file, "--report", "audit.html")[0] == 0
 
 
 def test_rates_of_other_topics_only_are_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -381,6 +466,62 @@ def test_a_broker_that_is_down_is_known_to_be_so_and_eligible_leaders_are_asked_
     leaders = {tuple(f["dead"]): f["leaders"] for f in found["faults"]}
     assert leaders == {(1,): {"orders": {"0": 2, "1": 2}}, (2,): {}}
     assert (found["idle_brokers"], found["silent_brokers"]) == ([2], [2, 3])
+
+
+# ---------------------------------------------------------------- leader moves
+
+LEFT = placement({f"t{n}": [[1, 2, 3]] for n in range(9)})
+
+
+def test_leader_moves_are_written_for_kafkas_own_tools(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", "--snapshot", written(LEFT), "--kafka-json", "to move.json"]) == 0
+
+    said = capsys.readouterr().out.splitlines()
+    at = said.index("To move leaders: to move.json has 6 leader moves; then run")
+    assert said[at + 1 :] == [
+        "kafka-reassign-partitions.sh --bootstrap-server HOST:PORT "
+        "--reassignment-json-file 'to move.json' --execute",
+        "kafka-leader-election.sh --bootstrap-server HOST:PORT "
+        "--election-type preferred --path-to-json-file 'to move.json'",
+    ]
+    file = json.loads(Path("to move.json").read_text(encoding="utf-8"))
+    assert file["version"] == 1
+    assert {tuple(p["replicas"]) for p in file["partitions"]} == {(2, 1, 3), (3, 1, 2)}
+    assert audited(capsys, LEFT)[1]["leader_moves"] == file["partitions"]
+
+
+def test_after_an_outage_the_preferred_leaders_are_elected(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lists = [[1, 2], [2, 3], [3, 1]] * 4
+    drifted = placement({"A": lists}, leaders={"A": [1, 2, 1] * 4})
+
+    assert run(["audit", "--snapshot", written(drifted)]) == 0
+
+    said = capsys.readouterr().out
+    assert "kafka-leader-election.sh" in said.splitlines()[-1]
+    assert "kafka-reassign-partitions.sh" not in said
+
+
+def test_where_no_leader_move_helps_the_file_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", "--snapshot", written(EVEN), "--kafka-json", "moves.json"]) == 0
+
+    said = capsys.readouterr()
+    assert "No leader move would help: moves.json has none." in said.err
+    assert "To move leaders" not in said.out
+    assert json.loads(Path("moves.json").read_text()) == {"version": 1, "partitions": []}
+
+
+def test_the_commands_name_the_cluster_that_was_asked(
+    live: FakeAdmin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live.brokers = list(LEFT.brokers)
+    live.partitions = {p.name: p for p in LEFT.partitions}
+    live.settings = {topic: {"min.insync.replicas": "1"} for topic in LEFT.topics}
+
+    assert run(["audit", "--bootstrap-server", "b1:9092,b2:9092"]) == 0
+
+    assert "--bootstrap-server b1:9092,b2:9092 " in capsys.readouterr().out.splitlines()[-1]
 
 
 # ---------------------------------------------------------------- the page

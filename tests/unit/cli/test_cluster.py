@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from trimtab.cli import main
-from trimtab.testing.local_cluster import ClusterStatus, LocalCluster, SaslUser
+from trimtab.testing.local_cluster import (
+    BrokerState,
+    BrokerStatus,
+    ClusterStatus,
+    LocalCluster,
+    SaslUser,
+)
 
 
 @pytest.fixture
@@ -68,3 +74,28 @@ def test_an_empty_home_does_not_mean_the_working_folder(
     assert main.run(["cluster", "down"]) == 0
 
     assert theirs.exists()
+
+
+def test_a_cluster_that_was_ended_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = BrokerStatus(id=1, rack="a", port=9092, pid=None, state=BrokerState.DEAD)
+    there = ClusterStatus(
+        name="default",
+        cluster_id="x",
+        bootstrap_servers="",
+        sasl_bootstrap_servers=None,
+        controller=BrokerState.DEAD,
+        brokers=(broker,),
+    )
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
+    monkeypatch.setattr(LocalCluster, "status", lambda _: there)
+    monkeypatch.setattr(LocalCluster, "down", lambda _, **__: None)
+
+    assert main.run(["cluster", "down"]) == 0
+    assert capsys.readouterr().out == 'Cluster "default" is down; its data and logs are removed.\n'
+
+    monkeypatch.undo()
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
+    assert main.run(["cluster", "down"]) == 0
+    assert capsys.readouterr().out == 'There is no local cluster "default".\n'

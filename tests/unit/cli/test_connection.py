@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trimtab.cli.connection import connection
+from trimtab.cli.connection import connection, controller_token
 from trimtab.errors import ConfigError
 from trimtab.settings import Settings, load_settings
 from trimtab.testing import local_cluster
@@ -89,3 +89,47 @@ def test_properties_that_a_client_does_without_are_named(
     said = capsys.readouterr()
     assert "metric.reporters" in said.err
     assert said.out == ""
+
+
+# ---------------------------------------------------------------- the controller's token
+
+
+def test_the_token_comes_from_the_environment_or_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert controller_token(load_settings()) is None
+
+    monkeypatch.setenv("TRIMTAB_CONTROLLER__TOKEN", "s3cret\n")  # as from a file with a line end
+    assert controller_token(load_settings()) == "s3cret"
+    assert "s3cret" not in repr(load_settings())
+
+    (tmp_path / "token").write_text("from-file\n")
+    monkeypatch.setenv("TRIMTAB_CONTROLLER__TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(ConfigError, match="both set"):
+        controller_token(load_settings())
+
+    monkeypatch.delenv("TRIMTAB_CONTROLLER__TOKEN")
+    assert controller_token(load_settings()) == "from-file"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "two words", "schlüssel", "a\nb"])
+def test_a_token_that_no_header_can_carry_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text(text)
+    monkeypatch.setenv("TRIMTAB_CONTROLLER__TOKEN_FILE", str(tmp_path / "token"))
+
+    with pytest.raises(ConfigError, match=r"token.* is empty, or has spaces"):
+        controller_token(load_settings())
+
+
+def test_a_token_file_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRIMTAB_CONTROLLER__TOKEN_FILE", str(tmp_path / "none"))
+
+    with pytest.raises(ConfigError, match="none cannot be read"):
+        controller_token(load_settings())

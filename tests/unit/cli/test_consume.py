@@ -56,16 +56,34 @@ def test_a_directed_consumer_gets_what_the_flags_say(opened, tmp_path, capsys):
     assert capsys.readouterr().out == "7 records, 70 bytes in 2 batches; 1 dead letters\n"
 
 
-def test_a_group_consumer_needs_no_index_and_knows_where_the_controller_is(opened):
+def test_a_group_consumer_needs_no_index_and_knows_where_the_controller_is(opened, monkeypatch):
     url = "http://127.0.0.1:1"
-    assert run([*BASE, "--mode", "group", "--service-ms", "10", "--controller-url", url]) == 0
+    monkeypatch.setenv("TRIMTAB_CONTROLLER__TOKEN", "s3cret")
+    assert run([*BASE, "--mode", "group", "--service-time", "10ms", "--controller-url", url]) == 0
     kind, duties, more = opened[0]
-    assert (kind, duties.index, more) == ("group", None, {"controller_url": url})
+    assert (kind, duties.index, more) == ("group", None, {"controller_url": url, "token": "s3cret"})
     assert isinstance(duties.handler, FixedService)
 
 
+def test_a_member_in_a_pod_is_a_static_one_of_that_name(opened, monkeypatch):
+    flags = [*BASE, "--mode", "group", "--service-time", "10ms"]
+    for name in ("KUBERNETES_SERVICE_HOST", "POD_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOSTNAME", "laptop")
+    assert run(flags) == 0
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert run(flags) == 0
+    monkeypatch.setenv("POD_NAME", "pay-7d4f-x2x")
+    assert run(flags) == 0
+    assert run([*flags, "--instance-id", "mine"]) == 0
+    assert run([*BASE, "--index", "0", "--service-time", "10ms"]) == 0
+    instances = [duties.instance for _, duties, _ in opened]
+    assert instances == [None, "laptop", "pay-7d4f-x2x", "mine", None]
+    assert opened[2][1].name("9b") == "trimtab-pay-pay-7d4f-x2x"
+
+
 def test_json_is_one_document(opened, capsys):
-    assert run([*BASE, "--index", "0", "--service-ms", "0", "--json"]) == 0
+    assert run([*BASE, "--index", "0", "--service-time", "0", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {"records": 7, "bytes": 70, "batches": 2, "dead_letters": 1}
 
@@ -73,11 +91,16 @@ def test_json_is_one_document(opened, capsys):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--service-ms", "1"], "a directed consumer needs one"),
+        (["--service-time", "1ms"], "a directed consumer needs one"),
         (["--index", "0"], "say what to do with the records"),
-        (["--index", "0", "--service-ms", "1", "--handler", "a:b"], "in place of --handler"),
+        (
+            ["--index", "0", "--service-time", "1ms", "--handler", "a:b"],
+            "cannot be combined with --handler",
+        ),
         (["--index", "0", "--handler", "nothing"], "names no handler"),
-        (["--index", "-1", "--service-ms", "1"], "Invalid value for '--index'"),
+        (["--index", "-1", "--service-time", "1ms"], "Invalid value for '--index'"),
+        (["--index", "0", "--instance-id", "a", "--service-time", "1ms"], "it has an --index"),
+        (["--mode", "group", "--instance-id", "a b", "--service-time", "1ms"], "1 to 249 letters"),
     ],
 )
 def test_flags_that_make_no_sense_are_refused_before_a_broker_is_asked(flags, told, opened, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -106,3 +107,29 @@ def test_an_outcome_is_shown_and_written_with_what_it_does_not_know() -> None:
     assert "unknown" in text
     document = outcome_to(outcome)
     assert (document["p90_ms"], document["mean_replicas"], document["handovers"]) == (2, 1.5, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["order", "--group", "g", "--receipts", "missing"], 2, "missing: there is no such file"),
+        (["outcome", "--group", "g", "--receipts", "missing"], 2, "missing: there is no such file"),
+        (["order", "--group", "g", "--topic", "t", "--acknowledged", "missing"], 2, "no such file"),
+        (["outcome", "--group", "g"], 2, "No cluster is named"),
+        (["order", "--group", "g", "--from", "9" * 20], 2, "after the year 9999"),
+        (["order", "--group", "g", "--from", "9" * 5000], 2, "after the year 9999"),
+    ],
+)
+def test_what_is_not_there_is_said_before_spark_is_started(
+    words: list[str],
+    code: int,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(evaluate, "spark_session", None)
+    assert run(["evaluate", *words]) == code
+    assert told in capsys.readouterr().err

@@ -117,7 +117,7 @@ def test_ezzeddines_workload_can_be_scaled_stretched_and_cut(brokers):
 def test_a_landau_walk_has_as_many_partitions_and_steps_as_asked(brokers):
     code = load(
         *("rates", "--topic", "t", "--schedule", "landau", "--partitions", "3", "--delta", "0"),
-        *("--capacity", "40", "--iterations", "4", "--step-s", "0.5"),
+        *("--capacity", "40", "--iterations", "4", "--step", "500ms"),
     )
 
     counts = np.bincount(brokers.partitions, minlength=3)
@@ -133,7 +133,7 @@ def test_a_loads_file_is_a_schedule_whose_bytes_become_records(brokers, tmp_path
     (tmp_path / "loads.json").write_text(json.dumps({"v": 1, "capacity": 9000, "steps": steps}))
 
     code = load(
-        *("rates", "--topic", "t", "--schedule", "loads.json", "--step-s", "2"),
+        *("rates", "--topic", "t", "--schedule", "loads.json", "--step", "2s"),
         *("--value-bytes", "100"),
     )
 
@@ -162,7 +162,7 @@ def test_a_trace_is_sent_at_its_speed_to_its_partitions(brokers, tmp_path):
 def test_the_door_is_told_how_to_send(brokers):
     code = load(
         *("keyless", "--topic", "t", "--duration", "1s", "--create", "6"),
-        *("--replication-factor", "2", "--acks", "1", "--linger-ms", "50"),
+        *("--replication-factor", "2", "--acks", "1", "--linger", "50ms"),
         *("--delivery-timeout", "10s", "--late-after", "20ms", "--bootstrap-server", "other:1"),
     )
 
@@ -262,15 +262,17 @@ def test_a_second_interrupt_does_not_wait(brokers, monkeypatch, capsys):
     [
         (["keys", "--rate", "0"], "rate"),
         (["keys", "--s", "-1"], "s, v and keys must be positive"),
-        (["keyless", "--rate", "-5"], "negative"),
+        (["keyless", "--rate", "-5"], "-5 is not greater than 0"),
         (["rates", "--schedule", "landau", "--capacity", "0"], "capacity"),
-        (["rates", "--schedule", "landau", "--scale", "-1"], "negative"),
+        (["rates", "--schedule", "landau", "--scale", "-1"], "-1 is not greater than 0"),
         (["rates", "--schedule", "no-such.json"], "no-such.json"),
         (["trace", "no-such.parquet"], "no-such.parquet"),
         (["trace", "trace.parquet", "--speed", "0"], "speed"),
         (["trace", "trace.parquet", "--speed", "-1"], "speed"),
         (["trace", "trace.parquet", "--speed", "nan"], "speed"),
-        (["keys", "--duration", "soon"], "no duration"),
+        (["keys", "--duration", "soon"], "invalid duration 'soon'"),
+        (["keys", "--s", "inf"], "inf is not a finite number"),
+        (["keys", "--s", "nan"], "nan is not a finite number"),
         (["keys", "--acks", "2"], "'2'"),
     ],
 )

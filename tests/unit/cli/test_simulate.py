@@ -103,7 +103,7 @@ def test_people_get_the_summary_and_every_step_of_a_short_stream(packing):
     assert code == 0
     assert "2 steps" in out
     assert "77.5%" in out
-    assert out.count("│") > 20
+    assert out.count("│") > 10
 
 
 def test_a_long_stream_is_drawn_in_few_lines(packing):
@@ -123,13 +123,13 @@ def test_all_twelve_side_by_side_have_their_cardinal_bin_score(packing):
 @pytest.mark.parametrize(
     ("options", "planner", "line"),
     [
-        (("--slack", "0.1"), "mwf", "error: --slack means nothing to mwf."),
-        (("--consumers", "3"), "bfd", "error: --consumers means nothing to bfd."),
-        (("--sla", "5s"), "nf", "error: --sla means nothing to nf."),
-        (("--lag-threshold", "5"), "mwf", "error: --lag-threshold means nothing to mwf."),
+        (("--slack", "0.1"), "mwf", "error: --slack is not supported by mwf."),
+        (("--consumers", "3"), "bfd", "error: --consumers is not supported by bfd."),
+        (("--sla", "5s"), "nf", "error: --sla is not supported by nf."),
+        (("--lag-threshold", "5"), "mwf", "error: --lag-threshold is not supported by mwf."),
         (("--dead", "7:0"), "mwf", "error: --dead takes STEP:N such as 3:0"),
         (("--dead", "x"), "mwf", "error: --dead takes STEP:N such as 3:0"),
-        (("--slack", "inf"), "trim", "error: --slack takes a part of the consumers"),
+        (("--slack", "inf"), "trim", "inf is not a finite number"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused(packing, options, planner, line):
@@ -240,7 +240,7 @@ def test_a_made_stream_can_be_simulated(trimtab):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ((), "Nobody would see the stream"),
+        ((), "No output selected"),
         (("--start", "full", "--json"), "--start takes uniform or a number"),
         (("--start", "2", "--json"), "Such a stream cannot be made"),
         (("--delta", "0.5", "--json"), "whole loads need a whole step"),
@@ -271,8 +271,9 @@ def test_recorded_rates_are_replayed_side_by_side(trimtab, tmp_path):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--capacity", "0"), "That cannot be simulated"),
-        (("--capacity", "8", "--service-rate", "-1"), "That cannot be simulated"),
+        (("--capacity", "0"), "0 is not greater than 0"),
+        (("--capacity", "8", "--service-rate", "-1"), "-1 is not greater than 0"),
+        (("--capacity", "nan"), "nan is not a finite number"),
         (("--capacity", "8", "--window", "5s"), "no windows of 5 s"),
         (("--capacity", "8", "--group", "h"), 'no lag of group "h"'),
     ],

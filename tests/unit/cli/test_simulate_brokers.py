@@ -145,7 +145,7 @@ def test_a_picture_is_drawn_where_asked(brokers, tmp_path, name):
         (("--slow", "1:0.5"), "BROKER:SPEED:FROM:TO"),
         (("--slow", "1:0.5:0.6:0.4"), "BROKER:SPEED:FROM:TO"),
         (("--slow", "99:0.5:0.4:0.6"), "BROKER:SPEED:FROM:TO"),
-        (("--refresh", "0"), "refreshes"),
+        (("--refresh", "0"), "0 is not greater than 0"),
         (("--plot", "waits.pdf"), ".svg or .png"),
     ],
 )

@@ -155,7 +155,7 @@ def test_an_interval_of_five_runs_is_students_and_of_one_run_unknown():
 def test_on_even_brokers_no_worse_means_surely_below_a_margin():
     stock = runs(B2, "adaptive", 10, 12, 11, 9, 10)
     near = only_row(stock | runs(B2, OURS, 10.5, 12, 11.5, 9.5, 10))
-    assert (near.verdict, near.published) == (Verdict.WITHIN, 1.0)
+    assert (near.verdict, near.bar) == (Verdict.WITHIN, 1.0)
     assert only_row(stock | runs(B2, OURS, 19, 21, 20, 20, 20)).verdict is Verdict.OUTSIDE
     assert only_row(stock | runs(B2, OURS, 4, 5, 4, 5, 4)).verdict is Verdict.BETTER
 
@@ -336,6 +336,6 @@ def test_the_page_has_every_cell_and_both_ratios(tmp_path):
     parts = conducted(FakePlace(), tmp_path / "runs")
     text = keep_parts(tmp_path, "burato", parts).read_text(encoding="utf-8")
     assert "### U2 acks=1, slowed at 50%: 60 000 records/s" in text
-    assert "| weighted-node per batch | 5 | 5 | 5 – 5 | 5 | 5 | 1.33 | 1.00 |" in text
+    assert "| weighted-node per batch | 5 | 5 | 5 – 5 | 5 | 5 | 1 | 1.33 | 1.00 |" in text
     assert "(plots/burato-open-loop-p95.svg)" in text
     assert (tmp_path / "plots" / "burato-saturating-throughput.svg").exists()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from trimtab.errors import ConfigError
@@ -13,6 +16,7 @@ from trimtab.experiments.live import comparison
 from trimtab.experiments.live.experiment import TRIES, Live
 from trimtab.experiments.live.kept_runs import keep, kept
 from trimtab.experiments.live.plan import (
+    CAPACITY_BYTES_S,
     HorizontalScaler,
     LiveRun,
     Strategy,
@@ -21,12 +25,15 @@ from trimtab.experiments.live.plan import (
     replica_minutes,
     replicas_at,
     runs_of,
+    size_means,
     strategies_of,
     unexplained,
 )
 from trimtab.experiments.live.response import Heard, Published, Said, response_times
 from trimtab.experiments.page import page
 from trimtab.experiments.verdict import Verdict
+from trimtab.model.load import Unit
+from trimtab.workload.rate_streams import RateSchedule
 
 
 def run(strategy: Strategy, **more: Any) -> LiveRun:
@@ -79,11 +86,27 @@ def test_sticky_dealing_brings_the_run_whose_replicas_it_is_given_and_comes_afte
     ]
 
 
-def test_every_strategy_of_a_workload_sends_the_same_records():
-    schedules = [r.schedule for r in runs_of([Workload.LANDAU_25], tuple(Strategy), seeds=1)]
+@pytest.mark.parametrize("workload", [Workload.LANDAU_25, Workload.BYTES_25])
+def test_every_strategy_of_a_workload_sends_the_same_records(workload):
+    runs = runs_of([workload], tuple(Strategy), seeds=1)
+    short = [r.due(r.schedule.stretched(0.05)) for r in runs]
+    first, *others = [
+        [(b.times_s.tolist(), np.broadcast_to(b.value_bytes, len(b)).tolist()) for b in blocks]
+        for blocks in short
+    ]
 
-    assert len(schedules) == len(Strategy)
-    assert all(schedule == schedules[0] for schedule in schedules)
+    assert [r.strategy for r in runs] == list(workload.strategies)
+    assert first
+    assert all(other == first for other in others)
+
+
+def test_only_the_workload_of_ezzeddine_has_the_group_whose_leader_asks():
+    groups = [w for w in Workload if Strategy.LL_FFD_GROUP in w.strategies]
+
+    assert groups == [Workload.EZZEDDINE_1]
+    assert not Strategy.LL_FFD_GROUP.directed
+    assert Strategy.LL_FFD_GROUP.controlled
+    assert Strategy.LL_FFD_GROUP.planner == "ll-ffd"
 
 
 def test_no_partition_of_a_walk_asks_for_more_than_a_consumer_reads():
@@ -92,6 +115,52 @@ def test_no_partition_of_a_walk_asks_for_more_than_a_consumer_reads():
         rates = [s.last for segments in schedule.partitions for s in segments]
         assert 0 < max(rates) <= 80
         assert schedule.total_rate_at(0.0) == 0  # one consumer can begin
+
+
+@pytest.mark.parametrize("workload", [Workload.BYTES_5, Workload.BYTES_25])
+def test_a_walk_in_bytes_never_asks_for_more_bytes_of_a_consumer_than_it_carries(workload):
+    schedule = workload.schedule(0)
+    means = size_means(len(schedule.partitions))
+    bytes_s = [
+        [s.last * mean for s in segments]
+        for segments, mean in zip(schedule.partitions, means, strict=True)
+    ]
+
+    assert 0 < max(map(max, bytes_s)) <= 0.8 * CAPACITY_BYTES_S
+    assert schedule.total_rate_at(0.0) == 0
+    begins_s = run(Strategy.MWF, workload=workload).unjudged_s
+    held = [schedule.rate_at(p, begins_s) for p in range(len(means))]
+    assert [schedule.rate_at(p, begins_s - 59) for p in range(len(means))] == held
+    # By records the order of partitions is another one than by bytes: that is the point of it.
+    last = [each[-1] for each in bytes_s]
+    by_records = [each[-1].last for each in schedule.partitions]
+    assert np.argsort(last).tolist() != np.argsort(by_records).tolist()
+
+
+def test_records_of_a_walk_in_bytes_differ_in_size_and_add_up_to_its_rates():
+    bytes_run = run(Strategy.MWF, workload=Workload.BYTES_5)
+    schedule = RateSchedule.constant([100.0] * 4, duration_s=60.0)
+    sent = np.zeros(4)
+    for block in bytes_run.due(schedule):
+        assert block.partitions is not None
+        np.add.at(sent, block.partitions, block.value_bytes)
+
+    assert sent / 60 == pytest.approx([100 * mean for mean in size_means(4)], rel=0.02)
+
+
+def test_landaus_planners_count_bytes_where_bytes_limit_and_ezzeddines_records():
+    said = {
+        s: (r.unit, r.capacity, r.held_to_s, r.window_s)
+        for s in (Strategy.OURS, Strategy.MWF, Strategy.LL_FFD)
+        for r in [run(s, workload=Workload.BYTES_5)]
+    }
+
+    assert said[Strategy.OURS] == said[Strategy.MWF] == (Unit.BYTES_S, 100_000.0, None, 30.0)
+    unit, capacity, held_to_s, window_s = said[Strategy.LL_FFD]
+    assert (unit, held_to_s, window_s) == (Unit.RECORDS_S, 5.0, 30.0)
+    assert capacity == pytest.approx(93.75)
+    assert run(Strategy.MWF).unit is Unit.RECORDS_S
+    assert run(Strategy.MWF).window_s == 5.0
 
 
 def test_runs_of_other_seeds_lengths_and_strategies_are_kept_apart():
@@ -107,10 +176,12 @@ def test_runs_of_other_seeds_lengths_and_strategies_are_kept_apart():
 
 
 def test_strategies_are_named_and_a_strange_one_is_refused():
-    assert strategies_of(None) == tuple(Strategy)
-    assert strategies_of("mwf, trim,mwf") == (Strategy.MWF, Strategy.OURS)
+    assert strategies_of(None, Strategy) == tuple(Strategy)
+    assert strategies_of("mwf, trim,mwf", Strategy) == (Strategy.OURS, Strategy.MWF)
     with pytest.raises(ConfigError, match="nobody"):
-        strategies_of("nobody")
+        strategies_of("nobody", Strategy)
+    with pytest.raises(ConfigError, match="ll-ffd-group"):
+        strategies_of("ll-ffd-group", Workload.LANDAU_5.strategies)
 
 
 def test_what_was_kept_under_other_settings_is_not_taken(tmp_path: Path):
@@ -197,20 +268,23 @@ def test_the_bars_are_met_by_a_good_run():
     found = verdicts({run(Strategy.OURS): figures(), run(Strategy.STICKY): SLOW})
 
     assert set(found.values()) <= {Verdict.WITHIN, Verdict.NOT_COMPARABLE}
-    assert found["sla share ours"] is Verdict.WITHIN
-    assert found["replica-minutes ours"] is Verdict.WITHIN
-    assert found["sla share cooperative-sticky"] is Verdict.WITHIN
+    assert found["sla share of trim, at least"] is Verdict.WITHIN
+    assert found["replica-minutes of trim, at most"] is Verdict.WITHIN
+    assert found["sla share of cooperative-sticky, at most"] is Verdict.WITHIN
 
 
 @pytest.mark.parametrize(
     ("ours", "row"),
     [
-        ({"sla_share": 0.99}, "sla share ours"),
-        ({"replica_minutes": 22.1}, "replica-minutes ours"),
-        ({"blocked": {"p90_s": 1.2, "max_s": 2.0}}, "blocked s of a move, p90, ours"),
-        ({"order_findings": 1}, "order findings trim"),
-        ({"unexplained": 1}, "decisions without a reason trim"),
-        ({"sla_share": 0.5}, "sla share of ours above cooperative-sticky"),
+        ({"sla_share": 0.99}, "sla share of trim, at least"),
+        ({"replica_minutes": 22.1}, "replica-minutes of trim, at most"),
+        (
+            {"blocked": {"p90_s": 1.2, "max_s": 2.0}},
+            "blocked s of a move of trim, p90, at most",
+        ),
+        ({"order_findings": 1}, "order findings of trim"),
+        ({"unexplained": 1}, "decisions without a reason of trim"),
+        ({"sla_share": 0.5}, "sla share of trim beside that of cooperative-sticky, at least"),
     ],
 )
 def test_a_run_that_misses_a_bar_is_outside(ours, row):
@@ -226,9 +300,44 @@ def test_a_shortened_run_is_judged_by_order_and_reasons_only():
         {run(Strategy.OURS, stretch=0.1): bad, run(Strategy.STICKY, stretch=0.1): SLOW}
     )
 
-    assert found["sla share ours"] is Verdict.NOT_COMPARABLE
-    assert found["replica-minutes ours"] is Verdict.NOT_COMPARABLE
-    assert found["order findings trim"] is Verdict.OUTSIDE
+    assert found["sla share of trim, at least"] is Verdict.NOT_COMPARABLE
+    assert found["replica-minutes of trim, at most"] is Verdict.NOT_COMPARABLE
+    assert found["order findings of trim"] is Verdict.OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("figure", "row"),
+    [
+        ("blocked", "blocked s of a move of ll-ffd-group, p90, at most"),
+        ("rebalance", "s without reading in a rebalance of ll-ffd-group, p90, at most"),
+    ],
+)
+@pytest.mark.parametrize(("p90_s", "verdict"), [(0.6, Verdict.WITHIN), (1.8, Verdict.OUTSIDE)])
+def test_the_group_that_asks_is_judged_by_the_papers_second_without_reading(
+    figure, row, p90_s, verdict
+):
+    said = figures(**{figure: {"p90_s": p90_s, "max_s": 2.0}})
+    part = comparison.comparison({run(Strategy.LL_FFD_GROUP): said}, Workload.EZZEDDINE_1)
+    found = {r.what.removesuffix(", workload-1"): r for r in part.rows}
+
+    assert (found[row].paper, found[row].bar, found[row].ours) == (1.0, 1.0, p90_s)
+    assert found[row].verdict is verdict
+    text = page("ezzeddine-live", {"live-workload-1": part})
+    assert "Not run yet: trim, ll-ffd, mwf, cooperative-sticky, keda-lag, fixed." in text
+
+
+def test_a_walk_in_bytes_is_judged_by_how_much_is_read_within_the_time_of_a_move():
+    found = {
+        run(s, workload=Workload.BYTES_5): figures(sla_share=share)
+        for s, share in ((Strategy.MWF, 0.97), (Strategy.OURS, 0.999), (Strategy.STICKY, 0.6))
+    }
+    part = comparison.comparison(found, Workload.BYTES_5)
+    verdicts = {row.what: row.verdict for row in part.rows}
+
+    assert verdicts["share within 5 s of mwf, at least, bytes-5"] is Verdict.OUTSIDE
+    assert verdicts["share within 5 s of trim, at least, bytes-5"] is Verdict.WITHIN
+    assert part.settings["window s"] == 30.0
+    assert "reported rate" not in part.settings
 
 
 def test_a_page_says_when_rates_came_later_than_decisions_are_made():
@@ -253,6 +362,7 @@ def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs that a warm-up was made for."""
     warmed: list[str] = []
     monkeypatch.setattr(Live, "_warm_up", lambda _, run: warmed.append(run.key))
+    monkeypatch.setattr(Live, "_measured", lambda *_: nullcontext())
     return warmed
 
 
@@ -265,6 +375,24 @@ def test_the_first_run_that_was_not_kept_has_a_warm_up_and_no_other(tmp_path, mo
     live.runs(runs, again=False, on_run=lambda *_: None)
 
     assert warmed == [runs[0].key, runs[1].key]
+
+
+def test_runs_are_measured_over_the_window_of_their_workload(tmp_path, monkeypatch, warmed):
+    windows: list[float] = []
+
+    @contextmanager
+    def measured(_: Live, window_s: float) -> Iterator[None]:
+        windows.append(window_s)
+        yield
+        windows.append(-window_s)
+
+    monkeypatch.setattr(Live, "_measured", measured)
+    monkeypatch.setattr(Live, "_run", lambda *_: figures())
+    runs = runs_of([Workload.LANDAU_5, Workload.BYTES_5], [Strategy.MWF], seeds=2)
+    nowhere(tmp_path).runs(runs, again=False, on_run=lambda *_: None)
+
+    assert windows == [5.0, -5.0, 30.0, -30.0]
+    assert warmed == [runs[0].key]
 
 
 @pytest.mark.usefixtures("warmed")
@@ -326,6 +454,8 @@ def test_pages_with_pictures_are_made_of_both_experiments(tmp_path: Path):
             "peak": comparison.peak(peaks, scale=0.1),
             "responses": comparison.responses({"delta-5": {"decide": span}}, stretch=1.0),
             "live-delta-5": comparison.comparison(compared, Workload.LANDAU_5),
+            "live-bytes-25": comparison.comparison(compared, Workload.BYTES_25),
+            "responses-bytes": comparison.responses({"bytes-5": {"decide": span}}, stretch=1.0),
         },
     )
 

@@ -13,7 +13,7 @@ from trimtab.experiments.markdown import rows_table
 from trimtab.experiments.page import page
 from trimtab.experiments.part import Part, read_parts
 from trimtab.experiments.plots import drawings, picture
-from trimtab.experiments.verdict import at_most
+from trimtab.experiments.verdict import Verdict, at_most
 
 PAPERS = Path(__file__).parents[3] / "docs" / "papers"
 KEPT = {path.stem: path for path in sorted((PAPERS / "results").glob("*.json"))}
@@ -48,7 +48,57 @@ def test_what_is_outside_stands_out_and_is_counted():
     rows = [at_most("kept", 0, 0), at_most("broken", 0, 1)]
     table = rows_table(rows)
     assert table.startswith("1 within, 1 outside.")
-    assert "| broken | 0 | 1 | 0 | **outside** |" in table
+    assert "| what | paper | model | bar | ours | tolerance | verdict |" in table
+    assert "| broken | – | – | 0 | 1 | – | **outside** |" in table
+
+
+@pytest.mark.parametrize("experiment", KEPT)
+def test_no_row_is_without_a_chance_to_fail_or_something_beside_it(experiment):
+    for name, part in read_parts(KEPT[experiment]).items():
+        for row in part.rows:
+            known = [row.paper, row.model, row.bar]
+            if row.verdict is Verdict.NOT_COMPARABLE:
+                assert row.tolerance is None, row
+            elif row.tolerance is not None and row.bar is None:
+                # A tolerance of half of the figure, or more, would let nearly anything pass.
+                figure = row.paper if row.model is None else row.model
+                assert figure is not None, row
+                small = row.tolerance <= max(0.5 * abs(figure), 0.05)
+                assert small or (name == "tables" and "d=0" in row.what), row
+            else:
+                assert known[2] is not None, row
+
+
+@pytest.mark.parametrize("experiment", KEPT)
+def test_no_page_calls_a_number_of_ours_published(experiment):
+    text = (PAPERS / f"{experiment}.md").read_text(encoding="utf-8")
+    said = [line for line in text.splitlines() if "| published" in line or "published |" in line]
+    assert said == []
+
+
+def test_a_page_names_the_parts_that_were_not_run():
+    part = Part(settings={}, rows=(at_most("a", 0, 0),), figures={})
+    made = page("landau", {"headline": part})
+    assert "## Not run yet\n\n- CBS and E[Rscore]\n- Latency (section VI-C)\n" in made
+    assert "Not run yet" not in page("landau", read_parts(KEPT["landau"]))
+
+
+def test_the_pages_say_where_we_contradict_the_papers():
+    latency = page("landau", read_parts(KEPT["landau"]))
+    assert "kd_24 and kd_30 have a p90 of 645 and 683 s" in latency
+    assert "*Multi-Objective Optimization of Consumer Group Autoscaling in Message" in latency
+    peak = page("landau-live", read_parts(KEPT["landau-live"]))
+    assert "6.2 / 25.5 / 6.6 MB/s" in peak
+
+
+def test_the_page_of_the_partitioners_begins_with_the_result_and_its_limits():
+    made = page("burato", read_parts(KEPT["burato"]))
+    result = made.split("## What was run, and how")[0]
+    assert "put 98 to 100 % of U2 on one partition" in result
+    assert "uniform-sticky 1.4 to 2.9, node per batch 1.9" in result
+    assert "51 ms beside 46 ms on U2 acks=1 at 70%" in result
+    assert "The acks of B1 and U1 are not stated" in made
+    assert "B1 acks" not in result
 
 
 def test_remarks_on_the_runs_stand_on_their_page_and_on_no_other(tmp_path):

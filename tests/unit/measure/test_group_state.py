@@ -4,6 +4,7 @@ from trimtab.errors import MeasurementError
 from trimtab.measure.group_state import GroupState, group_state
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import Broker, BrokerId, Group, Member, Replicas, TopicPartition
+from trimtab.model.plan import MemberName
 from trimtab.testing.fakes import FakeAdmin
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -28,7 +29,20 @@ def member(name, *partitions):
 
 def test_a_group_is_asked_for_the_topics_it_reads():
     admin = cluster(Group(name="g", state="STABLE", members=(member("m", A0),)))
-    assert group_state(admin, "g") == GroupState(frozenset({A0, A1}), Assignment({A0: 0}))
+    name = MemberName(client_id="", host="", member_id="m")
+    expected = GroupState(frozenset({A0, A1}), Assignment({A0: 0}), {0: name})
+    assert group_state(admin, "g") == expected
+
+
+def test_members_are_numbered_by_what_they_read_and_named_beside_it():
+    groups = [
+        Group(name="g", state="STABLE", members=(member("z", A0), member("a", A1), member("idle"))),
+        Group(name="h", state="STABLE", members=(member("b", A0), member("y", A1))),
+    ]
+    first, second = (group_state(cluster(*groups), g.name) for g in groups)
+    assert first.assignment == second.assignment
+    assert [m.member_id for m in first.members.values()] == ["z", "a"]
+    assert [m.member_id for m in second.members.values()] == ["b", "y"]
 
 
 def test_a_group_without_members_is_asked_for_the_topics_it_has_offsets_for():
@@ -39,7 +53,8 @@ def test_a_group_without_members_is_asked_for_the_topics_it_has_offsets_for():
 def test_only_the_topics_asked_for_count():
     admin = cluster(Group(name="g", state="STABLE", members=(member("m", A0), member("n", B0))))
     state = group_state(admin, "g", frozenset({"b", "absent"}))
-    assert state == GroupState(frozenset({B0}), Assignment({B0: 0}))
+    assert (state.partitions, state.assignment) == (frozenset({B0}), Assignment({B0: 0}))
+    assert [m.member_id for m in state.members.values()] == ["n"]
 
 
 def test_a_group_that_does_not_exist_reads_nothing():

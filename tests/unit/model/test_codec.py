@@ -32,6 +32,7 @@ from trimtab.model.codec import (
     weights_to,
 )
 from trimtab.model.load import KeyLoad, Loads, Measurement, PartitionLoad, Source, Unit
+from trimtab.model.plan import MemberName
 from trimtab.model.reading import parse
 from trimtab.model.weights import Weights
 from trimtab.plan.consumers import plan_consumers
@@ -101,6 +102,7 @@ def test_what_is_unknown_stays_null_through_a_measurement_file():
         source=Source.OFFSETS,
         lag={"g": None},
         lag_s={"g": None},
+        committed_s={"g": 95.5},
         complete=False,
     )
     m = Measurement(
@@ -250,7 +252,7 @@ BAD_LOADS = {
     "truncated": ('{"v":1,"capacity":1,', "line 1 column 21: the JSON ends too early"),
     "truncated in a later line": ('{"v":1,\n"capacity":', "line 2 column 12: the JSON ends too"),
     "not JSON": ("{'v':1}", "line 1 column 2: "),
-    "empty": ("", "line 1 column 1: the JSON ends too early"),
+    "empty": ("", "is empty"),
     "only a number": ("7", "should be an object, is a number"),
     "another kind": ('{"v":1,"kind":"plan"}', "kind: should be measurement or absent, is plan"),
 }
@@ -328,6 +330,17 @@ def test_a_bad_snapshot_file_gets_one_line_naming_file_and_place(partitions, fau
     assert raised.value.message == f"{path}: {fault}"
 
 
+def test_a_snapshot_says_which_brokers_are_alive():
+    brokers = '"brokers":[{"id":1,"alive":true},{"id":2,"alive":false},{"id":3}]'
+    snapshot = snapshot_from(node(f'{{"v":1,{brokers},"partitions":[]}}'))
+
+    assert [broker.alive for broker in snapshot.brokers] == [True, False, None]
+    assert snapshot_from(node(dumps(snapshot_to(snapshot)))) == snapshot
+    assert json.loads(dumps(snapshot_to(snapshot)))["brokers"][2] == {"id": 3}
+    with pytest.raises(BadFile, match=r"brokers\[0\].alive"):
+        snapshot_from(node('{"v":1,"brokers":[{"id":1,"alive":"no"}],"partitions":[]}'))
+
+
 def test_a_broker_that_stands_twice_in_a_snapshot_is_refused():
     with pytest.raises(BadFile, match=r"brokers\[1\]: broker 1 stands here twice"):
         snapshot_from(node('{"v":1,"brokers":[{"id":1},{"id":1}],"partitions":[]}'))
@@ -390,6 +403,15 @@ def test_a_plan_id_can_be_recomputed_from_the_file_by_the_contract_alone():
     rest = {name: value for name, value in file.items() if name not in ("id", "made_ts")}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert hashlib.sha256(text.encode()).hexdigest()[:12] == file["id"]
+
+
+def test_member_names_are_kept_with_a_plan_and_do_not_change_its_id():
+    plan = a_plan()
+    name = MemberName(client_id="shop", host="/10.0.0.7", member_id="shop-1f")
+    named = replace(plan, members={0: name, 10: name})
+    assert plan_id(named) == plan_id(plan)
+    assert "members" not in plan_to(plan)
+    assert plan_from(parse(dumps(plan_to(named)), origin="plan.json")) == named
 
 
 def test_unknown_fields_inside_a_plan_are_named_with_their_place(tmp_path):
@@ -494,3 +516,51 @@ def test_weights_are_written_and_read_as_the_contract_says():
 def test_weights_that_are_none_are_refused(record, complaint):
     with pytest.raises(BadFile, match=complaint):
         weights_from(parse(record, origin="trimtab.weights"))
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "complaint"),
+    [
+        (
+            LOADS.replace("orders", "\\udcff"),
+            loads_from,
+            r'f.json: steps[0].loads: the name "\udcff" is not valid Unicode',
+        ),
+        (
+            MEASUREMENT.replace('"topic":"orders"', '"topic":"\\ud800x"', 1),
+            measurement_from,
+            r'f.json: partitions[0].topic: "\ud800x" is not valid Unicode',
+        ),
+        (
+            MEASUREMENT.replace('"key":"a"', '"key":"\\udcff"'),
+            measurement_from,
+            r'f.json: keys[0].key: "\udcff" is not valid Unicode',
+        ),
+        (
+            SNAPSHOT.replace('"partition":1', f'"partition":{2**63}'),
+            snapshot_from,
+            f"f.json: partitions[1].partition: is {2**63}, the most is {2**63 - 1}",
+        ),
+        (
+            SNAPSHOT.replace('"bytes":0', '"bytes":1e308'),
+            snapshot_from,
+            f"f.json: partitions[0].bytes: is 1e+308, the most is {2**63 - 1}",
+        ),
+        (
+            SNAPSHOT.replace('"id":2', f'"id":{2**70}'),
+            snapshot_from,
+            f"f.json: brokers[1].id: is {2**70}"[:-3],
+        ),
+    ],
+)
+def test_half_a_surrogate_pair_and_numbers_beyond_64_bits_are_named(text, read, complaint):
+    with pytest.raises(BadFile) as caught:
+        read(node(text))
+
+    assert caught.value.message.startswith(complaint)
+
+
+def test_surrogate_pairs_and_other_letters_are_read():
+    text = LOADS.replace("orders", "\\ud83d\\ude00 ärger")
+
+    assert {p.topic for p in loads_from(node(text)).steps[0].loads} == {"😀 ärger"}

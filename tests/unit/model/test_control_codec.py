@@ -15,6 +15,7 @@ from trimtab.model.control import (
     Decision,
     GroupState,
     Hello,
+    MemberRate,
     Rate,
     Receipt,
     Start,
@@ -74,6 +75,10 @@ MESSAGES = {
     '"max_records_s":95.0}': Rate(
         consumer=0, incarnation="9b", max_bytes_s=2_300_000.0, max_records_s=95.0
     ),
+    '{"v":1,"type":"rate","ts":1,"member":"c-0-7a","incarnation":"9b","max_bytes_s":null,'
+    '"max_records_s":95.0}': MemberRate(
+        member="c-0-7a", incarnation="9b", max_bytes_s=None, max_records_s=95.0
+    ),
 }
 
 
@@ -115,6 +120,16 @@ def test_the_state_of_a_group_survives_writing_and_reading():
 
     shape = {"v": 1, "epoch": 7, "clean": True, "assignment": {"orders": {"0": 0}}, "ts": 1}
     assert written == shape
+    assert group_state_from(parse(dumps(written), origin="group")) == state
+
+
+def test_the_numbers_of_a_subscribed_group_s_members_are_kept_with_its_state():
+    members = {"orders-7d4f-x2x": 0, "orders-7d4f-b8k": 2}
+    state = GroupState(epoch=7, clean=True, assignment=Assignment({ORDERS[0]: 0}), members=members)
+
+    written = group_state_to(state, ts=1)
+
+    assert written["members"] == members
     assert group_state_from(parse(dumps(written), origin="group")) == state
 
 

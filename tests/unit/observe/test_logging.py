@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from trimtab.observe.logging import configure
+from trimtab.observe.logging import configure, library_log
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +76,27 @@ def test_a_line_is_written_at_once_so_that_no_other_thread_gets_into_it(
     structlog.get_logger().info("sample_was_taken")
 
     assert [text[-1] for text in written] == ["\n"]
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error", "exception"])
+def test_in_a_program_that_configured_nothing_events_go_to_pythons_logging(
+    level: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    structlog.reset_defaults()
+    caplog.set_level(logging.DEBUG, "trimtab")
+
+    getattr(library_log(), level)("records_are_not_routed", topic="orders")
+
+    (said,) = caplog.records
+    assert said.getMessage() == "records_are_not_routed topic='orders'"
+    assert said.levelname == ("ERROR" if level == "exception" else level.upper())
+    assert capsys.readouterr().out == ""
+
+
+def test_where_structlog_is_configured_events_go_there(capsys: pytest.CaptureFixture[str]) -> None:
+    configure()
+
+    library_log().warning("records_are_not_routed", topic="orders")
+
+    event = json.loads(capsys.readouterr().err)
+    assert (event["event"], event["topic"]) == ("records_are_not_routed", "orders")

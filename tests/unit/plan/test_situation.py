@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -7,7 +8,12 @@ from trimtab.measure.group_state import GroupState
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep, Measurement, PartitionLoad, Source, Unit
-from trimtab.plan.situation import in_group, situation_of_file, situation_of_measurement
+from trimtab.plan.situation import (
+    cautions,
+    in_group,
+    situation_of_file,
+    situation_of_measurement,
+)
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -79,8 +85,34 @@ def test_of_several_steps_one_must_be_named():
 
 
 def test_a_measurement_needs_a_capacity():
-    with pytest.raises(ConfigError, match="does not say what one consumer can carry"):
+    with pytest.raises(ConfigError, match="only of a live group: give --group"):
         situation_of_measurement(measurement(measured(A0)))
+
+
+def behind(name, committed_s, lag):
+    load = measured(name, bytes_s=15_000.0, records_s=150.0)
+    return replace(load, lag={"g": lag}, committed_s={"g": committed_s})
+
+
+def test_without_a_capacity_that_of_consumers_with_a_backlog_is_taken_and_a_sixth_left_free():
+    live = GroupState(frozenset({A0, A1, B0}), Assignment({A0: 0, A1: 1, B0: 2}))
+    loads = (behind(A0, 120.0, 9000), behind(A1, 120.0, 9000), behind(B0, 150.0, 30))
+    m = replace(measurement(*loads), to_ts=60_000_000)
+
+    found = situation_of_measurement(m, group="g", live=live, unit=Unit.RECORDS_S)
+    in_bytes = situation_of_measurement(m, group="g", live=live)
+
+    assert found.limits.capacity == pytest.approx(100.0)
+    assert "2 of 3 consumers were behind" in (found.remark or "")
+    assert in_bytes.limits.capacity == pytest.approx(10_000.0)
+    assert situation_of_measurement(m, group="g", live=live, capacity=7).limits.capacity == 7
+
+
+def test_a_group_that_keeps_up_does_not_show_its_capacity():
+    live = GroupState(frozenset({A0}), Assignment({A0: 0}))
+    m = replace(measurement(behind(A0, 150.0, 30)), to_ts=60_000_000)
+    with pytest.raises(ConfigError, match="none had a backlog of 10 s"):
+        situation_of_measurement(m, group="g", live=live)
 
 
 def test_a_measurement_is_taken_in_the_unit_asked_for():
@@ -88,18 +120,36 @@ def test_a_measurement_is_taken_in_the_unit_asked_for():
     assert situation_of_measurement(m, capacity=9, unit=Unit.RECORDS_S).loads == {A0: 5.0}
 
 
-def test_partitions_of_unknown_load_are_refused_by_name_even_when_gaps_are_allowed():
+def test_partitions_of_unknown_load_are_refused_by_name():
     m = measurement(measured(A0), measured(A1, bytes_s=None, complete=False))
     with pytest.raises(ThinData, match="load of a-1 is unknown") as raised:
-        situation_of_measurement(m, capacity=9, allow_incomplete=True)
+        situation_of_measurement(m, capacity=9)
     assert raised.value.exit_code == 3
 
 
-def test_incomplete_rates_are_refused_by_name_unless_allowed():
+def warned(m: Measurement, *, age_s: float = 0.0, **asked: Any) -> list[str]:
+    situation = situation_of_measurement(m, capacity=9)
+    now_ts = m.to_ts + round(age_s * 1_000_000)
+    return list(cautions(situation, m, now_ts=now_ts, max_age_s=900, **asked))
+
+
+def test_incomplete_rates_are_taken_and_warned_of_by_name():
     m = measurement(measured(A0), measured(A1, complete=False))
-    with pytest.raises(ThinData, match="rate of a-1 has a gap"):
-        situation_of_measurement(m, capacity=9)
-    assert situation_of_measurement(m, capacity=9, allow_incomplete=True).loads[A1] == 1.0
+    (said,) = warned(m)
+    assert said.startswith("the rate of a-1 is incomplete")
+    assert warned(m, incomplete=False) == []
+
+
+def test_old_loads_and_loads_of_nothing_are_warned_of():
+    m = measurement(measured(A0), measured(A1))
+    nothing = measurement(measured(A0, bytes_s=0.0), measured(A1, bytes_s=0.0))
+    idle = measurement(measured(A0, bytes_s=0.0), measured(A1))
+    assert warned(m, age_s=900) == []
+    assert warned(m, age_s=7200) == ["the loads were measured 2 h ago, longer than 15 min"]
+    assert [said.partition(":")[0] for said in warned(nothing)] == ["all loads are 0"]
+    assert warned(idle) == []
+    zeros = situation_of_file(replace(FILE, steps=(LoadStep(loads={A0: 0}),)))
+    assert len(list(cautions(zeros, None, now_ts=0, max_age_s=900))) == 1
 
 
 def test_what_is_unknown_of_other_topics_does_not_matter():
@@ -109,7 +159,7 @@ def test_what_is_unknown_of_other_topics_does_not_matter():
 
 
 def test_many_faults_are_named_in_part():
-    m = measurement(*(measured(TopicPartition("a", n), complete=False) for n in range(9)))
+    m = measurement(*(measured(TopicPartition("a", n), bytes_s=None) for n in range(9)))
     with pytest.raises(ThinData, match="a-3, a-4 and 4 more"):
         situation_of_measurement(m, capacity=9)
 

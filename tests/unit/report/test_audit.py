@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import io
+import json
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
 from trimtab.measure.topology.audit import Audit, AuditOptions, audit
-from trimtab.measure.topology.loads import TopicRates
+from trimtab.measure.topology.leader_moves import kafka_json
+from trimtab.measure.topology.loads import TopicRates, topic_rates
 from trimtab.model.cluster import ClusterSnapshot
 from trimtab.model.load import Unit
 from trimtab.report import audit_plots
@@ -42,7 +46,8 @@ def words(svg: str) -> list[str]:
 def test_the_tables_say_who_carries_what_and_what_is_worst() -> None:
     shown = text(audit(UNEVEN, RATES))
 
-    assert "broker 2 takes 1.88 times the mean" in shown
+    assert "broker 2 carries 1.88 times the mean" in shown
+    assert "→ 1 leader move to replicas in sync" not in shown  # there is one replica of each
     assert re.search(r"to partitions in turn \(default\)\s+5 MB/s\s+2\s+1\.88", shown)
     assert re.search(r"least possible\s+3 MB/s\s+1, 2\s+1\.12", shown)
     assert re.search(r"▶ 2\s+3", shown)
@@ -53,7 +58,8 @@ def test_without_rates_the_topics_that_would_hurt_most_are_named() -> None:
 
     assert "every topic counts 1" in shown
     assert "if A doubled" in shown
-    assert "if the worst topic had twice its rate" in " ".join(shown.split())
+    assert "Brokers (no rates: partitions led)" in shown
+    assert "1.80 × mean, 3 leaders" in shown
 
 
 def test_where_no_partitioner_helps_that_is_said() -> None:
@@ -61,8 +67,77 @@ def test_where_no_partitioner_helps_that_is_said() -> None:
 
     found = audit(led({"A": {1: 1}, "B": {2: 1}}), rates)
 
-    assert "No partitioner gets below 1.80: A can go nowhere else. Move leaders." in text(found)
-    assert "No partitioner gets below 1.80" in audit_page(found)
+    said = (
+        "No partitioner gets below 1.80 × the mean: 1 topic (A) can go only to 1 broker (1). "
+        "Move leaders or replicas (kafka-reassign-partitions)."
+    )
+    assert said in " ".join(re.sub(r"\s+", " ", text(found, width=200)).split())
+    assert said in audit_page(found)
+
+
+def measured(snapshot: ClusterSnapshot, *rates: float) -> Audit:
+    found = {p.name: rate for p, rate in zip(snapshot.partitions, rates, strict=True)}
+    return audit(snapshot, topic_rates(snapshot, found, Unit.BYTES_S))
+
+
+def test_with_rates_the_first_figures_and_the_bars_are_what_was_measured() -> None:
+    found = measured(placement({"A": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]}), 9e6, 5e5, 5e5)
+
+    page, shown = audit_page(found), text(found)
+
+    assert '<div class="value">2.70 ×</div>' in page
+    assert "A-0, 9 MB/s" in page
+    assert "2.70 × mean, 9 MB/s" in shown
+    assert "Nothing found" not in shown
+    assert "as measured" in words(audit_plots.loads(found))
+    assert "1.90" in words(audit_plots.failures(found))
+
+
+def test_a_topic_known_by_its_load_is_not_called_uneven_by_its_counts() -> None:
+    found = measured(placement({"A": [[1, 2], [2, 1], [2, 1], [2, 1]]}), 3, 1, 1, 1)
+
+    assert "Nothing found: loads are even" in text(found)
+    assert re.search(r"A\s+1: 1, 2: 3\s+1\.50\s+by load", text(found))
+    assert "more, and need not" not in words(audit_plots.matrix(found))
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 5, 40])
+def test_without_rates_the_axis_counts_whole_leaders(partitions: int) -> None:
+    snapshot = placement({"A": [[n % 5 + 1] for n in range(partitions)]}, brokers=range(1, 6))
+    found = audit(snapshot)
+
+    for figure in (
+        audit_plots.loads(found),
+        audit_plots.worst_failure(found, found.carried_after(found.faults[0])),
+    ):
+        said = [word for word in words(figure) if word.strip()]
+        upwards = said[said.index("broker") + 1 : said.index("partitions led")]
+        assert len(upwards) >= 2
+        assert all(number.isdigit() for number in upwards), upwards
+
+
+def test_sizes_are_shown_as_bytes_where_there_are_no_rates() -> None:
+    placed = placement({"A": [[1], [2]]})
+    sized = replace(
+        placed, partitions=tuple(replace(p, log_bytes=10**9) for p in placed.partitions)
+    )
+
+    assert "no rates: bytes stored" in text(audit(sized))
+    assert "1.00 × mean, 1 GB" in text(audit(sized))
+    assert "bytes stored" in words(audit_plots.loads(audit(sized)))
+
+
+def test_the_page_has_the_leader_moves_and_the_commands_for_them() -> None:
+    options = AuditOptions(server="b1:9092")
+    found = audit(placement({f"t{n}": [[1, 2, 3]] for n in range(9)}), options=options)
+
+    page = audit_page(found)
+
+    (moves,) = re.findall(r"<summary>leader-moves.json</summary>\n.*?<pre>(.*?)</pre>", page, re.S)
+    assert json.loads(html.unescape(moves)) == kafka_json(found.leader_moves)
+    assert "kafka-reassign-partitions.sh --bootstrap-server b1:9092 " in page
+    assert "--election-type preferred --path-to-json-file leader-moves.json" in page
+    assert "leader-moves.json" not in audit_page(audit(UNEVEN))
 
 
 def test_the_worst_failure_of_one_broker_is_shown_beside_those_of_several() -> None:

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 from rich.console import Console
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import plan_id
 from trimtab.model.load import GroupLimits, Unit
+from trimtab.model.plan import MemberName
 from trimtab.plan.consumers import plan_consumers
 from trimtab.report.tables import plan_view, quantity
 
@@ -43,6 +46,15 @@ def test_a_plan_is_shown_with_its_figures_before_and_after():
     assert "105% → 62%" in text
     assert "45% → 88%" in text
     assert "overload: consumer 0 carried 2.1 MB/s, it can 2 MB/s" in text
+
+
+def test_members_are_named_beside_their_numbers_and_never_cut():
+    name = MemberName(client_id="shop", host="/10.0.0.7", member_id=f"shop-{'f' * 90}")
+    plan = replace(planned({A: 1, B: 2}, {A: 0, B: 0}), members={0: name, 12: name})
+    text = shown(plan_view(plan), width=80)
+    assert "   0  shop at 10.0.0.7," in text
+    assert "  12  shop at 10.0.0.7," in text
+    assert text.replace("\n", "").count(name.member_id) == 2
 
 
 def test_without_loads_each_consumer_shows_what_it_gives_and_takes():

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -301,6 +302,19 @@ def test_a_password_that_would_break_the_jaas_line_is_refused_and_not_repeated()
 
 def test_free_ports_are_distinct():
     assert len(set(free_ports(50))) == 50
+
+
+def test_a_port_that_one_process_was_given_is_given_to_no_other():
+    [port] = free_ports(1)
+    ask = (
+        "from trimtab.testing import ports\n"
+        f"ports._RANGE = range({port}, {port + 1})\n"
+        "print(ports.is_free(ports._RANGE[0]), ports.free_ports(1))"
+    )
+
+    other = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+
+    assert other.stdout.split(maxsplit=1) == ["True", "()\n"]
 
 
 @pytest.mark.parametrize(

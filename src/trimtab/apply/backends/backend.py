@@ -20,8 +20,25 @@ class Backend(Protocol):
         """
         ...
 
+    def last_words(self) -> Mapping[int, str]:
+        """Returns why consumers ended or do not start, as far as that is known, by index.
+
+        It is what was found at the last look; those that run well are not in it.
+        """
+        ...
+
+    def names(self) -> Collection[str] | None:
+        """Returns the names of the living consumers where they have no numbers of their own.
+
+        None where `living` numbers them for good.
+        """
+        ...
+
     def create(self, consumers: Collection[int]) -> None:
-        """Starts those of these consumers that do not live, and returns once they are under way."""
+        """Starts those of these consumers that do not live, and returns once they are under way.
+
+        Where consumers have no numbers of their own, as many as these are to exist in all.
+        """
         ...
 
     def remove(self, idle: Collection[int]) -> None:

@@ -14,6 +14,7 @@ group mode, where consumers have no names: indexes merely count its pods.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -75,6 +76,7 @@ class _Pod:
     created: str
     restarts: int
     has_process: bool
+    words: str
 
     @property
     def ordinal(self) -> int:
@@ -93,7 +95,10 @@ class KubernetesBackend:
         kubeconfig: Path | None = None,
         patience_s: float = 120.0,
     ) -> None:
-        """Connects as the pod's service account, else as the kubeconfig says; asks nothing yet."""
+        """Connects, and asks nothing yet.
+
+        As KUBECONFIG says if it is set, else as the pod's service account, else as `~/.kube` says.
+        """
         self._client, home = _connected(kubeconfig)
         from kubernetes.client import AppsV1Api, CoreV1Api
 
@@ -101,20 +106,39 @@ class KubernetesBackend:
         self._workload = workload
         self._namespace = namespace or home
         self._patience_s = patience_s
+        self._words: Mapping[int, str] = {}
 
     def living(self) -> Mapping[int, str]:
         """Returns each pod whose process runs or is about to, with its uid and restart count."""
-        pods = [pod for pod in self._pods() if pod.has_process]
+        known = self._pods()
+        pods = [pod for pod in known if pod.has_process]
+        if self._workload.kind is WorkloadKind.STATEFUL_SET:
+            self._words = {pod.ordinal: pod.words for pod in known if pod.words}
         if self._workload.kind is WorkloadKind.DEPLOYMENT:
             numbered = dict(enumerate(sorted(pods, key=lambda pod: (pod.created, pod.name))))
         else:
             numbered = {pod.ordinal: pod for pod in sorted(pods, key=lambda pod: pod.ordinal)}
         return {index: f"{pod.uid} {pod.restarts}" for index, pod in numbered.items()}
 
+    def last_words(self) -> Mapping[int, str]:
+        """Returns what Kubernetes says of pods that do not run, as of the last look."""
+        return self._words
+
+    def names(self) -> Collection[str] | None:
+        """Returns the names of a Deployment's pods; those of a StatefulSet have numbers."""
+        if self._workload.kind is WorkloadKind.STATEFUL_SET:
+            return None
+        return frozenset(pod.name for pod in self._pods() if pod.has_process)
+
     def create(self, consumers: Collection[int]) -> None:
-        """Raises the replica count so far that all of these exist; never lowers it."""
+        """Raises the replica count so far that all of these exist; never lowers it.
+
+        Of a Deployment, which does not number its pods, there will be as many as these.
+        """
+        numbered = self._workload.kind is WorkloadKind.STATEFUL_SET
         if consumers:
-            self._scale(lambda replicas: max(replicas, max(consumers) + 1))
+            least = max(consumers) + 1 if numbered else len(set(consumers))
+            self._scale(lambda replicas: max(replicas, least))
 
     def remove(self, idle: Collection[int]) -> None:
         """Lowers the replica count and waits until those pods are gone.
@@ -123,7 +147,7 @@ class KubernetesBackend:
         pods as named go: which ones, Kubernetes chooses.
         """
         if self._workload.kind is WorkloadKind.DEPLOYMENT:
-            left = self._scale(lambda replicas: replicas - len(set(idle) & set(range(replicas))))
+            left = self._scale(lambda replicas: max(0, replicas - len(set(idle))))
             self._wait_until(lambda: len(self.living()) <= left, f"{left} pods are left")
             return
         left = self._scale(lambda replicas: _cut_from_the_top(replicas, idle))
@@ -298,7 +322,27 @@ def _pod(item: Any) -> _Pod:
         restarts=status.restart_count if status else 0,
         has_process=item.status.phase not in ("Succeeded", "Failed")
         and not (status and _has_ended(status)),
+        words=_words(item, status),
     )
+
+
+def _words(item: Any, status: Any) -> str:
+    """Why a pod does not run: its container's state, else why it has no node; empty if it runs."""
+    if status is None:
+        conditions = item.status.conditions or ()
+        placed = next((c for c in conditions if c.type == "PodScheduled"), None)
+        return "" if placed is None or placed.status == "True" else _said(placed)
+    if status.state is None or status.state.running:
+        return ""
+    now = status.state.waiting or status.state.terminated
+    before = status.last_state.terminated if status.last_state else None
+    ended = before if status.state.waiting else status.state.terminated
+    code = f"exit code {ended.exit_code}" if ended else ""
+    return ", ".join(filter(None, (_said(now) if now else "", code)))
+
+
+def _said(state: Any) -> str:
+    return ": ".join(filter(None, (state.reason, state.message)))
 
 
 def _has_ended(status: Any) -> bool:
@@ -320,7 +364,7 @@ def _connected(kubeconfig: Path | None) -> tuple[ApiClient, str]:
         ) from error
     configuration = client.Configuration()
     try:
-        if kubeconfig is None and _SERVICE_ACCOUNT.exists():
+        if kubeconfig is None and not os.environ.get("KUBECONFIG") and _SERVICE_ACCOUNT.exists():
             config.load_incluster_config(client_configuration=configuration)
             home = (_SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
         else:

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import structlog
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from kafka.protocol.consumer.metadata import (
     ConsumerProtocolAssignment,
@@ -40,8 +39,9 @@ from trimtab.errors import ApplyError, BadFile, ProtocolViolation
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION, by_partition, dumps, read_by_partition
 from trimtab.model.reading import parse
+from trimtab.observe.logging import library_log
 
-log = structlog.get_logger()
+log = library_log()
 
 _WIRE_VERSION = 0  # of Kafka's own part: ours is in the user data
 
@@ -138,6 +138,7 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
                 version=version,
                 wrong_answer=isinstance(error, ProtocolViolation),
                 reason=error.message,
+                hint=error.hint,
             )
             return version, fallback(members, partitions)
         self.fallbacks_in_a_row = 0

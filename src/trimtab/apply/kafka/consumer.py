@@ -2,9 +2,9 @@
 
 Why      The cycle is the same for both; they differ in who says which partitions are read.
 Promise  A directed consumer reads nothing until it is told to, and begins with nothing after a
-         restart. It says `hello` only when it can hear the answer. It reports its capacity every
-         few seconds, also during a long batch. Told to stop, it finishes the record in hand,
-         writes, commits, and leaves.
+         restart. It says `hello` only when it can hear the answer. Both report their capacity every
+         few seconds, also during a long batch. Told to stop, they finish the record in hand,
+         write, commit, and leave.
 """
 
 from __future__ import annotations
@@ -14,24 +14,29 @@ import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-
-import structlog
+from typing import TYPE_CHECKING
 
 from trimtab.apply.cycle import Cycle, Limits, Totals, Work
 from trimtab.apply.directed import Directed, Drop, Say, Take, obey, without, worth_obeying
 from trimtab.apply.handling import Retry
 from trimtab.apply.kafka.control_channel import ControlChannel, Reports
 from trimtab.apply.kafka.directed_reader import Beginning, DirectedReader
+from trimtab.apply.kafka.membership import refuse_subscribed
 from trimtab.apply.kafka.outbox import DeadLetterTopics, Outbox, ReceiptTopic
-from trimtab.apply.records import Handler, Reader, Sink
+from trimtab.apply.records import Handler, Record, Sink
+from trimtab.apply.sockets.assignment_service import ControllerLine
 from trimtab.client_properties import ClientProperties
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, TrimtabError
 from trimtab.measure.kafka.admin import Admin, connect
 from trimtab.measure.kafka.topics import OwnTopics, ensure
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.control import Rate
+from trimtab.model.control import MemberRate, Rate
+from trimtab.observe.logging import library_log
 
-log = structlog.get_logger()
+if TYPE_CHECKING:
+    from trimtab.apply.kafka.group_reader import GroupReader
+
+log = library_log()
 
 RATE_EVERY_S = 5.0
 """A consumer silent for longer than 10 s is late; half of it leaves room for one lost report."""
@@ -44,8 +49,10 @@ _LAST_WORDS_S = 5.0
 class Duties:
     """Whose records a consumer reads, and what it does with them.
 
-    `index` is its place in the group; a directed consumer must have one. `run` names the run in
-    its receipts.
+    `index` is its place in the group; a directed consumer must have one. `instance` makes a member
+    of a subscribed group a static one: restarted under the same name within its session, it goes
+    on without a rebalance. `run` names the run in its receipts. `in_hand` is told each record
+    before it is handled, and None in between.
     """
 
     group: str
@@ -53,6 +60,7 @@ class Duties:
     bootstrap_server: str
     properties: ClientProperties = field(default_factory=ClientProperties.none)
     index: int | None = None
+    instance: str | None = None
     handler: Handler | None = None
     sink: Sink | None = None
     limits: Limits = field(default_factory=Limits)
@@ -60,12 +68,14 @@ class Duties:
     beginning: Beginning = Beginning.EARLIEST
     receipts: bool = True
     run: str = "run"
+    in_hand: Callable[[Record | None], None] | None = None
     own: OwnTopics = field(default_factory=OwnTopics)
     rate_every_s: float = RATE_EVERY_S
 
     def name(self, incarnation: str) -> str:
-        """What its clients call themselves: by index, so that they sort by it."""
-        return f"trimtab-{self.group}-{incarnation if self.index is None else self.index}"
+        """What its clients call themselves: by index, so that they sort by it, or by instance."""
+        own = self.instance or incarnation if self.index is None else self.index
+        return f"trimtab-{self.group}-{own}"
 
 
 class DirectedConsumer:
@@ -134,7 +144,7 @@ class DirectedConsumer:
             reader.meet(duties.topics)
             reports.send(self._state.hello)
             log.info("consumer_began", group=duties.group, incarnation=self.incarnation)
-            open_now.enter_context(_pulse(duties, self.incarnation, cycle, reports))
+            open_now.enter_context(_pulse(duties, reports, lambda: self._rate(cycle)))
             return cycle.run(
                 lambda: self._listen(channel, reports, reader, cycle), called=channel.called
             )
@@ -159,21 +169,37 @@ class DirectedConsumer:
                         reports.send(report)
             log.info("command_was_obeyed", command=str(command), owned=len(self._state.owned))
 
+    def _rate(self, cycle: Cycle) -> Rate:
+        return Rate(
+            consumer=self._state.consumer,
+            incarnation=self.incarnation,
+            max_bytes_s=cycle.capacity.bytes_s,
+            max_records_s=cycle.capacity.records_s,
+        )
+
     def _lose(self, lost: frozenset[TopicPartition], cycle: Cycle) -> None:
         self._state = without(self._state, lost)
         cycle.release(lost)
 
 
 class GroupConsumer:
-    """A member of a subscribed group, whose leader asks the controller who reads what."""
+    """A member of a subscribed group, whose leader asks the controller who reads what.
+
+    It reports its capacity under its member id, as soon as the group has a control topic.
+    """
 
     def __init__(
-        self, duties: Duties, *, controller_url: str, stop: threading.Event | None = None
+        self,
+        duties: Duties,
+        *,
+        controller_url: str,
+        token: str | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
         self.stop = stop or threading.Event()
         self.incarnation = uuid.uuid4().hex
         self._duties = duties
-        self._controller_url = controller_url
+        self._line = ControllerLine(controller_url, token=token)
 
     def run(self) -> Totals:
         """Works until `stop` is set."""
@@ -187,21 +213,41 @@ class GroupConsumer:
         with ExitStack() as open_now:
             _check_cluster(duties, empty=False)
             work = open_now.enter_context(_work(duties, self.incarnation))
-            reader: Reader = open_group_reader(
+            reader = open_group_reader(
                 duties.group,
                 duties.topics,
                 duties.bootstrap_server,
                 duties.properties,
-                controller_url=self._controller_url,
+                line=self._line,
                 client_id=duties.name(self.incarnation),
+                instance=duties.instance,
                 on_revoked=release,
             )
             open_now.callback(reader.close)
             cycle = Cycle(reader, work, stop=self.stop, on_trouble=_tell)
-            if duties.index is not None and _is_controlled(duties):
-                reports = open_now.enter_context(_reports(duties, self.incarnation))
-                open_now.enter_context(_pulse(duties, self.incarnation, cycle, reports))
+            reports = open_now.enter_context(_reports(duties, self.incarnation))
+            rate = self._reporting(reader, cycle)
+            open_now.enter_context(_pulse(duties, reports, rate))
             return cycle.run()
+
+    def _reporting(self, reader: GroupReader, cycle: Cycle) -> Callable[[], MemberRate | None]:
+        """What to report; nothing before it is a member, and before a controller has been there."""
+        controlled = False
+
+        def rate() -> MemberRate | None:
+            nonlocal controlled
+            member = reader.member_id
+            controlled = controlled or (bool(member) and _is_controlled(self._duties))
+            if not (controlled and member):
+                return None
+            return MemberRate(
+                member=member,
+                incarnation=self.incarnation,
+                max_bytes_s=cycle.capacity.bytes_s,
+                max_records_s=cycle.capacity.records_s,
+            )
+
+        return rate
 
 
 # ---------------------------------------------------------------- parts of both
@@ -215,34 +261,35 @@ def _check_cluster(duties: Duties, *, empty: bool) -> None:
             raise ConfigError(
                 f"There is no topic {', '.join(missing)}.", hint="Create it, or correct --topic."
             )
-        members = [m for g in admin.groups([duties.group]) for m in g.members]
-        if empty and members:
-            hosts = ", ".join(sorted({f"{m.client_id} at {m.host}" for m in members}))
-            raise ConfigError(
-                f"Group {duties.group} has {len(members)} subscribed members: {hosts}.",
-                hint="A group is directed or subscribed, never both: the brokers would refuse our "
-                "commits. Stop the members, or use another --group.",
-            )
+        if empty:
+            refuse_subscribed(admin, duties.group)
         if duties.receipts:
             needed = duties.own.of_group(duties.group)
             ensure(admin, [topic for topic in needed if topic.name == duties.own.receipts])
 
 
 def _is_controlled(duties: Duties) -> bool:
-    with _admin(duties)() as admin:
-        return bool(admin.topics([duties.own.control(duties.group)]))
+    """Whether a controller has made the control topic; a cluster that cannot say is asked again."""
+    try:
+        with _admin(duties)() as admin:
+            return bool(admin.topics([duties.own.control(duties.group)]))
+    except TrimtabError as error:
+        log.warning("control_topic_unknown", group=duties.group, why=error.message)
+        return False
 
 
 @contextmanager
 def _work(duties: Duties, incarnation: str) -> Iterator[Work]:
-    outbox = Outbox(
-        duties.bootstrap_server,
-        duties.properties,
-        client_id=f"{duties.name(incarnation)}-outbox",
-        linger_ms=_LINGER_MS,
-    )
+    def outbox(name: str) -> Outbox:
+        return Outbox(
+            duties.bootstrap_server,
+            duties.properties,
+            client_id=f"{duties.name(incarnation)}-{name}",
+            linger_ms=_LINGER_MS,
+        )
+
     receipts = ReceiptTopic(
-        outbox,
+        outbox("outbox"),
         duties.own.receipts,
         run=duties.run,
         group=duties.group,
@@ -252,10 +299,11 @@ def _work(duties: Duties, incarnation: str) -> Iterator[Work]:
     yield Work(
         handler=duties.handler,
         sink=duties.sink,
-        dead_letters=DeadLetterTopics(outbox, _admin(duties)),
+        dead_letters=DeadLetterTopics(lambda: outbox("dead-letters"), _admin(duties)),
         receipts=receipts if duties.receipts else None,
         limits=duties.limits,
         retry=duties.retry,
+        in_hand=duties.in_hand,
     )
 
 
@@ -276,20 +324,17 @@ def _reports(duties: Duties, incarnation: str) -> Iterator[Reports]:
 
 
 @contextmanager
-def _pulse(duties: Duties, incarnation: str, cycle: Cycle, reports: Reports) -> Iterator[None]:
+def _pulse(
+    duties: Duties, reports: Reports, rate: Callable[[], Rate | MemberRate | None]
+) -> Iterator[None]:
     """Reports the capacity every few seconds, from a thread of its own."""
     over = threading.Event()
 
     def beat() -> None:
         while not over.wait(duties.rate_every_s):
-            reports.send(
-                Rate(
-                    consumer=duties.index or 0,
-                    incarnation=incarnation,
-                    max_bytes_s=cycle.capacity.bytes_s,
-                    max_records_s=cycle.capacity.records_s,
-                )
-            )
+            report = rate()
+            if report is not None:
+                reports.send(report)
             reports.insist()
 
     thread = threading.Thread(target=beat, name="pulse", daemon=True)

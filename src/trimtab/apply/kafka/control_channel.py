@@ -12,7 +12,6 @@ import threading
 import time
 from typing import Any
 
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as TheirPartition
 
@@ -21,16 +20,26 @@ from trimtab.apply.kafka.outbox import Outbox
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import BadFile, TrimtabError
 from trimtab.model.codec import dumps
-from trimtab.model.control import Command, Report, Start, StateQuery, Stop
+from trimtab.model.control import Command, MemberRate, Report, Start, StateQuery, Stop
 from trimtab.model.control_codec import control_from, control_to
 from trimtab.model.reading import parse
+from trimtab.observe.logging import library_log
 from trimtab.workload.kafka.errors import is_passing, kafka_errors, translated
 
-log = structlog.get_logger()
+log = library_log()
 
 TO_CONTROLLER = 0
 _ASK_S = 10.0
 _INSISTING = Retry(first_s=0.1, most_s=2.0)
+_LEADER_NOT_SETTLED = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+"""What brokers answer for a moment when a topic was just created or its leader has moved."""
 
 
 def partition_of(consumer: int) -> int:
@@ -45,7 +54,7 @@ class Reports:
         self._outbox = outbox
         self._topic = topic
 
-    def send(self, report: Report) -> None:
+    def send(self, report: Report | MemberRate) -> None:
         """Hands a report over."""
         value = dumps(control_to(report, ts=time.time_ns() // 1000)).encode()
         self._outbox.put(self._topic, value, partition=TO_CONTROLLER)
@@ -108,7 +117,7 @@ class ControlChannel:
             _, end = self._reader.get_watermark_offsets(mine, timeout=_ASK_S)
             self._reader.assign([TheirPartition(self._topic, self._partition, end)])
         except KafkaException as error:
-            if is_passing(error):
+            if is_passing(error) or error.args[0].code() in _LEADER_NOT_SETTLED:
                 return str(error.args[0].str())
             raise translated(error, f"opening the control topic {self._topic}") from error
         return None

@@ -38,13 +38,15 @@ from trimtab.apply.controller import (
     Policy,
     Remove,
     Send,
-    Verdict,
     View,
     step,
 )
 from trimtab.apply.kafka.announcer import Announcer
 from trimtab.apply.kafka.ears import Ears
 from trimtab.apply.kafka.leadership import Lease, Post, Voice, micros, reigning, state_left
+from trimtab.apply.kafka.membership import subscribed_members
+from trimtab.apply.learning import Learning
+from trimtab.apply.planning import Judge
 from trimtab.apply.policy import Measured
 from trimtab.errors import TrimtabError
 from trimtab.measure.group_state import group_state
@@ -64,12 +66,10 @@ _POLL_S = 0.05
 _PAUSE_S = 1.0
 _LOOK_BACK_S = 60.0
 _AGAIN_S = 5.0
+_MEMBERS_EVERY_S = 5.0
 _HANDS = 256  # threads come as they are needed: what takes long holds up nothing else
 
 _T = TypeVar("_T")
-
-Judge = Callable[[View, Measured, int], Verdict | None]
-"""A policy that is also told what was measured, and the time that records are judged by."""
 
 
 class GroupController:
@@ -159,6 +159,7 @@ def spectate(
         closing(Ears(post, control=False)) as ears,
     ):
         measured, began, decided = Measured(), time.monotonic(), float("-inf")
+        learning = Learning(post.group)
         while not stop.wait(post.look_every_s):
             _, measured = ears.listen(measured)
             now = time.monotonic()
@@ -167,6 +168,7 @@ def spectate(
             except TrimtabError as error:  # a broker may be away for a while, or a group unsettled
                 log.warning("look_failed", why=error.message)
                 continue
+            capacities = learning.look(measured, present)
             view = View(
                 now=now,
                 quiet_s=now - began,
@@ -176,8 +178,8 @@ def spectate(
                 consumers=frozenset(present.consumers),
                 partitions=partitions,
                 orphans=partitions - present.keys(),
-                max_bytes_s={},
-                max_records_s={},
+                max_bytes_s=capacities.bytes_s,
+                max_records_s=capacities.records_s,
             )
             verdict = judge(view, measured, micros())
             if verdict is not None:
@@ -211,6 +213,7 @@ class _Hands:
         self._over = threading.Event()
         self._looking = threading.Lock()
         self._room = CONTROL_PARTITIONS
+        self._asks_members_at = float("-inf")
 
     def done(self) -> list[Event]:
         """The events that have come of it."""
@@ -272,16 +275,32 @@ class _Hands:
     def _look(self, admin: Admin) -> None:
         """Looks once; the processes last, so that what is said of them is not old."""
         partitions = self._try(partial(self._post.partitions, admin))
-        self._look_at_processes(partitions)
+        subscribed = None
+        if time.monotonic() >= self._asks_members_at:
+            self._asks_members_at = time.monotonic() + _MEMBERS_EVERY_S
+            subscribed = self._try(partial(subscribed_members, admin, self._post.group))
+        self._look_at_processes(partitions, subscribed)
 
-    def _look_at_processes(self, partitions: frozenset[TopicPartition] | None = None) -> None:
-        """One after another: an older look that came later would bury who has come between."""
+    def _look_at_processes(
+        self,
+        partitions: frozenset[TopicPartition] | None = None,
+        subscribed: tuple[str, ...] | None = None,
+    ) -> None:
+        """Looks one after another, so that a stale listing cannot overwrite a newer one."""
         with self._looking:
             now = time.monotonic()
             living = self._try(self._backend.living)
             if living is not None:
                 self.make_room(living)
-                self._done.put(Looked(now=now, living=living, partitions=partitions))
+                self._done.put(
+                    Looked(
+                        now=now,
+                        living=living,
+                        partitions=partitions,
+                        words=self._backend.last_words(),
+                        subscribed=subscribed,
+                    )
+                )
 
     def _create(self, consumers: tuple[int, ...]) -> None:
         try:
@@ -290,7 +309,7 @@ class _Hands:
         except Exception as error:  # whatever it was, nobody may wait for them
             log.warning("consumers_were_not_started", consumers=consumers, why=str(error))
             for consumer in consumers:
-                self._done.put(Gone(time.monotonic(), consumer))
+                self._done.put(Gone(time.monotonic(), consumer, why=str(error)))
             return
         # Seen at once, so that one that dies before the next look is missed and not waited for.
         self._look_at_processes()

@@ -19,23 +19,25 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
-import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.handling import Retry
+from trimtab.apply.kafka.headers import headers_of
 from trimtab.apply.records import Record
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ApplyError, BrokerUnavailable, TrimtabError
 from trimtab.model.cluster import TopicPartition
+from trimtab.observe.logging import library_log
 from trimtab.workload.kafka.errors import kafka_errors, translated
 
-log = structlog.get_logger()
+log = library_log()
 
 GONE_AFTER_S = 5.0
 """So long a partition may be unknown to the brokers: one just made is unknown to some at first."""
 
 _LOOK_EVERY_S = 1.0
+_PROBE_EVERY_S = 5.0
 _ASK_S = 10.0
 _MEET_S, _GREET_S = 2.0, 0.5
 _CHUNKS = 1000
@@ -101,6 +103,7 @@ class DirectedReader:
         self._positions: dict[TopicPartition, int | None] = {}
         self._missing_since: dict[TopicPartition, float] = {}
         self._look_at = 0.0
+        self._probe_at, self._probed = 0.0, ""
         self._failure: KafkaError | None = None
         self._chunk = max(1, min(_CHUNKS, batch_bytes // _KB))
         config: dict[str, Any] = {
@@ -253,6 +256,10 @@ class DirectedReader:
         """The next offset after all that was handed out."""
         return self._positions.get(partition)
 
+    def behind(self) -> int:
+        """Records at the brokers that were not handed out, as of the last fetch."""
+        return records_behind(self._consumer, self._positions)
+
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Keeps the next offset to read of these partitions."""
         there = {p: at for p, at in offsets.items() if p not in self._missing_since}
@@ -320,6 +327,7 @@ class DirectedReader:
             failure, self._failure = self._failure, None
             raise translated(KafkaException(failure), f"reading for group {self._group}")
         now = time.monotonic()
+        self._probe(now)
         if not self._missing_since or now < self._look_at:
             return
         self._look_at = now + _LOOK_EVERY_S
@@ -334,12 +342,30 @@ class DirectedReader:
             log.warning("partitions_vanished", group=self._group, partitions=_names(lost))
             self._on_lost(lost)
 
-    def _existing(self, topics: Collection[str]) -> set[TopicPartition] | None:
+    def _probe(self, now: float) -> None:
+        """Asks now and then whether one of the topics still exists, each in its turn.
+
+        The client does not report every topic that is deleted soon after it was assigned.
+        """
+        if not self._positions or now < self._probe_at:
+            return
+        self._probe_at = now + _PROBE_EVERY_S
+        topics = sorted({p.topic for p in self._positions})
+        self._probed = next((t for t in topics if t > self._probed), topics[0])
+        there = self._existing({self._probed}, timeout_s=_GREET_S)
+        if there is not None:
+            for partition in [p for p in self._positions if p.topic == self._probed]:
+                if partition not in there:
+                    self._suspect(partition)
+
+    def _existing(
+        self, topics: Collection[str], *, timeout_s: float = _ASK_S
+    ) -> set[TopicPartition] | None:
         """The partitions of these topics that the brokers know; None when they do not answer."""
         there = set()
         for topic in topics:
             try:
-                found = self._consumer.list_topics(topic, timeout=_ASK_S).topics[topic]
+                found = self._consumer.list_topics(topic, timeout=timeout_s).topics[topic]
             except KafkaException:
                 return None
             if found.error is None:
@@ -349,6 +375,16 @@ class DirectedReader:
         return there
 
 
+def records_behind(consumer: Consumer, positions: Mapping[TopicPartition, int | None]) -> int:
+    """How many records lie between these positions and the ends that the client last heard of."""
+    behind = 0
+    for partition, position in positions.items():
+        if position is not None:
+            ends = consumer.get_watermark_offsets(TheirPartition(*partition), cached=True)
+            behind += max(0, ends[1] - position)
+    return behind
+
+
 def _ours(error: KafkaError, what: str) -> TrimtabError:
     if error.code() in _NOBODY_THERE:
         return BrokerUnavailable(f"The group's coordinator did not answer, while {what}.")
@@ -356,14 +392,13 @@ def _ours(error: KafkaError, what: str) -> TrimtabError:
 
 
 def _record(message: Message) -> Record:
-    headers: Any = message.headers() or ()
     return Record(
         message.topic() or "",
         message.partition() or 0,
         message.offset() or 0,
         _bytes(message.key()),
         _bytes(message.value()),
-        tuple(headers),
+        headers_of(message),
         message.timestamp()[1],
     )
 

@@ -18,6 +18,7 @@ import structlog
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as TheirPartition
 
+from trimtab.apply.kafka.headers import headers_of
 from trimtab.apply.records import Record
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ApplyError
@@ -243,6 +244,6 @@ def _record(message: Any) -> Record:
         message.offset(),
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        headers_of(message),
         -1 if kind == TIMESTAMP_NOT_AVAILABLE else at_ms,
     )

@@ -37,7 +37,13 @@ from trimtab.apply.kafka.routed_producer import RoutedProducer
 from trimtab.apply.kafka.weights_reader import WeightsReader
 from trimtab.apply.records import Record
 from trimtab.client_properties import ClientProperties
-from trimtab.errors import ApplyError, ConfigError, TrimtabError, UnknownTopic
+from trimtab.errors import (
+    ApplyError,
+    BrokerUnavailable,
+    ConfigError,
+    TrimtabError,
+    UnknownTopic,
+)
 from trimtab.measure.kafka.admin import Admin
 from trimtab.measure.kafka.publish import reliable
 from trimtab.measure.kafka.topics import OwnTopics
@@ -47,7 +53,7 @@ from trimtab.plan.routing.leaders import LeaderSnapshot
 from trimtab.plan.routing.live_weights import LiveWeights
 from trimtab.plan.routing.partitioner import RoutingOptions
 from trimtab.plan.routing.ratios import Ratios, ratios
-from trimtab.workload.kafka.errors import reason_of
+from trimtab.workload.kafka.errors import kafka_errors, reason_of, translated
 
 log = structlog.get_logger()
 
@@ -58,6 +64,7 @@ _POLL_S = 0.1
 _COMMIT_EVERY_S = 1.0
 _SETTLE_S = 60.0
 _COLLECT_S = 5.0
+_ROOM_WITHIN_S = 60.0
 _ROOM = 1024
 _LINGER_MS = 10  # with less, an idempotent librdkafka burns several times the processor time
 _LARGEST = 1_048_588
@@ -322,10 +329,11 @@ class Forwarder:
                 timestamp=max(0, record.timestamp_ms),
                 on_delivery=partial(self._delivered, record.source, record.offset, lap),
             )
-        except TrimtabError as error:
+        except (TrimtabError, KafkaException, BufferError) as error:
+            ours = error if isinstance(error, TrimtabError) else _not_taken(error)
             raise ApplyError(
-                f"{record.source} offset {record.offset} could not be forwarded: {error.message}",
-                hint=error.hint,
+                f"{record.source} offset {record.offset} could not be forwarded: {ours.message}",
+                hint=ours.hint,
             ) from error
 
     def _delivered(
@@ -381,6 +389,15 @@ class Forwarder:
                 self._progress.kept(offsets)
         else:
             self._progress.untold(offsets)
+
+
+def _not_taken(error: KafkaException | BufferError) -> TrimtabError:
+    if isinstance(error, BufferError):
+        return BrokerUnavailable(
+            f"The buffer of the target's producer stayed full for {_ROOM_WITHIN_S:g} s.",
+            hint="The brokers take less than is sent; check that they run.",
+        )
+    return translated(error, "writing to the target")
 
 
 def _refused(source: TopicPartition, offset: int, error: KafkaError, message: Any) -> ApplyError:
@@ -467,8 +484,10 @@ def open_forwarder(
             "message.timeout.ms": 0,  # a target that is away is waited for
             "message.max.bytes": 1_000_000_000,  # what the topic takes is the brokers' business
             "batch.size": max(1, min(1_000_000, surveyed.largest_bytes - _ROOM)),
+            "partitioner": "murmur2_random",  # Kafka's hash, as said above
         }
-        producer = RoutedProducer.named(*target, route.partitioner, options, config=config)
+        with kafka_errors("starting a producer"):
+            producer = RoutedProducer(config, route.partitioner, options, wait_s=_ROOM_WITHIN_S)
         open_now.callback(_let_go, producer)
         for topic in sorted(set(route.topics.values())):
             producer.watch.meet(topic)
@@ -482,6 +501,6 @@ def open_forwarder(
 
 def _let_go(producer: RoutedProducer) -> None:
     """Ends a producer; what it still holds is not committed, and comes again."""
-    producer.producer.purge()
+    producer.purge()
     with suppress(KafkaException):
-        producer.close(1.0)
+        producer.close()

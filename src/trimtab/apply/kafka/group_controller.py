@@ -3,37 +3,40 @@
 Why      Where a group must stay an ordinary one for the brokers, its own leader deals the
          partitions out; it only has to be told how. Brokers fence members, so nothing else is.
 Promise  A plan is written down, under the lease, before anybody is told of it; its version rises
-         over all controllers, so that every member sees that there is a newer one. Consumers are
-         started before the plan counts on them. While no controller leads, the group goes on with
-         what it has (`apply.kafka.assignor`).
-Cost     A rebalance of the whole group per plan, short but for everybody.
+         over all controllers, and only when members that are there are to read something else: a
+         newer version makes the whole group rebalance. Consumers are started before the plan counts
+         on them. Numbers of members are written down too, so that another controller goes on with
+         them. While no controller leads, the group goes on with what it has
+         (`apply.kafka.assignor`).
+Cost     A rebalance of the whole group per version, short but for everybody.
 Paper    Ezzeddine et al., section 3.3.
 """
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import replace
 
 import structlog
 
 from trimtab.apply.assignments import AssignmentAnswer, AssignmentRequest, GroupPlan, answered
 from trimtab.apply.backends.backend import Backend
-from trimtab.apply.controller import Persist, View
+from trimtab.apply.controller import Persist, View, surplus
 from trimtab.apply.kafka.announcer import Announcer
-from trimtab.apply.kafka.controller import Judge
 from trimtab.apply.kafka.ears import Ears
 from trimtab.apply.kafka.leadership import Lease, Post, Voice, micros, reigning, state_left
+from trimtab.apply.planning import Judge
 from trimtab.apply.policy import Measured
 from trimtab.apply.sockets.assignment_service import AssignmentService
-from trimtab.errors import ConfigError, TrimtabError
+from trimtab.apply.subscribed import Told, numbered, read_by
+from trimtab.errors import ConfigError, PortTaken, TrimtabError
 from trimtab.measure.kafka.admin import Admin, connect
 from trimtab.model.assignment import Assignment
-from trimtab.model.control import Decision, GroupState, Rate
+from trimtab.model.control import Action, Decision, GroupState, MemberRate
 from trimtab.observe import metrics
 
 log = structlog.get_logger()
@@ -43,7 +46,10 @@ _AGAIN_S, _TRIES = 1.0, 60
 
 
 class SubscribedController:
-    """Leads a subscribed group whenever it holds the lease; answers at `listen`."""
+    """Leads a subscribed group whenever it holds the lease; answers at `listen`.
+
+    Within `cooldown_s` after a rebalance that it asked for, it asks for no other.
+    """
 
     def __init__(
         self,
@@ -52,11 +58,16 @@ class SubscribedController:
         judge: Judge,
         listen: str,
         *,
+        token: str | None = None,
+        cooldown_s: float = 0.0,
+        while_leading: Callable[[], AbstractContextManager[object]] = nullcontext,
         on_decision: Callable[[Decision], None] = lambda _: None,
     ) -> None:
         self._post = post
         self._backend = backend
         self._judge = judge
+        self._token = token
+        self._while_leading = while_leading
         self._host, _, port = listen.rpartition(":")
         if not (self._host and port.isdecimal()):
             raise ConfigError(
@@ -64,7 +75,9 @@ class SubscribedController:
             )
         self._port = int(port)
         self._on_decision = on_decision
+        self._cooldown_s = cooldown_s
         self._plan: GroupPlan | None = None
+        self._told: Told | None = None
 
     @property
     def plan(self) -> GroupPlan | None:
@@ -77,7 +90,11 @@ class SubscribedController:
 
     def _answer(self, request: AssignmentRequest) -> AssignmentAnswer | None:
         plan = self._plan
-        return None if plan is None else answered(plan, request)
+        if plan is None:
+            return None
+        answer = answered(plan, request)
+        self._told = Told(request, answer.assignment)
+        return answer
 
     def _version(self) -> int | None:
         plan = self._plan
@@ -88,101 +105,177 @@ class SubscribedController:
         with ExitStack() as open_now:
             voice = Voice(post)
             found = state_left(post)
+            self._told = None
             self._plan = (
                 GroupPlan(version=found.epoch, assignment=found.assignment) if found else None
             )
             ears = open_now.enter_context(closing(Ears(post)))
             admin = open_now.enter_context(connect(post.bootstrap_server, post.properties))
             announcer = open_now.enter_context(closing(Announcer(post, self._on_decision)))
-            service = self._service(lease, stop, had_one_before=found is not None)
-            if service is None:
-                return
-            open_now.enter_context(service)
+            for door in (self._service, self._while_leading):
+                entered = self._entered(door, lease, stop, had_one_before=found is not None)
+                if entered is None:
+                    return
+                open_now.enter_context(entered)
             log.info("controller_leads", group=post.group, version=found.epoch if found else 0)
             threads = ThreadPoolExecutor(1, "scaling")
             open_now.callback(threads.shutdown, cancel_futures=True)  # another may count on them
-            turns = _Turns(self._post, self._backend, admin, threads)
+            numbers = found.members if found else {}
+            turns = _Turns(self._post, self._backend, admin, threads, numbers)
             while lease.renewed() and not stop.is_set():
                 heard = ears.listen(turns.measured)
                 turns.measured = heard[1]
-                for report in (event.report for event in heard[0]):
-                    if isinstance(report, Rate):
-                        turns.rates[report.consumer] = report
+                turns.rates = ears.member_rates()
                 if not turns.due():
                     continue
                 self._turn(turns, voice, announcer)
 
-    def _service(
-        self, lease: Lease, stop: threading.Event, *, had_one_before: bool
-    ) -> AssignmentService | None:
-        """Where members ask; a controller before this one, frozen, may still hold the port."""
+    def _service(self) -> AssignmentService:
+        """Where the group's leader asks."""
+        return AssignmentService(
+            self._post.group,
+            self._answer,
+            self._version,
+            host=self._host,
+            port=self._port,
+            token=self._token,
+        )
+
+    @staticmethod
+    def _entered(
+        door: Callable[[], AbstractContextManager[object]],
+        lease: Lease,
+        stop: threading.Event,
+        *,
+        had_one_before: bool,
+    ) -> AbstractContextManager[object] | None:
+        """Listens; on the same machine a frozen controller before this one may hold the port."""
         for _ in range(_TRIES):
             if stop.is_set() or not lease.renewed():
                 break
-            try:
-                return AssignmentService(
-                    self._post.group, self._answer, self._version, host=self._host, port=self._port
-                )
-            except ConfigError as error:
-                cause = error.__cause__
-                if not had_one_before or getattr(cause, "errno", None) != errno.EADDRINUSE:
-                    raise
-                log.warning("nobody_can_ask_yet", why=error.message)
-                stop.wait(_AGAIN_S)
-        return None  # the lease goes to who may have better luck
+            with ExitStack() as opening:
+                try:
+                    opening.enter_context(door())
+                    return opening.pop_all()
+                except PortTaken as error:
+                    if not had_one_before:
+                        raise
+                    log.warning("port_is_taken", why=error.message)
+                    stop.wait(_AGAIN_S)
+        return None  # another controller takes the lease
 
     def _turn(self, turns: _Turns, voice: Voice, announcer: Announcer) -> None:
         """Looks once, and decides if there is a reason."""
         try:
-            view = turns.view(self._plan.assignment if self._plan else Assignment())
+            view = turns.view(self._plan)
         except TrimtabError as error:
             log.warning("look_failed", why=error.message)
             return
         metrics.controller_consumers.labels(self._post.group).set(len(view.consumers))
         verdict = self._judge(view, turns.measured, micros())
         if verdict is None:
+            self._keep_numbers(turns, voice)
             return
         if verdict.target is not None and turns.leaving & set(verdict.target.consumers):
             return  # who is just ending cannot be counted on, nor be started again yet
-        decision = verdict.decision
         turns.decided = view.now
-        if verdict.target is not None:
+        decision = turns.with_waiting(verdict.decision)
+        if verdict.target is None:
+            turns.let_go(sorted(surplus(view, decision)))
+        elif (rest := self._rest(verdict.target, turns)) is not None:
+            decision = replace(
+                decision,
+                action=Action.NONE,
+                after=decision.before,
+                reason=f"{decision.reason}; {rest}",
+                plan=None,
+            )
+            announcer.announce(decision, None)
+            return
+        else:
             if decision.before != decision.after:
                 turns.scaled = view.now
             self._go(verdict.target, view, turns, voice)
+        self._keep_numbers(turns, voice)
         announcer.announce(decision, verdict.plan)
 
+    def _rest(self, target: Assignment, turns: _Turns) -> str | None:
+        """Why the group is not rebalanced again yet, if it is not."""
+        left_s = self._cooldown_s - (time.monotonic() - turns.rebalanced)
+        if left_s <= 0 or self._plan is None or not self._rebalances(target):
+            return None
+        return f"the group was just rebalanced, and the cooldown goes on for {left_s:.0f} s"
+
+    def _rebalances(self, target: Assignment) -> bool:
+        """Whether members that are there would have to read something else."""
+        told, plan = self._told, self._plan
+        if told is None or plan is None:
+            return True
+        return told.is_told_otherwise_by(replace(plan, assignment=target))
+
     def _go(self, target: Assignment, view: View, turns: _Turns, voice: Voice) -> None:
-        """Writes the plan down, starts who is missing, publishes it, lets the idle go."""
-        version = (self._plan.version if self._plan else 0) + 1
-        state = GroupState(epoch=version, clean=True, assignment=target)
-        voice.say([Persist(state)])
+        """Writes the plan down, starts who is missing, publishes it, lets the idle go.
+
+        A plan that gives the members that are there what they have keeps its version: others are
+        told of it when they join, and nobody has to stop for it.
+        """
+        version = self._plan.version if self._plan else 0
+        if self._rebalances(target):
+            version += 1
+            turns.rebalanced = view.now
         known = {p: turns.measured.of(p) for p in target}
         loads = {p: rate.records_s or 0.0 for p, rate in known.items() if rate is not None}
+        plan = GroupPlan(version=version, assignment=target, loads=loads)
+        self._keep(plan, turns, voice)
         try:
             missing = set(target.consumers) - view.consumers
             if missing:
-                self._backend.create(missing)
-            self._plan = GroupPlan(version=version, assignment=target, loads=loads)
+                turns.start(missing, {*target.consumers, *view.consumers})
+            self._plan = plan
             idle = sorted(view.consumers - set(target.consumers))
             turns.let_go(idle[self._post.rules.warm_spares :])
         except TrimtabError as error:
             log.warning("group_was_not_scaled", why=error.message)
 
+    def _keep_numbers(self, turns: _Turns, voice: Voice) -> None:
+        """Writes down who has which number, for the next controller, when that has changed."""
+        if self._plan is not None and turns.numbers != turns.kept:
+            self._keep(self._plan, turns, voice)
+
+    @staticmethod
+    def _keep(plan: GroupPlan, turns: _Turns, voice: Voice) -> None:
+        turns.kept = dict(turns.numbers)
+        state = GroupState(
+            epoch=plan.version, clean=True, assignment=plan.assignment, members=turns.kept
+        )
+        voice.say([Persist(state)])
+
 
 class _Turns:
-    """What is remembered between two looks."""
+    """What is remembered between two looks.
+
+    A consumer of the plan that is not there is awaited for `Rules.start_timeout_s`: it was just
+    started, or whoever runs it will start it again. Meanwhile the plan stays as it is.
+    """
 
     def __init__(
-        self, post: Post, backend: Backend, admin: Admin, threads: ThreadPoolExecutor
+        self,
+        post: Post,
+        backend: Backend,
+        admin: Admin,
+        threads: ThreadPoolExecutor,
+        numbers: Mapping[str, int],
     ) -> None:
         self._post, self._backend, self._admin = post, backend, admin
         self._threads = threads
         self._leaving: set[int] = set()
+        self._awaited: dict[int, float] = {}
+        self._given_up: set[int] | None = None
+        self.numbers = self.kept = dict(numbers)
         self.measured = Measured()
-        self.rates: dict[int, Rate] = {}
+        self.rates: Sequence[MemberRate] = ()
         self.began = time.monotonic()
-        self.looked = self.decided = self.scaled = _NEVER
+        self.looked = self.decided = self.scaled = self.rebalanced = _NEVER
 
     def due(self) -> bool:
         """Whether it is time to look again."""
@@ -199,9 +292,13 @@ class _Turns:
 
     def let_go(self, consumers: Sequence[int]) -> None:
         """Asks consumers to end, without waiting: they finish what they have in hand."""
-        if consumers:
-            self._leaving.update(consumers)
-            self._threads.submit(self._remove, tuple(consumers))
+        awaited = self._awaited.keys()
+        there = [c for c in consumers if c not in awaited]
+        for consumer in set(consumers) & awaited:
+            del self._awaited[consumer]
+        if there:
+            self._leaving.update(there)
+            self._threads.submit(self._remove, tuple(there))
 
     def _remove(self, consumers: tuple[int, ...]) -> None:
         try:
@@ -211,28 +308,73 @@ class _Turns:
         finally:
             self._leaving.difference_update(consumers)
 
-    def view(self, planned: Assignment) -> View:
-        """What is to be decided from: the plan in force, and who is there to carry it out."""
+    def start(self, missing: Collection[int], all_of_them: Collection[int]) -> None:
+        """Starts consumers, and waits for them."""
+        until = time.monotonic() + self._post.rules.start_timeout_s
+        self._awaited.update(dict.fromkeys(missing, until))
+        self._backend.create(all_of_them)
+
+    def with_waiting(self, decision: Decision) -> Decision:
+        """The same decision, which says whom it waits for."""
+        if not self._awaited:
+            return decision
+        who = ", ".join(map(str, sorted(self._awaited)))
+        return replace(decision, reason=f"{decision.reason}; waiting for consumer {who} to join")
+
+    def view(self, plan: GroupPlan | None) -> View:
+        """What is to be decided from: who reads what, with those that are on their way."""
         now = time.monotonic()
         leaving = self.leaving  # before the look: one that has gone meanwhile is gone
-        living = frozenset(self._backend.living()) - leaving
+        planned = frozenset(plan.assignment.consumers) if plan else frozenset()
+        living = self._living(planned) - leaving
+        self._wait_for(planned - leaving, living, now)
+        consumers = living | self._awaited.keys()
         partitions = self._post.partitions(self._admin)
-        held = Assignment({p: c for p, c in planned.items() if p in partitions and c in living})
-        bytes_s = {c: r.max_bytes_s for c, r in self.rates.items()}
-        records_s = {c: r.max_records_s for c, r in self.rates.items()}
+        read = read_by(plan, consumers, partitions)
         return View(
             now=now,
             quiet_s=now - max(self.began, self.scaled),
             since_scaling_s=now - self.scaled,
             since_decision_s=now - self.decided,
-            assignment=held,
-            consumers=living,
+            assignment=read,
+            consumers=consumers,
             partitions=partitions,
-            orphans=partitions - held.keys(),
-            max_bytes_s=_of(living, bytes_s),
-            max_records_s=_of(living, records_s),
+            orphans=partitions - read.keys(),
+            max_bytes_s=_known(r.max_bytes_s for r in self.rates),
+            max_records_s=_known(r.max_records_s for r in self.rates),
+            spares=self._post.rules.warm_spares,
         )
 
+    def _living(self, planned: frozenset[int]) -> frozenset[int]:
+        """The consumers that are there, by number."""
+        names = self._backend.names()
+        if names is None:
+            return frozenset(self._backend.living())
+        self.numbers = numbered(names, self.numbers, planned)
+        return frozenset(self.numbers.values())
 
-def _of(living: frozenset[int], said: Mapping[int, float | None]) -> dict[int, float]:
-    return {c: value for c, value in said.items() if c in living and value}
+    def _wait_for(self, planned: frozenset[int], living: frozenset[int], now: float) -> None:
+        """Expects back who has gone; gives up who does not come in time."""
+        absent = planned - living
+        if self._given_up is None:  # an old plan says nothing about who is on the way
+            self._given_up = set(absent)
+        self._given_up &= absent
+        late = {c for c, until in self._awaited.items() if until < now and c not in living}
+        if late:
+            log.warning("consumers_did_not_join", group=self._post.group, consumers=sorted(late))
+        self._given_up |= late & absent
+        self._awaited = {
+            c: until for c, until in self._awaited.items() if c not in living and c not in late
+        }
+        lost = absent - self._given_up - self._awaited.keys()
+        if lost:
+            log.warning("consumers_have_gone", group=self._post.group, consumers=sorted(lost))
+            try:
+                self.start(lost, living | planned)
+            except TrimtabError as error:
+                log.warning("group_was_not_scaled", why=error.message)
+
+
+def _known(reported: Iterable[float | None]) -> dict[int, float]:
+    """What members report, in order; a member's place here is not its number in the plan."""
+    return dict(enumerate(value for value in reported if value))

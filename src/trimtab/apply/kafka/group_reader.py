@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import kafka.errors as theirs
-import structlog
-from kafka import ConsumerRebalanceListener, KafkaConsumer
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer
+from kafka.admin import MemberToRemove
 from kafka.structs import MemberState, OffsetAndMetadata
 from kafka.structs import TopicPartition as TheirPartition
 
@@ -33,11 +34,12 @@ from trimtab.apply.kafka.assignor import PlannedAssignor, request_rejoin
 from trimtab.apply.records import Record
 from trimtab.apply.sockets.assignment_service import ControllerLine
 from trimtab.client_properties import ClientProperties
-from trimtab.errors import ApplyError, ConfigError
+from trimtab.errors import ApplyError, ConfigError, TokenRefused
 from trimtab.model.cluster import TopicPartition
+from trimtab.observe.logging import library_log
 from trimtab.workload.kafka.errors import kafka_errors
 
-log = structlog.get_logger()
+log = library_log()
 
 OnRevoked = Callable[[frozenset[TopicPartition]], None]
 
@@ -50,30 +52,30 @@ _ASK_MS = 10_000
 _JOIN_S = 0.5  # a join that ends between two polls is lost and made anew: so there are few of them
 _NO_LONGER_OURS = (
     theirs.CommitFailedError,
-    theirs.FencedInstanceIdError,
     theirs.IllegalGenerationError,
     theirs.RebalanceInProgressError,
     theirs.UnknownMemberIdError,
 )
 
 
-def open_group_reader(
+def open_group_reader(  # noqa: PLR0913 - each is a choice of its own
     group: str,
     topics: Collection[str],
     bootstrap_server: str,
     properties: ClientProperties,
     *,
-    controller_url: str,
+    line: ControllerLine,
     client_id: str,
     on_revoked: OnRevoked,
+    instance: str | None = None,
     session_s: float = 10.0,
 ) -> GroupReader:
     """A reader that joins the group at its first read.
 
     A member silent for `session_s` counts as dead; a leader may wait for the controller meanwhile,
-    so that must take less.
+    so that must take less. With `instance` it is a static member: one that crashes and comes back
+    within `session_s` has what it had, without a rebalance.
     """
-    line = ControllerLine(controller_url)
     if session_s <= line.longest_s:
         raise ConfigError(
             f"A session of {session_s:g} s is too short: the group's leader may wait "
@@ -90,6 +92,7 @@ def open_group_reader(
             **properties.for_kafka_python(),
             "bootstrap_servers": bootstrap_server,
             "session_timeout_ms": round(session_s * 1000),
+            **({} if instance is None else {"group_instance_id": instance}),
         },
     )
 
@@ -97,7 +100,8 @@ def open_group_reader(
 class GroupReader:
     """A member of a group, as `trimtab.apply.records.Reader` asks for it.
 
-    `blocked_s` is how long the last rebalance kept it from reading.
+    `blocked_s` is how long the last rebalance kept it from reading. `member_id` is empty before the
+    first assignment; it may be read from any thread.
     """
 
     def __init__(
@@ -111,6 +115,7 @@ class GroupReader:
         config: Mapping[str, Any],
     ) -> None:
         self._group = group
+        self._config = dict(config)
         self._line = line
         self._on_revoked = on_revoked
         self._owned: frozenset[TopicPartition] = frozenset()
@@ -119,7 +124,10 @@ class GroupReader:
         self._stopped_at: float | None = None
         self._silences = 0
         self._ask_at = 0.0
+        self._instance: str | None = config.get("group_instance_id")
+        self._fenced = False
         self.blocked_s = 0.0
+        self.member_id = ""
         self._assignor = PlannedAssignor(
             group, client_id, self._ask, lambda: int(self._consumer.group_metadata().generation_id)
         )
@@ -185,6 +193,15 @@ class GroupReader:
             return None  # a position that must be asked for first is not known
         return None if found is None else int(found)
 
+    def behind(self) -> int:
+        """Records at the brokers that were not handed out, as of the last fetch."""
+        behind = 0
+        for partition in self._owned - self._unplaced:
+            end = self._consumer.highwater(TheirPartition(*partition))
+            position = None if end is None else self.position(partition)
+            behind += 0 if position is None else max(0, int(end) - position)
+        return behind
+
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Keeps these offsets; partitions no longer owned are left out and told."""
         gone = offsets.keys() - self._owned
@@ -203,6 +220,8 @@ class GroupReader:
             except _NO_LONGER_OURS as error:
                 log.warning("commit_came_too_late", group=self._group, reason=type(error).__name__)
                 self.let_go(self._owned)
+            except theirs.FencedInstanceIdError as error:
+                raise self._taken_over() from error
 
     def tend(self) -> None:
         """Takes part in the group while no record is wanted."""
@@ -215,6 +234,23 @@ class GroupReader:
         """Leaves the group, so that others take over at once; commits nothing."""
         with kafka_errors(f"leaving group {self._group}"):
             self._consumer.close(autocommit=False, timeout_ms=round(_COMMIT_WITHIN_S * 1000))
+            if self.member_id and self._instance is not None and not self._fenced:
+                self._leave_for_good(self._instance)
+
+    def _leave_for_good(self, instance: str) -> None:
+        """Takes a static member off the group: its client leaves without a word.
+
+        Otherwise its partitions would have no reader until its session ends.
+        """
+        known = KafkaAdminClient.DEFAULT_CONFIG.keys()
+        config = {name: value for name, value in self._config.items() if name in known}
+        try:
+            with closing(KafkaAdminClient(**config)) as admin:
+                admin.remove_group_members(
+                    self._group, [MemberToRemove(group_instance_id=instance, reason="stopped")]
+                )
+        except theirs.KafkaError as error:
+            log.warning("member_left_without_a_word", group=self._group, reason=str(error))
 
     # ------------------------------------------------------------ as the listener calls
 
@@ -234,6 +270,7 @@ class GroupReader:
         of them was dropped by the caller, when they were revoked.
         """
         self._owned = self._unplaced = frozenset(partitions)
+        self.member_id = str(self._consumer.group_metadata().member_id)
         if self._resting:
             self._consumer.pause(*(TheirPartition(*p) for p in partitions))
         now = time.monotonic()
@@ -255,11 +292,14 @@ class GroupReader:
         self._rejoin_if_newer()
         self._rebalancing()
         with kafka_errors(f"reading as a member of group {self._group}"):
-            self._place()
-            found = self._consumer.poll(timeout_ms=max(0, round(timeout_s * 1000)))
-            give_up = time.monotonic() + _REBALANCE_S
-            while not found and self._rebalancing() and time.monotonic() < give_up:
-                found = self._consumer.poll(timeout_ms=round(_JOIN_S * 1000))
+            try:
+                self._place()
+                found = self._consumer.poll(timeout_ms=max(0, round(timeout_s * 1000)))
+                give_up = time.monotonic() + _REBALANCE_S
+                while not found and self._rebalancing() and time.monotonic() < give_up:
+                    found = self._consumer.poll(timeout_ms=round(_JOIN_S * 1000))
+            except theirs.FencedInstanceIdError as error:
+                raise self._taken_over() from error
         return [
             Record(
                 r.topic, r.partition, r.offset, r.key, r.value, tuple(r.headers or ()), r.timestamp
@@ -268,6 +308,14 @@ class GroupReader:
             if partition in self._owned - self._unplaced
             for r in records
         ]
+
+    def _taken_over(self) -> ApplyError:
+        self._fenced = True
+        return ApplyError(
+            f"Another member of group {self._group} has taken over the instance id "
+            f"{self._instance}.",
+            hint="Give each consumer an --instance-id of its own.",
+        )
 
     def _place(self) -> None:
         """Stands at the committed offset of partitions that have come."""
@@ -304,7 +352,12 @@ class GroupReader:
             newer = self._line.newer(self._group, self.version)
         except ApplyError as error:
             if not self._silences:
-                log.warning("controller_fell_silent", group=self._group, reason=error.message)
+                event = (
+                    "controller_refused_the_token"
+                    if isinstance(error, TokenRefused)
+                    else "controller_fell_silent"
+                )
+                log.warning(event, group=self._group, reason=error.message, hint=error.hint)
             self._silences += 1
             newer = False
         else:

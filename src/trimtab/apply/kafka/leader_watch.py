@@ -6,8 +6,9 @@ Promise  `snapshot` is there at once and never waits. It is looked at anew every
          once when `look_again` is called, though not more often than ten times a second. It stays
          the same object while nothing changes. Nobody answers: the last one stays; a topic of which
          nothing is told keeps its leaders, and holds up no other. A topic is fetched when it is
-         first met, and forgotten when the brokers say it is gone.
-         A leader that is not among the brokers is nobody.
+         first met, and forgotten when the brokers say it is gone, unless it is expected.
+         A leader that is not among the brokers is nobody. A watch that is dropped and not closed
+         ends by itself.
 Cost     One request per topic and refresh. Several producers may share one watch; they must when
          they share a partitioner, for each watch has snapshots of its own.
 """
@@ -17,21 +18,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any, Protocol, Self
+from weakref import finalize, ref
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from trimtab.errors import BrokerUnavailable, TrimtabError, UnknownTopic
 from trimtab.model.cluster import NO_LEADER
+from trimtab.observe.logging import library_log
 from trimtab.plan.routing.leaders import LeaderSnapshot
 from trimtab.workload.kafka.errors import kafka_errors, translated
 
-log = structlog.get_logger()
+log = library_log()
 
 _BACKOFF_S = 0.1
 _SHORTEST_ANSWER_S, _LONGEST_ANSWER_S = 1.0, 5.0
+_unnamed = count(1)
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
 
@@ -41,6 +45,11 @@ class _NoLeadersYet(BrokerUnavailable):
 
 class LeaderSource(Protocol):
     """Whom a watch asks."""
+
+    @property
+    def cluster(self) -> str | None:
+        """The id of the cluster, once it is known."""
+        ...
 
     def leaders(self, topic: str, within_s: float) -> Mapping[int, int]:
         """The leader of each partition; raises UnknownTopic or BrokerUnavailable."""
@@ -59,6 +68,7 @@ class ClientSource:
     """
 
     def __init__(self, client: Any, open_admin: Callable[[], AdminClient] | None = None) -> None:
+        self.cluster: str | None = None
         self._client = client
         self._open_admin = open_admin
 
@@ -70,6 +80,7 @@ class ClientSource:
                 found = self._client.list_topics(topic, timeout=within_s)
         except RuntimeError as closed:
             raise BrokerUnavailable(f"The client is closed, while {what}.") from closed
+        self.cluster = getattr(found, "cluster_id", None) or self.cluster
         described = found.topics.get(topic)
         error = None if described is None else described.error
         if described is None or (error is not None and error.code() in _GONE):
@@ -120,14 +131,22 @@ class LeaderWatch:
         self._answer_s = min(max(refresh_s, _SHORTEST_ANSWER_S), _LONGEST_ANSWER_S)
         self._leaders: dict[str, Mapping[int, int]] = {}
         self._racks: Mapping[int, str | None] = {}
-        self._published: tuple[Mapping[str, Mapping[int, int]], Mapping[int, str | None]] = ({}, {})
+        self._published: tuple[Mapping[str, Mapping[int, int]], Mapping[int, str | None], str] = (
+            {},
+            {},
+            "",
+        )
         self._racks_asked_for: frozenset[int] = frozenset()
         self._looking = threading.Lock()
         self._wake = threading.Event()
         self._closed = threading.Event()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._unanswered: set[str] = set()
+        self._expected: set[str] = set()
         self._racks_unknown = False
+        self._unnamed = f"unnamed {next(_unnamed)}"
+        finalize(self, _end, self._closed, self._wake)
 
     def __enter__(self) -> Self:
         return self
@@ -153,9 +172,12 @@ class LeaderWatch:
                     if left <= _BACKOFF_S or self._closed.wait(_BACKOFF_S):
                         raise
             self._publish()
-            if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._run, name="leader-watch", daemon=True)
-                self._thread.start()
+        self._start()
+
+    def expect(self, topic: str) -> None:
+        """Looks for a topic at every refresh until it is found, without waiting for it."""
+        self._expected.add(topic)
+        self._start()
 
     def look_again(self) -> None:
         """Something moved: looks anew soon, without waiting for it."""
@@ -164,7 +186,8 @@ class LeaderWatch:
     def refresh(self, topic: str | None = None) -> None:
         """Looks at a topic anew, or at all; what nobody answers for stays as it is."""
         with self._looking:
-            for name in tuple(self._leaders) if topic is None else (topic,):
+            every = dict.fromkeys((*self._leaders, *tuple(self._expected)))
+            for name in every if topic is None else (topic,):
                 if self._closed.is_set() or not self._look(name):
                     break
             self._publish()
@@ -176,18 +199,20 @@ class LeaderWatch:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            self._wake.wait(self._refresh_s)
-            self._wake.clear()
-            if not self._closed.is_set():
-                self.refresh()
-                self._closed.wait(_BACKOFF_S)
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._closed.is_set():
+                told = ref(self), self._wake, self._closed, self._refresh_s
+                self._thread = threading.Thread(
+                    target=_run, args=told, name="leader-watch", daemon=True
+                )
+                self._thread.start()
 
     def _look(self, topic: str) -> bool:
         """Asks for a topic; False when nobody answers, as nobody would for the next one."""
         try:
             self._leaders[topic] = self._source.leaders(topic, self._answer_s)
+            self._expected.discard(topic)
         except UnknownTopic:
             if self._leaders.pop(topic, None) is not None:
                 log.warning("topic_is_gone", topic=topic)
@@ -214,7 +239,28 @@ class LeaderWatch:
                 if not self._racks_unknown:  # said once, asked at every look
                     log.warning("racks_are_unknown", why=error.message)
                 self._racks_unknown = True
-        found = dict(self._leaders), self._racks
+        found = dict(self._leaders), self._racks, self._source.cluster or self._unnamed
         if found != self._published:
             self.snapshot = LeaderSnapshot(*found)
             self._published = found
+
+
+def _run(
+    watch: ref[LeaderWatch], wake: threading.Event, closed: threading.Event, refresh_s: float
+) -> None:
+    """Looks again and again, and holds on to the watch only while it looks."""
+    while not closed.is_set():
+        wake.wait(refresh_s)
+        wake.clear()
+        living = watch()
+        if living is None:
+            return
+        if not closed.is_set():
+            living.refresh()
+        del living
+        closed.wait(_BACKOFF_S)
+
+
+def _end(closed: threading.Event, wake: threading.Event) -> None:
+    closed.set()
+    wake.set()

@@ -128,8 +128,10 @@ class Lease:
 
     def _poll(self, timeout_s: float) -> None:
         message = self._consumer.poll(timeout_s)
-        if message is not None and message.error() is not None:
-            error = KafkaException(message.error())
+        problem = None if message is None else message.error()
+        # A topic that another controller has just created is not known to every broker yet.
+        if problem is not None and problem.code() not in ABSENT:
+            error = KafkaException(problem)
             if not is_passing(error):
                 with kafka_errors("holding the lease"):
                     raise error
@@ -234,7 +236,8 @@ def state_left(post: Post, *, missing_ok: bool = False) -> GroupState | None:
             unknown = reader.list_topics(topic, timeout=_ASK_S).topics[topic].error
             if missing_ok and unknown is not None and unknown.code() in ABSENT:
                 return None
-            reader.assign([TheirPartition(topic, 0, OFFSET_BEGINNING)])
+            beginning = TheirPartition(topic, 0, OFFSET_BEGINNING)
+            reader.assign([beginning])
             deadline = time.monotonic() + _ASK_S
             while time.monotonic() < deadline:
                 message = reader.poll(_POLL_S)
@@ -246,6 +249,9 @@ def state_left(post: Post, *, missing_ok: bool = False) -> GroupState | None:
                         state = group_state_from(parse(message.value() or b"", origin=topic))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     return state
+                elif error.code() in ABSENT:  # just created, and not every broker has it yet
+                    time.sleep(_POLL_S)
+                    reader.assign([beginning])
                 elif not is_passing(KafkaException(error)):
                     raise KafkaException(error)
     finally:

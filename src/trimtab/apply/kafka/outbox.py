@@ -1,7 +1,8 @@
 """What a consumer sends beside its work: dead letters, receipts, reports.
 
 Promise  What was put is delivered, or put again, until it is acknowledged by all in-sync replicas;
-         `confirm` returns only then. A producer that broke for good is replaced.
+         `confirm` returns only then. A producer that broke for good is replaced. A dead letter is
+         taken whatever was raised; one that its topic finds too large goes without its value.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from trimtab.apply.handling import error_text
 from trimtab.apply.records import Headers, Record
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import BrokerUnavailable
@@ -25,14 +26,15 @@ from trimtab.measure.kafka.topics import replicas_for
 from trimtab.model.codec import dumps
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_to
+from trimtab.observe.logging import library_log
 from trimtab.workload.kafka.errors import kafka_errors, translated
 
-log = structlog.get_logger()
+log = library_log()
 
 _CONFIRM_S = 10.0
 _DEAD_KEPT_MS = 30 * 24 * 60 * 60 * 1000
-_TELLING = 500
 _HEADERS_ROOM = 64 * 1024
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _HOPELESS = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -55,6 +57,8 @@ class _Letter(NamedTuple):
     headers: Headers = ()
     partition: int = -1
     timestamp_ms: int = 0
+    smaller: tuple[_Letter, ...] = ()  # to be sent in its place when it is too large, in turn
+    alone: bool = False
 
 
 class Outbox:
@@ -91,9 +95,15 @@ class Outbox:
         headers: Headers = (),
         partition: int = -1,
         timestamp_ms: int = 0,
+        smaller: Sequence[tuple[bytes | None, bytes | None, Headers]] = (),
     ) -> None:
-        """Takes a record to be sent; never raises, and waits only when the buffer is full."""
-        self._send(_Letter(topic, key, value, headers, partition, max(timestamp_ms, 0)))
+        """Takes a record to be sent; never raises, and waits only when the buffer is full.
+
+        `smaller` are key, value and headers to send instead if the record is too large.
+        """
+        at = (partition, max(timestamp_ms, 0))
+        others = tuple(_Letter(topic, *parts, *at, alone=True) for parts in smaller)
+        self._send(_Letter(topic, key, value, headers, *at, others))
 
     def confirm(self, within_s: float = _CONFIRM_S) -> None:
         """Returns when all that was put is acknowledged.
@@ -106,11 +116,10 @@ class Outbox:
                 self._producer.flush(1.0)  # reports each purged record as failed
                 self._producer, self._broken = Producer(self._config), False
         for _ in range(len(self._failed)):
-            letter, _why = self._failed.popleft()
-            self._send(letter)
+            self._send_again(*self._failed.popleft(), within_s)
         left = self._producer.flush(within_s)
         for letter, error in tuple(self._failed):
-            if error.code() in _HOPELESS:
+            if error.code() in _HOPELESS and not _may_fit(letter, error):
                 raise translated(KafkaException(error), f"writing to topic {letter.topic}")
         if left or self._failed:
             why = f": {self._failed[0][1].str()}" if self._failed else ""
@@ -118,6 +127,18 @@ class Outbox:
                 f"{left + len(self._failed)} records are not acknowledged{why}.",
                 hint="Check that the brokers run and have enough in-sync replicas.",
             )
+
+    def _send_again(self, letter: _Letter, why: KafkaError, within_s: float) -> None:
+        """Sends a failed record; one that was too large alone in its batch, then a smaller one."""
+        if not _may_fit(letter, why):
+            self._send(letter)
+            return
+        if letter.alone:
+            letter, *rest = letter.smaller
+            letter = letter._replace(smaller=tuple(rest))
+        self._producer.flush(within_s)  # so that it is alone in its batch
+        self._send(letter._replace(alone=True))
+        self._producer.flush(within_s)
 
     def _send(self, letter: _Letter) -> None:
         def on_delivery(error: KafkaError | None, _message: Any) -> None:
@@ -155,46 +176,70 @@ class Outbox:
             log.warning("producer_broke", why=error.str())
 
 
+def _may_fit(letter: _Letter, error: KafkaError) -> bool:
+    """Whether a record that was too large may be taken alone in its batch, or a smaller one."""
+    return error.code() in _TOO_LARGE and not (letter.alone and not letter.smaller)
+
+
 class DeadLetterTopics:
-    """Buries records in `<topic>.dead`, as they were, with what went wrong in their headers."""
+    """Writes records to `<topic>.dead`, as they were, with what went wrong in their headers.
+
+    It has a producer of its own from the first dead letter on, so that what is not acknowledged
+    is never taken for another kind of record.
+    """
 
     def __init__(
-        self, outbox: Outbox, open_admin: Callable[[], AbstractContextManager[Admin]]
+        self,
+        open_outbox: Callable[[], Outbox],
+        open_admin: Callable[[], AbstractContextManager[Admin]],
     ) -> None:
-        self._outbox = outbox
+        self._open_outbox = open_outbox
         self._open_admin = open_admin
+        self._outbox: Outbox | None = None
         self._there: set[str] = set()
 
-    def bury(self, record: Record, error: Exception) -> None:
+    def bury(self, record: Record, error: BaseException) -> None:
         """Takes a record whose handler failed for good."""
         dead = f"{record.topic}.dead"
+        told = error_text(error)
         log.error(
             "record_was_given_up",
             topic=record.topic,
             partition=record.partition,
             offset=record.offset,
-            why=repr(error),
+            why=told,
             to=dead,
         )
         self._ensure(dead, like=record.topic)
-        told = f"{type(error).__name__}: {error}"[:_TELLING]
-        place = {
-            "tt-error": told,
-            "tt-topic": record.topic,
-            "tt-partition": str(record.partition),
-            "tt-offset": str(record.offset),
-        }
+        if self._outbox is None:
+            self._outbox = self._open_outbox()
+        place = _text_headers(
+            {
+                "tt-error": told,
+                "tt-topic": record.topic,
+                "tt-partition": str(record.partition),
+                "tt-offset": str(record.offset),
+            }
+        )
+        headers = (*record.headers, *place)
+        no_value = _text_headers({"tt-omitted": "value"})
+        only_place = _text_headers({"tt-omitted": "key, value, headers"})
         self._outbox.put(
             dead,
             record.value,
             key=record.key,
-            headers=(*record.headers, *((name, text.encode()) for name, text in place.items())),
+            headers=headers,
             timestamp_ms=record.timestamp_ms,
+            smaller=(
+                (record.key, None, (*headers, *no_value)),
+                (None, None, (*place, *only_place)),
+            ),
         )
 
     def confirm(self) -> None:
-        """Returns when all that was buried is safe."""
-        self._outbox.confirm()
+        """Returns when all that was taken is safe."""
+        if self._outbox is not None:
+            self._outbox.confirm()
 
     def _ensure(self, dead: str, *, like: str) -> None:
         if dead in self._there:
@@ -252,6 +297,10 @@ class ReceiptTopic:
     def confirm(self) -> None:
         """Returns when all notes are safe."""
         self._outbox.confirm()
+
+
+def _text_headers(texts: Mapping[str, str]) -> Headers:
+    return tuple((name, text.encode()) for name, text in texts.items())
 
 
 def _number(header: bytes | None) -> int | None:

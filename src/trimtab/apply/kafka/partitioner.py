@@ -10,6 +10,8 @@ Promise  The second answer is the first one, and no counter steps; `sticky` alon
          One instance serves any number of producers and threads. Producers of one cluster share
          one snapshot, the union of what they know, so that `sqf` sees all brokers they write to;
          clusters are never mixed. Producers that are gone are forgotten.
+         Keyed records go where kafka-python's own DefaultPartitioner puts them. Like that one it
+         raises ValueError for a topic that the metadata does not know.
 Cost     Per record a weak look-up and a look at the clock; per topic and `table_ttl_ms` O(its
          partitions).
 """
@@ -19,6 +21,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
@@ -26,7 +29,7 @@ import kafka
 import kafka.partitioner
 from kafka import TopicPartition
 
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, UnknownTopic
 from trimtab.model.cluster import NO_LEADER
 from trimtab.plan.routing.leaders import LeaderSnapshot
 from trimtab.plan.routing.partitioner import Partitioner, RoutingOptions
@@ -34,6 +37,7 @@ from trimtab.plan.routing.peers import Sticky
 from trimtab.plan.routing.registry import partitioner_of
 
 _WITHOUT_LEADERS = frozenset({"default", "improved"})
+_unnamed = count(1)
 _Interface = getattr(kafka.partitioner, "Partitioner", object)  # version 2 has none
 
 LegacyPartitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
@@ -57,11 +61,10 @@ class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
             table_ttl_ms: How long leaders are believed before the metadata is looked at again.
             clock: Seconds that only grow.
         """
-        self._partitioner = partitioner
         self._choose = partitioner.partition
-        self._moves_on = isinstance(partitioner, Sticky)
-        if isinstance(partitioner, Sticky):
-            partitioner.told_of_batches()
+        self._sticky = partitioner if isinstance(partitioner, Sticky) else None
+        if self._sticky is not None:
+            self._sticky.told_of_batches()
         self._ttl_s = table_ttl_ms / 1000
         self._clock = clock
         self._guard = threading.Lock()
@@ -88,7 +91,7 @@ class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
         snapshot = view.cluster.snapshot
         if serialized_key is None:
             again = view.taken_back(topic)
-            if again is not None and snapshot.topic(topic).takes(again):
+            if again is not None and _takes(snapshot, topic, again):
                 return again
             size = 0
         else:
@@ -97,15 +100,18 @@ class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
                 serialized_key = bytes(serialized_key)
         if serialized_value is not None:
             size += len(serialized_value)
-        return self._choose(topic, serialized_key, size, snapshot)
+        try:
+            return self._choose(topic, serialized_key, size, snapshot)
+        except UnknownTopic as unknown:
+            raise ValueError(unknown.message) from unknown
 
     def on_new_batch(self, topic: str, cluster: Any, prev_partition: int) -> None:
         """The producer drops its answer, for a batch would open, and is about to ask again."""
-        if self._moves_on:
-            self._partitioner.closed(topic, prev_partition)
-            return
         view = self._views.get(cluster) or self._met(cluster)
-        view.local.taken_back = topic, prev_partition
+        if self._sticky is not None:
+            self._sticky.closed(topic, prev_partition, view.cluster.name)
+        else:
+            view.local.taken_back = topic, prev_partition
 
     def _met(self, cluster: Any) -> _View:
         with self._guard:
@@ -114,7 +120,7 @@ class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
                 name: str | None = cluster.cluster_id
                 whole = None if name is None else self._clusters.get(name)
                 if whole is None:
-                    whole = _Cluster()
+                    whole = _Cluster(name)
                     if name is not None:
                         self._clusters[name] = whole
                 view = _View(whole)
@@ -139,7 +145,8 @@ class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
 class _Cluster:
     """One cluster, as all producers of an instance know it together."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str | None) -> None:
+        self.name = name or f"unnamed {next(_unnamed)}"
         self.views: WeakSet[_View] = WeakSet()
         self.snapshot = LeaderSnapshot({})
         self.changes = 0
@@ -154,7 +161,7 @@ class _Cluster:
                 if topic not in newest or newest[topic][0] < seen[0]:
                     newest[topic] = seen
         leaders = {topic: of_topic for topic, (_, of_topic) in newest.items()}
-        self.snapshot = LeaderSnapshot(leaders, racks)
+        self.snapshot = LeaderSnapshot(leaders, racks, self.name)
 
 
 class _View:
@@ -195,6 +202,13 @@ class _View:
         """Notes where the brokers stand; True when that changed."""
         before, self.racks = self.racks, racks
         return before != racks
+
+
+def _takes(snapshot: LeaderSnapshot, topic: str, partition: int) -> bool:
+    try:
+        return snapshot.topic(topic).takes(partition)
+    except UnknownTopic:
+        return False
 
 
 def _topics(cluster: Any) -> Collection[str]:

@@ -1,43 +1,54 @@
-"""A confluent-kafka producer whose partitions are chosen by one of our partitioners.
+"""A confluent-kafka producer whose keyless records are routed by one of our partitioners.
 
 Why      librdkafka takes no partitioner from Python; so the partition is chosen here and given.
-Promise  A record never waits for metadata, save the first of a topic. Keyed records go where the
-         Java client's hash puts them, by murmur2 and not by librdkafka's default CRC32: others that
-         write the topic should set `partitioner=murmur2_random`.
-         A delivery error that speaks of leaders makes the watch look again at once. A partition
-         that is gone, since its topic was made anew with fewer, is chosen anew; only a record that
-         was under way then is reported to `on_delivery` as failed.
-         Several threads may produce. Several producers may share one partitioner, and must share
-         the watch then. Errors of the client leave as ours.
-Cost     Per record one choice and one call of librdkafka, and a Python callback on delivery.
+Promise  Everything else is as with `confluent_kafka.Producer`: methods, arguments and their order,
+         callbacks, exceptions. Records with a partition keep it. Keyed records are left to the
+         client, which hashes them by its own setting `partitioner` (CRC32 unless set), so that no
+         key moves when a program adopts this. A record never waits for metadata, save the first of
+         a topic; while the leaders of a topic are not known, the client chooses.
+         A lost connection makes the watch look at the leaders at once, and so does a delivery error
+         that speaks of leaders, where a callback is configured to be told of it: a Python callback
+         for every record costs as much as all else here. A partition that is gone, since its topic
+         was made anew with fewer, is chosen anew.
+         Several threads may produce. Several producers of a cluster may share one partitioner, and
+         must share the watch then. One that is not closed but dropped leaves no thread behind.
+Cost     Per routed record one choice and one call in Python.
 
 librdkafka does not tell when a batch is full: `sticky` goes by its `sticky_bytes` and `linger_s`.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
+from weakref import ref
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, SerializingProducer
 from confluent_kafka.admin import AdminClient
 
 from trimtab.apply.kafka.leader_watch import ClientSource, LeaderWatch
+from trimtab.apply.kafka.producer_settings import (
+    EVERY_RECORD,
+    WITHOUT_A_KEY,
+    Keyless,
+    connection_settings,
+    keyless_of,
+)
 from trimtab.apply.outstanding import Outstanding, UnderWay
-from trimtab.client_properties import ClientProperties
-from trimtab.errors import BrokerUnavailable, UnknownTopic
+from trimtab.errors import ConfigError, TrimtabError, UnknownTopic
+from trimtab.observe.logging import library_log
 from trimtab.plan.routing.counters import Once
 from trimtab.plan.routing.partitioner import Partitioner, RoutingOptions, nothing_queued
 from trimtab.plan.routing.registry import DEFAULTS, partitioner_of
-from trimtab.workload.kafka.errors import kafka_errors, translated
+
+log = library_log()
 
 OnDelivery = Callable[[KafkaError | None, Any], None]
-Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 
 _LEADERS_MOVED = frozenset(
     {
@@ -57,207 +68,214 @@ _LEADERS_MOVED = frozenset(
 )
 _PARTITION_GONE = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 _BY_QUEUE = frozenset({"adaptive", "rack-aware"})
+_UNASSIGNED = -1
 _POLL_S = 0.1
 _ANSWER_S = 5.0
-_GONE_FOR_S = 30.0
+_GONE_FOR_S = 10.0
 
 
 class RoutedProducer:
-    """Chooses the partition of each record and hands it to `producer`, which stays in reach."""
+    """A `confluent_kafka.Producer` whose keyless records go where a partitioner says."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
-        producer: Any,
-        partitioner: Partitioner,
-        watch: LeaderWatch,
-        *,
-        outstanding: Outstanding | None = None,
-        wait_s: float = 60.0,
-        owns_watch: bool = False,
-    ) -> None:
-        """Wraps a producer that is there already; `connect` makes one.
-
-        Args:
-            producer: A `confluent_kafka.Producer`.
-            partitioner: Who chooses; may be shared.
-            watch: Who knows the leaders; must be shared along with the partitioner.
-            outstanding: Told of all that is under way, for `adaptive`.
-            wait_s: How long a record may wait for room in the buffer. With 0 a full buffer raises
-                BufferError at once, and the choice is kept for a later record.
-            owns_watch: Whether `close` closes the watch.
-        """
-        self.producer = producer
-        self.watch = watch
-        self._choose = partitioner.partition
-        self._hand_over: Callable[..., None] = producer.produce
-        self._told: OnDelivery = self._on_delivery
-        self._wait_s = wait_s
-        self._owns_watch = owns_watch
-        self._returned: dict[str, list[int]] = {}
-        self._returning = threading.Lock()
-        if outstanding is not None:
-            outstanding.follow(lambda: watch.snapshot)
-            self._hand_over = _counting(producer.produce, outstanding, self._told)
-
-    @classmethod
-    def connect(  # noqa: PLR0913 - each is a choice of its own
-        cls,
-        bootstrap_server: str,
-        properties: ClientProperties,
-        partitioner: Partitioner,
-        *,
-        config: Mapping[str, Any] | None = None,
-        watch: LeaderWatch | None = None,
-        outstanding: Outstanding | None = None,
-        racks: bool = False,
-        metadata_refresh_s: float = 5.0,
-        wait_s: float = 60.0,
-    ) -> Self:
-        """A new producer.
-
-        Args:
-            bootstrap_server: The cluster.
-            properties: How to reach it.
-            partitioner: Who chooses; may be shared.
-            config: More settings of librdkafka.
-            watch: That of the producer which the partitioner is shared with; else its own.
-            outstanding: Told of all that is under way, for `adaptive`.
-            racks: Whether its own watch asks where brokers stand, for `rack-aware`.
-            metadata_refresh_s: How often its own watch looks at the leaders.
-            wait_s: As above.
-        """
-        where: dict[str, Any] = {
-            "logger": logging.getLogger("librdkafka"),
-            **properties.for_confluent(),
-            "bootstrap.servers": bootstrap_server,
-        }
-        settings = where | dict(config or {})
-        told: list[LeaderWatch] = []
-        settings["error_cb"] = _looking_again(told, settings.get("error_cb"))
-        with kafka_errors("starting a producer"):
-            producer = Producer(settings)
-        own = watch is None
-        if watch is None:
-            source = ClientSource(producer, (lambda: AdminClient(where)) if racks else None)
-            watch = LeaderWatch(source, refresh_s=metadata_refresh_s)
-        told.append(watch)
-        return cls(
-            producer, partitioner, watch, outstanding=outstanding, wait_s=wait_s, owns_watch=own
-        )
-
-    @classmethod
-    def named(
-        cls,
-        bootstrap_server: str,
-        properties: ClientProperties,
-        partitioner: str,
+        client: Mapping[str, Any] | Producer,
+        partitioner: str | Partitioner,
         options: RoutingOptions = DEFAULTS,
         *,
-        config: Mapping[str, Any] | None = None,
+        watch: LeaderWatch | None = None,
+        outstanding: Outstanding | None = None,
+        on_delivery: OnDelivery | None = None,
+        keys_by_partitioner: bool = False,
+        racks: bool | None = None,
+        admin: Mapping[str, Any] | None = None,
         stuck_after_s: float | None = None,
         metadata_refresh_s: float = 5.0,
-    ) -> Self:
-        """A new producer with a partitioner of its own, which is told what it wants to know.
+        wait_s: float = 0.0,
+        **settings: Any,
+    ) -> None:
+        """A producer of its own, or one that is there already.
 
         Args:
-            bootstrap_server: The cluster.
-            properties: How to reach it.
-            partitioner: Its name.
-            options: What it may be told; queues are added where they matter and none are given.
-            config: More settings of librdkafka.
+            client: Settings as `confluent_kafka.Producer` takes them, callbacks included, or such a
+                producer, which stays open when this one is closed.
+            partitioner: Its name, or one that may be shared.
+            options: What a partitioner given by name may be told.
+            watch: That of the producer which the partitioner is shared with; else its own.
+            outstanding: Told of all that is under way, for `adaptive`; by name it has its own.
+            on_delivery: Called for records without a callback, if the settings name none. Where
+                what is under way is counted, give here what an existing producer was configured
+                with, which cannot be read from it.
+            keys_by_partitioner: Whether the partitioner is asked for keyed records as well: ours
+                hash them by murmur2, as Java does, whatever the client's `partitioner` is.
+            racks: Whether to ask where brokers stand; None for where `rack-aware` is named.
+            admin: Settings of the admin client that is asked for racks; needed for an existing
+                producer, else those of the client.
             stuck_after_s: When `adaptive` leaves a silent broker alone; None for never.
-            metadata_refresh_s: How often it looks at the leaders.
+            metadata_refresh_s: How often its own watch looks at the leaders.
+            wait_s: How long a record may wait for room in the buffer. With 0 a full buffer is a
+                BufferError at once, as with the client; the choice is kept for a later record.
+            settings: More settings of the client, such as `logger`, which go before those above.
         """
-        outstanding = None
-        if partitioner in _BY_QUEUE and options.queues is nothing_queued:
-            outstanding = Outstanding(
-                batch_bytes=options.sticky_bytes, stuck_after_s=stuck_after_s, clock=options.clock
+        config = {**client, **settings} if isinstance(client, Mapping) else None
+        if config is None:
+            _check(client, settings)
+        if racks is None:
+            racks = partitioner == "rack-aware"
+        if isinstance(partitioner, str) and racks and options.rack is None and config is not None:
+            options = replace(options, rack=config.get("client.rack"))
+        self._admin = connection_settings(config or {} if admin is None else admin)
+        if racks and not self._admin:
+            raise ConfigError(
+                "RoutedProducer: an existing producer does not tell where the brokers stand.",
+                hint="Give the settings of the client in admin=.",
             )
-            options = replace(options, queues=outstanding.queues, stuck=outstanding.stuck)
-        return cls.connect(
-            bootstrap_server,
-            properties,
-            partitioner_of(partitioner, options),
-            config=config,
-            outstanding=outstanding,
-            racks=partitioner == "rack-aware",
-            metadata_refresh_s=metadata_refresh_s,
+        chooser, counts = _chooser(partitioner, options, stuck_after_s)
+        outstanding = outstanding or counts
+        self._choose = chooser.partition
+        self._keys_by_partitioner = keys_by_partitioner
+        self._keyless = _keyless(config, chooser, asked=keys_by_partitioner)
+        self._routes_null = self._keyless.null
+        self._wait_s = wait_s
+        self._owns_watch = watch is None
+        self._unmet: set[str] = set()
+        self._returned: dict[str, list[int]] = {}
+        self._returning = threading.Lock()
+        looking: list[ref[LeaderWatch]] = []
+        self._owns_client = config is not None
+        made: Any = client if config is None else _made(config, on_delivery, looking)
+        self.producer = made
+        """The client itself."""
+        if watch is None:
+            source = ClientSource(self.producer, self._open_admin if racks else None)
+            watch = LeaderWatch(source, refresh_s=metadata_refresh_s)
+        looking.append(ref(watch))
+        self.watch = watch
+        """Knows the leaders."""
+        self._hand_over: Callable[..., None] = self.producer.produce  # bound once, for speed
+        if outstanding is not None:
+            told = on_delivery if config is None else config.get("on_delivery", on_delivery)
+            self._count(outstanding, told)
+
+    def _count(self, outstanding: Outstanding, told: OnDelivery | None) -> None:
+        if told is None and not self._owns_client:
+            raise ConfigError(
+                "RoutedProducer: counting what is under way takes the place of the delivery "
+                "callback that an existing producer may have.",
+                hint="Give that callback in on_delivery=, or the producer's settings as a dict.",
+            )
+        watch = self.watch
+        outstanding.follow(lambda: watch.snapshot)
+        self._hand_over = _counting(
+            self.producer.produce, outstanding, _looking_again([ref(watch)], told or _nothing)
         )
 
-    def __enter__(self) -> Self:
-        return self
+    def _open_admin(self) -> AdminClient:
+        return AdminClient(dict(self._admin))
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        return len(self.producer)
+    # ------------------------------------------------------------ records
 
     def produce(
         self,
         topic: str,
         value: bytes | str | None = None,
         key: bytes | str | None = None,
-        *,
-        headers: Headers | None = None,
-        timestamp: int = 0,
+        partition: int = -1,
+        callback: OnDelivery | None = None,
         on_delivery: OnDelivery | None = None,
-        partition: int | None = None,
+        timestamp: int = 0,
+        headers: Headers | None = None,
     ) -> None:
-        """Takes a record; one that has its partition keeps it.
+        """Takes a record, as `confluent_kafka.Producer.produce` does.
 
         Args:
-            topic: Where it goes; unknown raises UnknownTopic.
-            value: What it says.
-            key: Whose it is; None for nobody's.
-            headers: What goes with it.
-            timestamp: When it happened, in milliseconds; 0 for now.
+            topic: Where it goes.
+            value: Its value.
+            key: Its key.
+            partition: Set by the caller; −1 to let it be chosen.
+            callback: The same as `on_delivery`.
             on_delivery: Called with (error or None, message) from within `poll` or `flush`.
-            partition: Set by the caller; None to let it be chosen.
+            timestamp: When it happened, in milliseconds; 0 for now.
+            headers: What goes with it.
         """
-        if isinstance(value, str):
-            value = value.encode()
-        if isinstance(key, str):
-            key = key.encode()
-        size = 0 if value is None else len(value)
-        if key is not None:
-            size += len(key)
-        chosen = partition
-        if chosen is None and key is None and self._returned:
-            chosen = self._given_back(topic)
-        if chosen is None:
-            try:
-                chosen = self._choose(topic, key, size, self.watch.snapshot)
-            except UnknownTopic:
-                chosen = self._met(topic, key, size)
-        told = self._told if on_delivery is None else _both(self._told, on_delivery)
+        told = on_delivery if callback is None else callback
+        if told is not None and not callable(told):
+            raise TypeError(f"on_delivery must be callable, not {type(told).__name__}")
+        chosen, size = partition, -1
+        if partition == _UNASSIGNED and (self._routes_null if key is None else self._routes(key)):
+            if isinstance(value, str):
+                value = value.encode()
+            size = 0 if value is None else len(value)
+            if key is not None:
+                key = key.encode() if isinstance(key, str) else key
+                size += len(key)
+            if self._returned or self._keys_by_partitioner:
+                chosen = self._chosen(topic, key, size)
+            else:  # the usual case, without a further call
+                try:
+                    chosen = self._choose(topic, None, size, self.watch.snapshot)
+                except UnknownTopic:
+                    chosen = self._chosen(topic, key, size)
         try:
             self._hand_over(topic, value, key, chosen, told, None, timestamp, headers)
         except (BufferError, KafkaException) as error:
-            rest = told, None, timestamp, headers
-            self._insist(error, (topic, value, key), rest, chosen, free=partition is None)
+            self._insist(error, (topic, value, key), (told, None, timestamp, headers), chosen, size)
 
-    def poll(self, timeout: float = 0.0) -> int:
-        """Calls `on_delivery` of what was delivered; returns how many it called."""
-        called: int = self.producer.poll(timeout)
-        return called
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = -1,
+        callback: OnDelivery | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> int:
+        """Takes records as `confluent_kafka.Producer.produce_batch` does, in batches by partition.
 
-    def flush(self, timeout: float = -1.0) -> int:
-        """Waits until everything is delivered; returns how many records are not."""
-        left: int = self.producer.flush(timeout)
-        return left
+        A record with a partition of its own keeps it. They are not counted as under way.
+        """
+        told = on_delivery if callback is None else callback
+        send = self.producer.produce_batch
+        if partition != _UNASSIGNED or not _are_records(messages):
+            return int(send(topic, messages, partition, told))  # which says what is wrong
+        batches: dict[int, list[dict[str, Any]]] = {}
+        for message in messages:
+            value, key = message.get("value"), message.get("key")
+            chosen = message.get("partition", _UNASSIGNED)
+            if chosen == _UNASSIGNED and self._routes(key):
+                key = key.encode() if isinstance(key, str) else key
+                chosen = self._chosen(topic, key, len(value or b"") + len(key or b""))
+            batches.setdefault(chosen, []).append(message)
+        return sum(send(topic, batch, chosen, told) for chosen, batch in batches.items())
 
-    def close(self, timeout: float = -1.0) -> None:
-        """Delivers what is under way and ends the watch, if it is this one's own."""
+    def _routes(self, key: bytes | str | None) -> bool:
+        """Whether a record with this key is routed here, or left to the client."""
+        if key is None:
+            return self._routes_null
+        return self._keyless.keyed or (self._keyless.empty and not len(key))
+
+    def _chosen(self, topic: str, key: bytes | None, size: int) -> int:
+        """The partition for a record; −1 while the leaders of its topic are not known."""
+        asked = key if self._keys_by_partitioner else None
+        if self._returned and asked is None:
+            kept = self._given_back(topic)
+            if kept is not None:
+                return kept
         try:
-            self.flush(timeout)
-        finally:
-            if self._owns_watch:
-                self.watch.close()
-
-    def _met(self, topic: str, key: bytes | None, size: int) -> int:
-        self.watch.meet(topic)
-        return self._choose(topic, key, size, self.watch.snapshot)
+            return self._choose(topic, asked, size, self.watch.snapshot)
+        except UnknownTopic:
+            if not isinstance(topic, str):
+                return _UNASSIGNED  # the client says what is wrong
+            if topic in self._unmet:
+                self.watch.expect(topic)
+                return _UNASSIGNED
+        try:
+            self.watch.meet(topic)
+            return self._choose(topic, asked, size, self.watch.snapshot)
+        except TrimtabError as error:
+            log.warning("records_are_not_routed", topic=topic, why=error.message)
+            self._unmet.add(topic)
+            self.watch.expect(topic)
+            return _UNASSIGNED
 
     def _given_back(self, topic: str) -> int | None:
         """The choice for a record that was not taken: the next one has it, and nothing steps."""
@@ -276,33 +294,29 @@ class RoutedProducer:
     def _insist(
         self,
         error: Exception,
-        record: tuple[str, bytes | None, bytes | None],
+        record: tuple[str, bytes | str | None, Any],
         rest: tuple[Any, ...],
         chosen: int,
-        *,
-        free: bool,
+        size: int,
     ) -> None:
         """Sends what the client did not take: there is no room, or the partition is gone."""
         topic, value, key = record
-        size = len(value or b"") + len(key or b"")
+        routed = size >= 0 and chosen != _UNASSIGNED
         began = time.monotonic()
         while True:
             if isinstance(error, BufferError):
-                if self._wait_s <= 0:
-                    if free and key is None:
+                if time.monotonic() >= began + self._wait_s:
+                    if routed and not (self._keys_by_partitioner and key is not None):
                         with self._returning:
                             self._returned.setdefault(topic, []).append(chosen)
                     raise error
-                if time.monotonic() > began + self._wait_s:
-                    raise BrokerUnavailable(
-                        f"The buffer stayed full for {self._wait_s:g} s, while writing to {topic}.",
-                        hint="The brokers take less than is sent; check that they run.",
-                    ) from error
                 self.producer.poll(_POLL_S)
-            elif free and _is_gone(error) and time.monotonic() < began + _GONE_FOR_S:
-                chosen = self._chosen_anew(topic, key, size)
+            elif routed and _is_gone(error):
+                late = time.monotonic() >= began + _GONE_FOR_S
+                chosen = _UNASSIGNED if late else self._chosen_anew(topic, key, size)
+                routed = chosen != _UNASSIGNED
             else:
-                raise translated(error, f"writing to topic {topic}") from error
+                raise error
             try:
                 self._hand_over(topic, value, key, chosen, *rest)
             except (BufferError, KafkaException) as again:
@@ -316,32 +330,178 @@ class RoutedProducer:
             self.producer.list_topics(topic, timeout=_ANSWER_S)
         self.producer.poll(_POLL_S)
         self.watch.refresh(topic)
-        return self._met(topic, key, size)
+        return self._chosen(topic, key, size)
 
-    def _on_delivery(self, error: KafkaError | None, _message: Any) -> None:
+    # ------------------------------------------------------------ as the client has it
+
+    def poll(self, timeout: float = -1) -> int:
+        """Calls the callbacks of what has happened; returns how many it called."""
+        called: int = self.producer.poll(timeout)
+        return called
+
+    def flush(self, timeout: float = -1) -> int:
+        """Waits until everything is delivered; returns how many records are not."""
+        left: int = self.producer.flush(timeout)
+        return left
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Drops records that are not delivered yet; their callbacks are told."""
+        self.producer.purge(in_queue=in_queue, in_flight=in_flight, blocking=blocking)
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """The cluster's metadata."""
+        if topic is None:
+            return self.producer.list_topics(timeout=timeout)
+        return self.producer.list_topics(topic, timeout)
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """The cluster's id."""
+        named: str = self.producer.cluster_id(timeout)
+        return named
+
+    def init_transactions(self, timeout: float = -1) -> None:
+        """Begins to be the only one with this `transactional.id`."""
+        self.producer.init_transactions(timeout)
+
+    def begin_transaction(self) -> None:
+        """Begins a transaction."""
+        self.producer.begin_transaction()
+
+    def commit_transaction(self, timeout: float = -1) -> None:
+        """Ends a transaction: all of it counts."""
+        self.producer.commit_transaction(timeout)
+
+    def abort_transaction(self, timeout: float = -1) -> None:
+        """Ends a transaction: nothing of it counts."""
+        self.producer.abort_transaction(timeout)
+
+    def send_offsets_to_transaction(
+        self, positions: list[Any], group_metadata: Any, timeout: float = -1
+    ) -> None:
+        """Commits a consumer's offsets with the transaction."""
+        self.producer.send_offsets_to_transaction(positions, group_metadata, timeout)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Other credentials for connections to come, those of the rack look-up included."""
+        self.producer.set_sasl_credentials(username, password)
+        if self._admin:
+            self._admin |= {"sasl.username": username, "sasl.password": password}
+
+    def close(self) -> bool:
+        """Delivers what is under way and closes the client; one that was given stays open."""
+        if self._owns_watch:
+            self.watch.close()
+        if self._owns_client:
+            return bool(self.producer.close())
+        self.producer.flush()
+        return True
+
+    def __len__(self) -> int:
+        return len(self.producer)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
+        self.close()
+
+
+def _are_records(messages: object) -> bool:
+    return isinstance(messages, list) and all(isinstance(message, dict) for message in messages)
+
+
+def _check(client: Any, settings: Mapping[str, Any]) -> None:
+    """Refuses what is no producer, or one whose `produce` means something else."""
+    if settings:
+        raise TypeError(f"RoutedProducer: an existing producer takes no {', '.join(settings)}")
+    if isinstance(client, SerializingProducer):
+        raise ConfigError(
+            "RoutedProducer takes bytes, and SerializingProducer takes objects, key before value.",
+            hint="Call the serializers yourself, and give a Producer or its settings.",
+        )
+    if not callable(getattr(client, "produce", None)):
+        raise TypeError(
+            "RoutedProducer takes confluent-kafka's settings or its Producer, "
+            f"not {type(client).__name__}"
+        )
+
+
+def _chooser(
+    partitioner: str | Partitioner, options: RoutingOptions, stuck_after_s: float | None
+) -> tuple[Partitioner, Outstanding | None]:
+    """The partitioner, and what counts for it what is under way, where it asks for that."""
+    if not isinstance(partitioner, str):
+        if not callable(getattr(partitioner, "closed", None)):
+            raise TypeError(
+                f"RoutedProducer takes a partitioner or its name, not {type(partitioner).__name__}"
+            )
+        if options is not DEFAULTS:
+            raise ConfigError(
+                "RoutedProducer: options belong to a partitioner that is given by its name.",
+                hint="Give them to partitioner_of(name, options), or give the name here.",
+            )
+        return partitioner, None
+    if partitioner not in _BY_QUEUE or options.queues is not nothing_queued:
+        return partitioner_of(partitioner, options), None
+    counts = Outstanding(
+        batch_bytes=options.sticky_bytes, stuck_after_s=stuck_after_s, clock=options.clock
+    )
+    told = replace(options, queues=counts.queues, stuck=counts.stuck)
+    return partitioner_of(partitioner, told), counts
+
+
+def _keyless(config: Mapping[str, Any] | None, partitioner: Partitioner, *, asked: bool) -> Keyless:
+    if asked or getattr(partitioner, "ignore_keys", False):
+        return EVERY_RECORD
+    if config is None:
+        return WITHOUT_A_KEY
+    found = keyless_of(config)
+    if found.nothing:
+        log.warning(
+            "nothing_is_routed",
+            why=f"partitioner={config.get('partitioner')} sends records without a key to one "
+            "partition; those that end in _random leave them free",
+        )
+    return found
+
+
+def _made(
+    config: Mapping[str, Any], on_delivery: OnDelivery | None, looking: list[ref[LeaderWatch]]
+) -> Producer:
+    """A client with these settings, whose errors make the watches look again as well.
+
+    A callback that the client would refuse is left for it to refuse.
+    """
+    settings = dict(config)
+    if on_delivery is not None:
+        settings.setdefault("on_delivery", on_delivery)
+    settings.setdefault("error_cb", _nothing)
+    for name in {"on_delivery", "error_cb"} & settings.keys():
+        if callable(settings[name]):
+            settings[name] = _looking_again(looking, settings[name])
+    return Producer(settings)
+
+
+def _looking_again(
+    looking: Sequence[ref[LeaderWatch]], also: Callable[..., None]
+) -> Callable[..., None]:
+    """A callback by which errors that speak of leaders make the watches look again."""
+
+    def told(error: KafkaError | None, *rest: Any) -> None:
         if error is not None and error.code() in _LEADERS_MOVED:
-            self.watch.look_again()
-
-
-def _looking_again(told: Sequence[LeaderWatch], also: Callable[[KafkaError], None] | None) -> Any:
-    """An `error_cb` by which a lost connection makes the watches look again."""
-
-    def on_error(error: KafkaError) -> None:
-        if error.code() in _LEADERS_MOVED:
-            for watch in told:
-                watch.look_again()
-        if also is not None:
-            also(error)
-
-    return on_error
-
-
-def _both(first: OnDelivery, then: OnDelivery) -> OnDelivery:
-    def told(error: KafkaError | None, message: Any) -> None:
-        first(error, message)
-        then(error, message)
+            for watch in looking:
+                if (living := watch()) is not None:
+                    living.look_again()
+        also(error, *rest)
 
     return told
+
+
+def _nothing(*_: Any) -> None:
+    """Where no callback is configured."""
 
 
 def _counting(
@@ -349,7 +509,9 @@ def _counting(
 ) -> Callable[..., None]:
     """Hands records over and notes them as under way; before, for an answer may come at once.
 
-    Each partition has callbacks of its own, which need not ask a message where it went.
+    Each partition has callbacks of its own, which need not ask a message where it went. Records
+    whose partition the client chooses are not counted. `always` is told of records without a
+    callback of their own.
     """
     lines: Once[str, Once[int, _Line]] = Once(
         lambda topic: Once(lambda partition: _Line(outstanding.place(topic, partition), always))
@@ -357,30 +519,46 @@ def _counting(
 
     def hand_over(
         topic: str,
-        value: bytes | None,
-        key: bytes | None,
+        value: bytes | str | None,
+        key: bytes | str | None,
         partition: int,
-        told: OnDelivery,
-        unused: None,
-        timestamp: int,
-        headers: Headers | None,
+        told: OnDelivery | None,
+        *rest: Any,
     ) -> None:
+        if partition < 0:
+            produce(topic, value, key, partition, told or always, *rest)
+            return
         line = lines[topic][partition]
+        if isinstance(value, str):
+            value = value.encode()
+        if isinstance(key, str):
+            key = key.encode()
         size = 0 if value is None else len(value)
-        counted = line.keyless
         if key is not None:
             size += len(key)
-            counted = line.keyed
-        if told is not always:
-            counted = _both(counted, told)
+        if told is None:
+            counted = line.keyless if key is None else line.keyed
+        else:
+            counted = _counted(line.place, size, told)
         line.place.sent(size)
         try:
-            produce(topic, value, key, partition, counted, unused, timestamp, headers)
+            produce(topic, value, key, partition, counted, *rest)
         except BaseException:
             line.place.dropped(size)
             raise
 
     return hand_over
+
+
+def _counted(place: UnderWay, size: int, told: OnDelivery) -> OnDelivery:
+    def delivered(error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            place.done(size)
+        else:
+            place.dropped(size)
+        told(error, message)
+
+    return delivered
 
 
 class _Line:
@@ -396,7 +574,7 @@ class _Line:
                 done(len(message))
             else:
                 dropped(len(message))
-                always(error, message)
+            always(error, message)
 
         def keyed(error: KafkaError | None, message: Any) -> None:
             size = len(message) + len(message.key() or b"")
@@ -404,7 +582,7 @@ class _Line:
                 done(size)
             else:
                 dropped(size)
-                always(error, message)
+            always(error, message)
 
         self.place = place
         self.keyless: OnDelivery = keyless

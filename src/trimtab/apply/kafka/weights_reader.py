@@ -7,11 +7,10 @@ Promise  Begins with the newest record there is; each later one is heard within 
 Cost     A consumer without a group, and a thread that sleeps until a record comes.
 
     live = LiveWeights()
+    options = RoutingOptions(weights=live)
     with (
-        WeightsReader(bootstrap_server, live, properties=properties),
-        RoutedProducer.named(
-            bootstrap_server, properties, "weighted-node", RoutingOptions(weights=live)
-        ) as producer,
+        WeightsReader(config, live),
+        RoutedProducer(config, "weighted-node", options) as producer,
     ):
         producer.produce("orders", value)
 """
@@ -21,21 +20,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
-import structlog
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as TheirPartition
 
+from trimtab.apply.kafka.producer_settings import connection_settings
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import BadFile
 from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.model.codec import weights_from
 from trimtab.model.reading import parse
+from trimtab.observe.logging import library_log
 from trimtab.plan.routing.live_weights import LiveWeights
 from trimtab.workload.kafka.errors import kafka_errors, reason_of
 
-log = structlog.get_logger()
+log = library_log()
 
 KEY = b"brokers"
 _THE_LAST = -2000 - 1  # librdkafka: so many records before the end
@@ -50,7 +51,7 @@ class WeightsReader:
 
     def __init__(
         self,
-        bootstrap_server: str,
+        client: str | Mapping[str, Any],
         live: LiveWeights,
         *,
         properties: ClientProperties | None = None,
@@ -59,11 +60,13 @@ class WeightsReader:
         """Begins to follow, without waiting for anything.
 
         Args:
-            bootstrap_server: The cluster.
+            client: The settings of the producer, of which those of its connections are taken, or
+                the address of the cluster.
             live: Is told each record.
-            properties: How to reach the cluster; nothing special when not given.
+            properties: How to reach the cluster, beside an address.
             topic: Where weights stand; the default prefix's topic when not given.
         """
+        config = {"bootstrap.servers": client} if isinstance(client, str) else client
         self._topic = topic or OwnTopics().weights
         self._live = live
         self._closed = threading.Event()
@@ -72,16 +75,16 @@ class WeightsReader:
         with kafka_errors(f"following {self._topic}"):
             self._consumer = Consumer(
                 {
+                    "logger": logging.getLogger("librdkafka"),
+                    **({} if properties is None else properties.for_confluent()),
+                    **connection_settings(config),
                     "client.id": "trimtab-weights",
-                    **(properties or ClientProperties.none()).for_confluent(),
-                    "bootstrap.servers": bootstrap_server,
                     "group.id": "trimtab-weights",  # asked for; no group is joined
                     "enable.auto.commit": False,
                     "auto.offset.reset": "earliest",
                     "allow.auto.create.topics": False,
                     "reconnect.backoff.max.ms": 1000,
                     "topic.metadata.refresh.interval.ms": 5000,
-                    "logger": logging.getLogger("librdkafka"),
                 }
             )
         self._thread = threading.Thread(target=self._follow, name="weights-reader", daemon=True)

@@ -24,7 +24,7 @@ import structlog
 from trimtab.apply.keda import externalscaler_pb2 as messages
 from trimtab.apply.keda.externalscaler_pb2_grpc import add_ExternalScalerServicer_to_server
 from trimtab.apply.keda.wanted import Wanted
-from trimtab.errors import ConfigError
+from trimtab.errors import PortTaken
 
 METRIC = "trimtab-consumers"
 
@@ -49,13 +49,13 @@ class Scaler:
         self._thread = threading.Thread(target=self._run, name="keda-scaler", daemon=True)
 
     def __enter__(self) -> Self:
-        """Listens; raises ConfigError if the address cannot be had."""
+        """Listens; raises PortTaken if the address cannot be had."""
         self._thread.start()
         try:
             self.port = self._bound.result()
         except RuntimeError as error:
             self._thread.join()
-            raise ConfigError(
+            raise PortTaken(
                 f"The KEDA scaler cannot listen on {self._address}.",
                 hint="Another process may have the port: choose another one.",
             ) from error

@@ -54,6 +54,14 @@ class Members:
         """Returns each member with its id."""
         return dict(enumerate(sorted(self._members())))
 
+    def last_words(self) -> Mapping[int, str]:
+        """Returns nothing: KEDA and Kubernetes know."""
+        return {}
+
+    def names(self) -> Collection[str]:
+        """Returns the names of the members."""
+        return frozenset(self._members())
+
     def create(self, consumers: Collection[int]) -> None:
         """Leaves it to KEDA, which asks how many are wanted."""
 

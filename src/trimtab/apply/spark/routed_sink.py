@@ -6,9 +6,11 @@ Promise  Every row comes out once, as it was, with its partition. One that is se
          a key goes where Kafka's hash puts it, by murmur2 and not by Spark's own `hash`; a keyless
          row is chosen for. Each task has a partitioner of its own, which starts anywhere: in step
          all tasks would hit the same broker. Of a seed each task makes its own.
-         `routed` looks at the leaders anew for each batch and keeps nothing: an old snapshot costs
+         `write_routed` leaves keyed rows to the JVM's producer, so that its settings
+         `partitioner.class` and `partitioner.ignore.keys` mean what they mean without us.
+         It looks at the leaders anew for each batch and keeps nothing: an old snapshot costs
          balance only, but a partition that is gone meanwhile fails the task.
-Cost     Keys are hashed in numpy; a keyless row costs one call in Python.
+Cost     Keys are hashed in numpy, or by the JVM; a keyless row costs one call in Python.
 
 A task that Spark runs twice writes its rows twice, and perhaps elsewhere: at least once, as always
 with this sink. Executors import this module, so it must do without the Kafka clients.
@@ -55,6 +57,7 @@ def with_partitions(
     *,
     topic: str | None = None,
     weights: Mapping[int, float] | None = None,
+    keys_by_client: bool = False,
 ) -> DataFrame:
     """The rows with an integer column `partition`; the step is lazy, as any.
 
@@ -66,6 +69,8 @@ def with_partitions(
         topic: Where all rows go; without it the column `topic` says.
         weights: What `weighted-node` follows for these rows: broker to weight; None for what
             `options.weights` says now.
+        keys_by_client: Whether rows with a key are left without a partition, so that the JVM's
+            producer chooses by its own settings.
     """
     schema = _checked(rows.schema, topic)
     weighed = dict(options.weights() if weights is None else weights)
@@ -77,47 +82,60 @@ def with_partitions(
 
     def fill(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chooser = partitioner_of(partitioner, of_task(told, TaskContext.get()))
-        yield from map(filling(chooser, _value(snapshot), told, topic), batches)
+        yield from map(
+            filling(chooser, _value(snapshot), told, topic, keys_by_client=keys_by_client), batches
+        )
 
     return rows.mapInArrow(fill, schema)
 
 
-def routed(
+def write_routed(
     batch: DataFrame,
     bootstrap_server: str,
-    properties: ClientProperties,
     partitioner: str,
     options: RoutingOptions = DEFAULTS,
     *,
     topic: str | None = None,
     weights: Mapping[int, float] | None = None,
+    properties: ClientProperties | None = None,
     producer: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes a batch to Kafka, its partitions chosen by who leads now; for `foreachBatch`.
+    """Writes a batch to Kafka, its keyless rows routed by who leads now; for `foreachBatch`.
 
     Args:
-        batch: The rows.
+        batch: The rows, as Spark's Kafka sink takes them.
         bootstrap_server: The cluster.
-        properties: How to reach it.
         partitioner: Its name.
         options: What it may be told.
         topic: Where all rows go; without it the column `topic` says.
         weights: What `weighted-node` follows for this batch: broker to weight; None for what
             `options.weights` says now.
+        properties: How to reach the cluster; nothing special when not given.
         producer: More settings of the JVM's producer, in Kafka's own names.
     """
-    snapshot = leaders_now(bootstrap_server, properties, None if topic is None else [topic])
-    shared = batch.sparkSession.sparkContext.broadcast(snapshot)
-    settings = {f"kafka.{name}": value for name, value in (producer or {}).items()}
-    settings |= properties.for_spark() | {"kafka.bootstrap.servers": bootstrap_server}
+    properties = properties or ClientProperties.none()
+    settings = properties.for_spark() | {f"kafka.{k}": v for k, v in (producer or {}).items()}
+    settings["kafka.bootstrap.servers"] = bootstrap_server
     if topic is not None:
         settings["topic"] = topic
+    if _spreads_keys(settings):
+        options = replace(options, ignore_keys=True)
+    snapshot = leaders_now(bootstrap_server, properties, None if topic is None else [topic])
+    shared = batch.sparkSession.sparkContext.broadcast(snapshot)
     try:
-        rows = with_partitions(batch, shared, partitioner, options, topic=topic, weights=weights)
+        rows = with_partitions(
+            batch, shared, partitioner, options, topic=topic, weights=weights, keys_by_client=True
+        )
         with spark_errors("writing to Kafka"):
             rows.write.format("kafka").options(**settings).save()
     finally:
         shared.destroy()  # else each batch of a stream leaves a file behind
+
+
+def _spreads_keys(settings: Mapping[str, str]) -> bool:
+    """Whether the JVM's producer, with these settings, takes rows with a key for keyless ones."""
+    ignored = str(settings.get("kafka.partitioner.ignore.keys", "false")).strip().lower()
+    return ignored == "true" and "kafka.partitioner.class" not in settings
 
 
 def leaders_now(
@@ -144,7 +162,12 @@ def of_task(options: RoutingOptions, task: TaskContext | None) -> RoutingOptions
 
 
 def filling(
-    partitioner: Partitioner, snapshot: LeaderSnapshot, options: RoutingOptions, topic: str | None
+    partitioner: Partitioner,
+    snapshot: LeaderSnapshot,
+    options: RoutingOptions,
+    topic: str | None,
+    *,
+    keys_by_client: bool = False,
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """What a Python worker does with each Arrow batch of one task."""
     import pyarrow as pa
@@ -158,13 +181,14 @@ def filling(
         where = columns["topic"] if topic is None else topic
         for name, rows in _by_topic(where, batch.num_rows):
             keyed, free = rows[at_home[rows]], rows[(missing & ~at_home)[rows]]
-            if len(keyed):
-                chosen[keyed] = _homes(key, keyed, snapshot.topic(name).all)
+            everyone = snapshot.topic(name).all
+            if len(keyed) and not keys_by_client:
+                chosen[keyed] = _homes(key, keyed, everyone)
             chosen[free] = [
                 partitioner.partition(name, None, of_row, snapshot)
                 for of_row in size[free].tolist()
             ]
-            missing[rows] = False
+            missing[rows] = at_home[rows] if keys_by_client else False
         columns[PARTITION] = pa.array(chosen, pa.int32(), mask=missing)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, geometric_mean, stdev
 from typing import Any, NamedTuple
 
@@ -129,13 +130,17 @@ def parts_of(found: Found, *, settings: Mapping[str, Any]) -> dict[str, Part]:
             parts[name] = Part(
                 settings={**settings, "repetitions": min(len(runs) for runs in chosen.values())},
                 rows=tuple(rows(chosen)),
-                figures={"cells": [_told(cell, runs) for cell, runs in chosen.items()]},
+                figures={"cells": [_told(cell, runs, cells) for cell, runs in chosen.items()]},
             )
     return parts
 
 
-def _told(cell: Cell, runs: Sequence[Figures]) -> dict[str, Any]:
+def _told(
+    cell: Cell, runs: Sequence[Figures], cells: Mapping[Cell, Sequence[Figures]]
+) -> dict[str, Any]:
+    """The figures of a cell; `of_own` is what it was sent over what its policy carries at most."""
     delays = _DELAYS if cell.kind is Kind.OPEN_LOOP else ()
+    own = cells.get(replace(cell, load=0.0))
     return {
         **cell_to(cell),
         "runs": len(runs),
@@ -146,6 +151,9 @@ def _told(cell: Cell, runs: Sequence[Figures]) -> dict[str, Any]:
         "by_partition": _shares(runs, "by_partition"),
         "held": _short(fmean(run["held"] for run in runs)),
         "late": _short(fmean(run["late"] for run in runs)),
+        "of_own": None
+        if own is None
+        else _short(_mean(runs, "records_s") / _mean(own, "records_s")),
         "failed": sum(run["failed"] for run in runs),
     }
 
@@ -171,11 +179,13 @@ def _published(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
         for policy in ("node", "sqf"):
             ours = cells.get(_per_record(setting, policy))
             if default and ours:
-                gain = times(*([run["mb_s"] for run in each] for each in (ours, default)))[0] - 1
+                gains = times(*([run["mb_s"] for run in each] for each in (ours, default)))
+                gain, low, high = (100 * (ratio - 1) for ratio in gains)
                 yield beside(
-                    f"% more throughput than default, {policy}, {topic} acks={acks}",
-                    100 * paper.gain(topic, acks, policy),
-                    100 * gain,
+                    f"% more throughput than default, {policy}, {stated(topic, acks)}; "
+                    f"interval {low:.0f} to {high:.0f}",
+                    gain,
+                    paper=100 * paper.gain(topic, acks, policy),
                 )
 
 
@@ -211,8 +221,8 @@ def _twice(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
             yield beside(
                 "the same choices twice: p95 of node over default's, both per batch, "
                 f"{default.setting} at {default.load:.0%}; interval {low:.2f} – {high:.2f}",
-                1.0,
                 ratio,
+                bar=1.0,
             )
 
 
@@ -230,12 +240,12 @@ def _judged(cell: Cell, runs: Sequence[Figures], rival: Policy, theirs: Sequence
     if not even:
         what = f"times lower p95 of {OURS}, {where}"
         barred = setting.world is World.SLOWED and (setting.topic, setting.acks) in _BARRED
-        return at_least(what, LOWER_BAR, ratio) if barred and sound else beside(what, None, ratio)
+        return at_least(what, LOWER_BAR, ratio) if barred and sound else beside(what, ratio)
     leaders = {str(replicas[0]) for replicas in PLACEMENT[setting.topic]}
     level = sum(all(run["weights"].get(b) == 1.0 for b in leaders) for run in runs)
     what = f"p95 of {OURS} over the other's, {where}; weights equal after {level} of {len(runs)}"
     if not sound or setting.topic not in _ALIKE:
-        return beside(what, 1.0, ratio)
+        return beside(what, ratio, bar=1.0)
     if high < 1:
         verdict = Verdict.BETTER
     elif high <= MARGIN:
@@ -243,12 +253,25 @@ def _judged(cell: Cell, runs: Sequence[Figures], rival: Policy, theirs: Sequence
     elif low > 1:
         verdict = Verdict.OUTSIDE
     else:
-        return beside(f"undecided: {what}", 1.0, ratio)
-    return Row(what=what, published=1.0, ours=ratio, tolerance=MARGIN - 1, verdict=verdict)
+        return beside(f"undecided: {what}", ratio, bar=1.0)
+    return Row(what=what, bar=1.0, ours=ratio, tolerance=MARGIN - 1, verdict=verdict)
+
+
+def stated(topic: str, acks: str) -> str:
+    """A setting of the thesis, which states no acks where there is one replica.
+
+    >>> stated("B1", "1"), stated("U2", "all")
+    ('B1', 'U2 acks=all')
+    """
+    return topic if len(PLACEMENT[topic][0]) == 1 else f"{topic} acks={acks}"
 
 
 def _per_record(setting: Setting, policy: str) -> Cell:
     return Cell(setting=setting, policy=Policy(policy, Granularity.PER_RECORD))
+
+
+def _rate(runs: Sequence[Figures]) -> float:
+    return _mean(runs, "records_s")
 
 
 def _mean(runs: Sequence[Figures], name: str) -> float:

@@ -52,6 +52,12 @@ OURS = "weighted-node"
 RACK_AWARE = "rack-aware"
 PEERS = ("sticky", "uniform-sticky", "adaptive", RACK_AWARE)
 BY_BATCH_ONLY = (*PEERS, LIBRDKAFKA)
+STOCK = ("default", *(name for name in BY_BATCH_ONLY if name != RACK_AWARE))
+"""What people balance with today: Kafka's own of before and after 2.4, and the client's.
+
+`rack-aware` is shown and not counted: it goes by where the client stands, and may be the best or
+the worst of all for that alone.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -75,12 +81,8 @@ class Policy:
 
     @property
     def stock(self) -> bool:
-        """Whether people balance with it today: Kafka's own of before and after 2.4, the client's.
-
-        `rack-aware` is shown and not counted: it goes by where the client stands, and may be the
-        best or the worst of all for that alone.
-        """
-        return self.name in ("default", *BY_BATCH_ONLY) and self.name != RACK_AWARE
+        """Whether people balance with it today."""
+        return self.name in STOCK
 
 
 def _both(*names: str) -> tuple[Policy, ...]:
@@ -231,6 +233,9 @@ def stated_grid() -> tuple[Cell, ...]:
     """The grid that fits in three quarters of an hour."""
     cells = [Cell(setting=s, policy=p) for s in _PAPER for p in _THESIS]
     cells += [Cell(setting=s, policy=p) for s in (*_EVEN, *_UNEVEN_SLOW, _FOREIGN) for p in GAUGE]
+    # What the stock partitioners carry beside a slow broker: by it one sees how far open loops
+    # overload them there.
+    cells += [Cell(setting=s, policy=p) for s in _UNEVEN_SLOW for p in (*_ENDS, Policy("sticky"))]
     cells += [Cell(setting=s, policy=p, load=0.7) for s in (*_EVEN, *_UNEVEN_SLOW) for p in _MAIN]
     cells += [Cell(setting=_FOREIGN, policy=p, load=0.7) for p in _ENDS]
     for setting in (_EVEN[0], _UNEVEN_SLOW[0]):

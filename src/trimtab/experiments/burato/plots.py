@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from trimtab.experiments.burato.design import OURS
+from trimtab.experiments.burato.design import OURS, RACK_AWARE, STOCK
 from trimtab.experiments.part import Part
 from trimtab.report.plots import BLUE, GREY, ORANGE
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_STOCK = ("default", "sticky", "uniform-sticky", "adaptive", "rack-aware", "librdkafka")
+_GREY = (*STOCK, RACK_AWARE)
 
 
 def p95_bars(part: Part, canvas: Figure) -> None:
@@ -76,7 +76,7 @@ def _bars(axes: Axes, found: Sequence[Mapping[str, Any]], name: str, *, logarith
 def _colour(policy: str) -> str:
     if policy.startswith(OURS):
         return BLUE
-    return GREY if policy.startswith(_STOCK) else ORANGE
+    return GREY if policy.startswith(_GREY) else ORANGE
 
 
 def _title(cell: Mapping[str, Any]) -> str:

@@ -9,7 +9,9 @@ whoever it is of: it is run again, and the page says how often.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,11 +51,28 @@ OnRun = Callable[[str, int, int], None]
 """Is told which run begins, how many are done and how many there are."""
 
 
+class LandauPart(StrEnum):
+    """What can be asked for of the experiment after Landau et al."""
+
+    PEAK = "peak"
+    DELTA_5 = str(Workload.LANDAU_5)
+    DELTA_25 = str(Workload.LANDAU_25)
+    BYTES_5 = str(Workload.BYTES_5)
+    BYTES_25 = str(Workload.BYTES_25)
+
+
+WALKS = tuple(Workload(part) for part in LandauPart if part is not LandauPart.PEAK)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """What is run; `scale` is that of Table VI's sizes, `again` forgets what was kept."""
+    """What is run; `scale` is that of Table VI's sizes, `again` forgets what was kept.
+
+    `what` is for Landau's alone.
+    """
 
     strategies: tuple[Strategy, ...] = tuple(Strategy)
+    what: tuple[LandauPart, ...] = tuple(LandauPart)
     seeds: int = 1
     stretch: float = 1.0
     scale: float = 0.5
@@ -71,20 +90,30 @@ class Live:
     def runs(self, runs: Sequence[LiveRun], *, again: bool, on_run: OnRun) -> comparison.Found:
         """The figures of all runs, kept ones included."""
         found: dict[LiveRun, Mapping[str, Any]] = {}
-        warm = False
-        for done, run in enumerate(runs):
-            known = None if again else kept(self.folder, run.key, run.settings())
-            if known is None and not warm:
-                on_run("warm-up", done, len(runs))
-                self._warm_up(run)
-                warm = True
-            on_run(run.key, done, len(runs))
-            found[run] = self._on_schedule(run, found) if known is None else known
+        measured_s: float | None = None
+        with ExitStack() as measuring:
+            for done, run in enumerate(runs):
+                known = None if again else kept(self.folder, run.key, run.settings())
+                if known is None and run.window_s != measured_s:
+                    measuring.close()
+                    measuring.enter_context(self._measured(run.window_s))
+                    if measured_s is None:
+                        on_run("warm-up", done, len(runs))
+                        self._warm_up(run)
+                    measured_s = run.window_s
+                on_run(run.key, done, len(runs))
+                found[run] = self._on_schedule(run, found) if known is None else known
         on_run("", len(runs), len(runs))
         return found
 
+    def _measured(self, window_s: float) -> AbstractContextManager[None]:
+        """One Spark pipeline for the runs inside the block, with their window."""
+        from trimtab.experiments.live.kafka.conduct import measured
+
+        return measured(self.place, window_s=window_s)
+
     def _warm_up(self, run: LiveRun) -> None:
-        """A short run that nobody judges: the first on cold brokers would be worse than others."""
+        """A short run whose result is discarded: the first on cold brokers would be slower."""
         from trimtab.experiments.live.kafka.conduct import conduct, forget
 
         short = replace(run, strategy=Strategy.OURS, stretch=run.stretch * WARM_UP)
@@ -115,7 +144,7 @@ class Live:
             replay = tuple((t_s, n) for t_s, n in ours["replicas"])
         conducted = conduct(run, self.place, replay=replay)
         figures = judged(self.session, self.place, conducted)
-        if run.strategy.directed:
+        if run.strategy.controlled:
             figures["responses"] = response_times(told(self.place, conducted))
         forget(self.place, conducted)
         return figures
@@ -156,17 +185,20 @@ def ezzeddine_live(live: Live, design: Design, *, on_run: OnRun) -> dict[str, Pa
 
 
 def landau_live(live: Live, design: Design, *, on_run: OnRun) -> dict[str, Part]:
-    """Peak rates, random walks of two deltas by every strategy, and the response times in them."""
-    parts = {"peak": comparison.peak(live.peaks(design, on_run=on_run), scale=design.scale)}
-    walks = (Workload.LANDAU_5, Workload.LANDAU_25)
+    """Peak rates, random walks by every strategy, and the response times in them."""
+    parts = {}
+    if LandauPart.PEAK in design.what:
+        parts["peak"] = comparison.peak(live.peaks(design, on_run=on_run), scale=design.scale)
+    walks = [walk for walk in WALKS if LandauPart(walk) in design.what]
     runs = runs_of(walks, design.strategies, seeds=design.seeds, stretch=design.stretch)
     found = live.runs(runs, again=design.again, on_run=on_run)
     for walk in walks:
-        parts[f"live-{walk}"] = comparison.comparison(found, walk)
-    spans = {str(walk): _spans(found, walk) for walk in walks}
-    known = {walk: each for walk, each in spans.items() if each}
-    if known:
-        parts["responses"] = comparison.responses(known, stretch=design.stretch)
+        if any(run.workload is walk for run in runs):  # it may have none of the strategies
+            parts[f"live-{walk}"] = comparison.comparison(found, walk)
+    for name, in_bytes in (("responses", False), ("responses-bytes", True)):
+        spans = {str(walk): _spans(found, walk) for walk in walks if walk.in_bytes is in_bytes}
+        if known := {walk: each for walk, each in spans.items() if each}:
+            parts[name] = comparison.responses(known, stretch=design.stretch)
     return parts
 
 

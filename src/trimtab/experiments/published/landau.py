@@ -1,10 +1,13 @@
-"""Landau et al.: the published figures, and how far ours may be from them.
+"""Landau et al.: the figures of the paper, and how far ours may be from them.
 
-Source: "Kafka Consumer Group Autoscaling", figures 9 to 12 read as numbers (CBS, E[Rscore]), the
-abstract and section VI (headline), section V (latency). Conditions: 200 partitions, 500 iterations
-and the initial state, capacity 100, whole loads, start uniform, next fit beginning at consumer 0,
-online orders shuffled anew at each iteration. The tolerances are for the mean of 3 streams: that is
-how far means of three independent streams of this kind were found to be from the paper's one.
+Source: "Multi-Objective Optimization of Consumer Group Autoscaling in Message Broker Systems".
+Figures 9 to 12 (CBS, E[Rscore]) are pictures: their numbers are the authors' published data
+(github.com/landaudiogo/thesis_data, named in section VI-E). The percentages of the headline are in
+sections VI-E and VII, latency is section VI-C, the live system section VI-F. Conditions: 200
+partitions, 500 iterations and the initial state, capacity 100, whole loads, start uniform, next fit
+beginning at consumer 0, online orders shuffled anew at each iteration. The tolerances are for the
+mean of 3 streams: that is how far means of three independent streams of this kind were found to be
+from the paper's one.
 """
 
 from __future__ import annotations

@@ -28,11 +28,13 @@ import structlog
 
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import TrimtabError
+from trimtab.measure.exposed import show_sample
 from trimtab.measure.kafka.admin import Admin, connect
 from trimtab.measure.kafka.publish import RecordPublisher
 from trimtab.measure.kafka.snapshot import is_internal, with_sizes
 from trimtab.model import codec
 from trimtab.model.cluster import Replicas, TopicPartition
+from trimtab.observe import metrics
 
 log = structlog.get_logger()
 
@@ -135,6 +137,8 @@ class Monitor:
         self._cluster: str | None = None
         self._samples = 0
         self._skipped = 0
+        self._newest_ts: int | None = None
+        metrics.monitor_freshness_seconds.read_from(lambda: {(): self._age_s()})
 
     @property
     def report(self) -> MonitorReport:
@@ -170,7 +174,14 @@ class Monitor:
         for key, value in sample.records():
             self._publisher.publish(self._topic, key, value)
         self._samples += 1
+        self._newest_ts = sample.ts
+        show_sample(sample.partitions, sample.committed)
         log.info("sample_was_taken", sample=sample.id, partitions=len(sample.partitions))
+
+    def _age_s(self) -> float | None:
+        """How old the newest sample is; None while there is none."""
+        ts = self._newest_ts
+        return None if ts is None else (self._clock() - ts) / 1e6
 
     def sample(self) -> Sample:
         """Takes one sample."""

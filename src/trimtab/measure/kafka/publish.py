@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from trimtab.client_properties import ClientProperties
+from trimtab.observe.logging import library_log
 from trimtab.workload.kafka.errors import kafka_errors
 
-log = structlog.get_logger()
+log = library_log()
 
 _FLUSH_S = 10.0
 

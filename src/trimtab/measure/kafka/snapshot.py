@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from trimtab.model.cluster import Broker, BrokerId, ClusterSnapshot, Group, Replicas
 
 if TYPE_CHECKING:
-    from trimtab.measure.kafka.admin import Admin
+    from trimtab.measure.kafka.admin import Admin, ClusterInfo
 
 INTERNAL_PREFIX = "__"
 
@@ -41,7 +41,7 @@ def take_snapshot(
     return ClusterSnapshot(
         ts=ts,
         cluster=info.cluster,
-        brokers=_with_unregistered(info.brokers, partitions),
+        brokers=_brokers(info, partitions),
         partitions=partitions,
         groups=described,
     )
@@ -66,7 +66,7 @@ def take_placement(
     behind = {p.topic for p in placed if len(p.isr) < len(p.replicas)}
     eligible = admin.eligible(behind) if behind else {}
     partitions = tuple(replace(p, elr=eligible.get(p.name, ())) for p in placed)
-    brokers = _with_unregistered(info.brokers, partitions)
+    brokers = _brokers(info, partitions)
     taken = ClusterSnapshot(ts=ts, cluster=info.cluster, brokers=brokers, partitions=partitions)
     return taken, frozenset(broker.id for broker in brokers) - info.live
 
@@ -94,10 +94,12 @@ def _with_committed(admin: Admin, groups: Collection[Group]) -> tuple[Group, ...
     return tuple(replace(g, committed=committed.get(g.name, {})) for g in groups)
 
 
-def _with_unregistered(
-    brokers: Collection[Broker], partitions: Collection[Replicas]
-) -> tuple[Broker, ...]:
-    """Adds brokers that the cluster has forgotten but that replica lists still name."""
-    named = {b for p in partitions for b in p.replicas} - {b.id for b in brokers}
-    forgotten = (Broker(id=BrokerId(broker)) for broker in named)
-    return tuple(sorted((*brokers, *forgotten), key=lambda b: b.id))
+def _brokers(info: ClusterInfo, partitions: Collection[Replicas]) -> tuple[Broker, ...]:
+    """All brokers, with whether they are alive.
+
+    Brokers that the cluster has forgotten but that replica lists still name are among them.
+    """
+    named = {b for p in partitions for b in p.replicas} - {b.id for b in info.brokers}
+    found = (*info.brokers, *(Broker(id=BrokerId(broker)) for broker in named))
+    known = (replace(broker, alive=broker.id in info.live) for broker in found)
+    return tuple(sorted(known, key=lambda b: b.id))

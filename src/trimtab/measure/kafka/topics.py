@@ -7,15 +7,18 @@ Promise  A topic that exists is never changed. One whose settings break what its
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from trimtab.errors import ConfigError, TrimtabError
+from trimtab.errors import ConfigError, MeasurementError, TrimtabError
 
 if TYPE_CHECKING:
     from trimtab.measure.kafka.admin import Admin
     from trimtab.model.cluster import Replicas
+
+_Answer = TypeVar("_Answer")
 
 MOST_REPLICAS = 3
 LEAST_RETENTION_MS = 10 * 60 * 1000
@@ -25,6 +28,7 @@ CONTROL_PARTITIONS = 65
 """One for the controller and 64 for consumers; doubled when they no longer suffice."""
 
 _HEARD_WITHIN_S = 1.0
+_VISIBLE_WITHIN_S = 15.0
 _ASK_AGAIN_S = 0.1
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -172,9 +176,22 @@ def ensure(admin: Admin, topics: Iterable[OwnTopic]) -> tuple[str, ...]:
             if admin.create_topic(spec):
                 created.append(topic.name)
                 continue
-            settings = admin.topic_settings(topic.name) or {}  # another process was faster
-        _check(admin, topic, settings)
+            # another process was faster
+            settings = _once_visible(partial(admin.topic_settings, topic.name)) or {}
+        _check(topic, settings, _once_visible(partial(admin.topics, [topic.name])))
     return tuple(created)
+
+
+def _once_visible(ask: Callable[[], _Answer]) -> _Answer:
+    """The answer about a topic that may have been created a moment ago.
+
+    Every request may reach another broker, and some brokers learn of a new topic later than
+    others: one that shows its settings does not mean that the next one shows its partitions.
+    """
+    deadline = time.monotonic() + _VISIBLE_WITHIN_S
+    while not (answer := ask()) and time.monotonic() < deadline:
+        time.sleep(_ASK_AGAIN_S)
+    return answer
 
 
 def ensure_per_broker(
@@ -203,9 +220,10 @@ def ensure_per_broker(
             },
             assignment={number: (broker,) for number, broker in enumerate(order)},
         )
-        if order and admin.create_topic(spec):
+        if not order or admin.create_topic(spec):
             return {broker: number for number, broker in enumerate(order)}
-        placed = admin.topics([topic.name])  # another process was faster
+        # another process was faster
+        placed = _once_visible(partial(admin.topics, [topic.name]))
     found = _alone_on(placed)
     missing = sorted(set(live) - found.keys())
     if missing and placed:
@@ -246,8 +264,13 @@ def replicas_for(admin: Admin) -> int:
     return max(1, min(MOST_REPLICAS, len(admin.cluster().live)))
 
 
-def _check(admin: Admin, topic: OwnTopic, settings: Mapping[str, str]) -> None:
-    broken = "; ".join(_broken_promises(admin, topic, settings))
+def _check(topic: OwnTopic, settings: Mapping[str, str], partitions: Sequence[Replicas]) -> None:
+    if not partitions:
+        raise MeasurementError(
+            f"The brokers know the settings of topic {topic.name}, but not its partitions.",
+            hint="It is being created or deleted; try again.",
+        )
+    broken = "; ".join(_broken_promises(topic, settings, partitions))
     if broken:
         raise ConfigError(
             f"Topic {topic.name} cannot be used: {broken}.",
@@ -256,8 +279,9 @@ def _check(admin: Admin, topic: OwnTopic, settings: Mapping[str, str]) -> None:
         )
 
 
-def _broken_promises(admin: Admin, topic: OwnTopic, settings: Mapping[str, str]) -> Iterator[str]:
-    partitions = admin.topics([topic.name])
+def _broken_promises(
+    topic: OwnTopic, settings: Mapping[str, str], partitions: Sequence[Replicas]
+) -> Iterator[str]:
     if topic.only_partition and len(partitions) > 1:
         yield f"it has {len(partitions)} partitions, and its readers count on one"
     policy = settings.get("cleanup.policy", "delete")
@@ -268,7 +292,7 @@ def _broken_promises(admin: Admin, topic: OwnTopic, settings: Mapping[str, str])
     retention_ms = int(settings.get("retention.ms") or -1)
     if not topic.compacted and 0 <= retention_ms < LEAST_RETENTION_MS:
         yield f"retention.ms={retention_ms} is below {LEAST_RETENTION_MS}"
-    replicas = min((len(p.replicas) for p in partitions), default=1)
+    replicas = min(len(p.replicas) for p in partitions)
     in_sync = int(settings.get("min.insync.replicas") or 1)
     if in_sync > replicas:
         yield f"min.insync.replicas={in_sync} is more than its {replicas} replicas"

@@ -44,6 +44,7 @@ from pyspark.sql.types import (
 
 from trimtab.errors import MeasurementError, TrimtabError
 from trimtab.measure.counters import Threshold, hot_keys
+from trimtab.measure.exposed import show_rates
 from trimtab.measure.kafka.admin import Admin
 from trimtab.measure.lag_rules import Reading, State, verdict
 from trimtab.measure.murmur2 import home
@@ -208,7 +209,9 @@ class RatesQuery:
             )
         good = (r for r in rows if r.reason is None)
         self._take(sorted(good, key=lambda r: r.micros))
-        for topic in self.ring.rates():
+        rates = tuple(self.ring.rates())
+        show_rates(rates)
+        for topic in rates:
             value = codec.rates_to(
                 topic.topic,
                 topic.partitions,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
+from trimtab.measure.activity import SLOTS
 from trimtab.measure.spark.schemas import PARTITION_RATES
 from trimtab.measure.windows import MICROS
 from trimtab.model.load import Source
@@ -36,16 +37,39 @@ def rates_from_events(events: DataFrame, *, window_s: float, from_ts: int, to_ts
 
     An incomplete window is divided by the part of it that lies inside the span.
     """
+    return _counted(events, window_s).transform(
+        rates_of_counts, window_s=window_s, from_ts=from_ts, to_ts=to_ts
+    )
+
+
+def counts_of_events(events: DataFrame, *, window_s: float) -> DataFrame:
+    """Events and bytes per window, and when they were: first, last, and a bit per slot of time."""
     width = round(window_s * MICROS)
-    counted = events.groupBy(
-        window_number("ts", window_s).alias("window"), "topic", "partition"
-    ).agg(
+    micros = F.unix_micros("ts")
+    slot = F.expr(f"cast((unix_micros(ts) % {width}) * {SLOTS} div {width} as int)")
+    return _counted(
+        events,
+        window_s,
+        F.min(micros).alias("first_ts"),
+        F.max(micros).alias("last_ts"),
+        F.bit_or(F.call_function("shiftleft", F.lit(1).cast("long"), slot)).alias("slots"),
+    )
+
+
+def _counted(events: DataFrame, window_s: float, *more: Column) -> DataFrame:
+    return events.groupBy(window_number("ts", window_s).alias("window"), "topic", "partition").agg(
         F.count("*").alias("samples"),
         F.sum(F.col("key_bytes") + F.col("value_bytes")).alias("bytes"),
+        *more,
     )
+
+
+def rates_of_counts(counts: DataFrame, *, window_s: float, from_ts: int, to_ts: int) -> DataFrame:
+    """Counts per window as rates."""
+    width = round(window_s * MICROS)
     start, end = F.col("window") * width, (F.col("window") + 1) * width
     seconds = (F.least(end, F.lit(to_ts)) - F.greatest(start, F.lit(from_ts))) / MICROS
-    rated = counted.withColumns(
+    rated = counts.withColumns(
         {
             "bytes_s": F.col("bytes") / seconds,
             "records_s": F.col("samples") / seconds,

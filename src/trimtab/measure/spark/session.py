@@ -11,6 +11,7 @@ import atexit
 import importlib
 import os
 import re
+import socket
 import sys
 import tempfile
 import threading
@@ -35,6 +36,9 @@ Session = SparkSession
 
 EXECUTOR_PACKAGES = ("pyarrow", "pandas", "numpy", "scipy", "datasketches")
 """What executors on a real cluster must have installed, at our versions."""
+
+MASTER_PATIENCE_S = 5.0
+"""How long a connection to a standalone master may take."""
 
 EXECUTOR_PATIENCE_S = 120.0
 """How long the first task may wait for an executor."""
@@ -107,6 +111,29 @@ def _read_properties(path: Path) -> dict[str, str]:
             name, _, value = text.replace("=", " ", 1).partition(" ")
             found[name] = value.strip()
     return found
+
+
+def check_master(options: SparkOptions) -> None:
+    """Refuses a standalone master of which no address can be reached; others are not checked."""
+    master = configuration(options)["spark.master"]
+    if not master.startswith("spark://"):
+        return
+    failures = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(
+                f"Invalid Spark master {master}.", hint="Write it as spark://HOST:PORT."
+            )
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=MASTER_PATIENCE_S):
+                return
+        except OSError as error:
+            failures.append(f"{address}: {error.strerror or error}")
+    raise ConfigError(
+        f"No Spark master answers at {'; '.join(failures)}.",
+        hint="Check that the master runs, and --master, --conf and --properties-file.",
+    )
 
 
 def build(options: SparkOptions) -> SparkSession:

@@ -19,7 +19,9 @@ from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.measure.spark import ingest
 from trimtab.measure.spark.jobs import Given, times_of
 from trimtab.measure.windows import MICROS
-from trimtab.model.cluster import TopicPartition
+from trimtab.model.cluster import Replicas, TopicPartition
+
+_BEATS_S = 2.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +43,8 @@ class Asked:
     """What the user wants measured.
 
     `offsets` replaces the span of time: just those records, and nothing that was sampled. Samples
-    that span less than `min_span_s` count as none; without any, `events` are taken instead where
-    they are wanted.
+    that span less than `min_span_s` count as none. Where samples cover a part of the span only,
+    rates are taken from `events` if those are read, unless `only_samples` are to be trusted.
     """
 
     topics: frozenset[str] = frozenset()
@@ -52,6 +54,7 @@ class Asked:
     to_ts: int
     events: bool = True
     samples: bool = True
+    only_samples: bool = False
     min_span_s: float = 3.0
     offsets: Mapping[TopicPartition, tuple[int, int]] | None = None
 
@@ -76,25 +79,26 @@ class Asked:
 
 def from_kafka(session: SparkSession, admin: Admin, target: Target, asked: Asked) -> Given:
     """Reads the span from Kafka: the data topics, and the telemetry where there is any."""
-    placed = [p for p in admin.topics() if asked.wants(p.topic, target.own.prefix)]
+    placed = check_topics(admin, target, asked)
     names = frozenset(p.name for p in placed if not p.offline)
-    _check(asked, frozenset(p.topic for p in placed), names)
     ends = admin.offsets({p.name: p.leader for p in placed if not p.offline})
-    samples = rejects = None
+    samples = rejects = covered = None
     if asked.samples and asked.offsets is None:
         samples, rejects = _samples(session, admin, target, asked)
         covered = times_of(samples) if samples is not None else None
         if covered is None or covered[1] - covered[0] < asked.min_span_s * MICROS:
-            samples = None
-        else:
-            # What was not watched is not known: the measurement speaks of the watched part only.
-            asked = replace(asked, from_ts=covered[0], to_ts=covered[1])
-    if samples is None and not asked.events:
+            samples = covered = None
+    if samples is None and (asked.only_samples or not asked.events):
         raise ThinData(
             "There is no telemetry of this span.",
             hint="Watch the cluster first (--for 30s, or trimtab monitor), or count the records: "
             "--rates-from events.",
         )
+    watched_part = covered is not None and _is_part(covered, asked)
+    by_events = watched_part and asked.events and not asked.only_samples
+    if covered is not None and not by_events:
+        # What was not watched is not known: the measurement speaks of the watched part only.
+        asked = replace(asked, from_ts=covered[0], to_ts=covered[1])
     sizes: dict[str, int] = {}
     for p in placed:
         sizes[p.topic] = sizes.get(p.topic, 0) + 1
@@ -103,6 +107,8 @@ def from_kafka(session: SparkSession, admin: Admin, target: Target, asked: Asked
         to_ts=asked.to_ts,
         partitions={p.name: ends[p.name][1] if p.name in ends else None for p in placed},
         samples=samples,
+        rates_by_samples=not by_events,
+        watched_part=watched_part and not by_events,
         rejects=rejects,
         cluster=admin.cluster().cluster,
         sizes=sizes,
@@ -112,13 +118,24 @@ def from_kafka(session: SparkSession, admin: Admin, target: Target, asked: Asked
     return _with_events(session, target, given, names) if asked.events else given
 
 
-def _check(asked: Asked, topics: frozenset[str], names: frozenset[TopicPartition]) -> None:
-    if missing := asked.topics - topics:
+def _is_part(covered: tuple[int, int], asked: Asked) -> bool:
+    """Whether samples leave out more than a tenth of the span, and more than a few beats."""
+    asked_us = asked.to_ts - asked.from_ts
+    missing_us = asked_us - (covered[1] - covered[0])
+    return missing_us > max(asked_us / 10, _BEATS_S * MICROS)
+
+
+def check_topics(admin: Admin, target: Target, asked: Asked) -> list[Replicas]:
+    """The partitions to be measured; refuses topics and partitions that do not exist."""
+    placed = [p for p in admin.topics() if asked.wants(p.topic, target.own.prefix)]
+    names = frozenset(p.name for p in placed if not p.offline)
+    if missing := asked.topics - {p.topic for p in placed}:
         raise ConfigError(f"There is no topic {', '.join(sorted(missing))}.")
     if not names:
         raise ThinData("No topic matches; there is nothing to measure.")
     if unknown := sorted(set(asked.offsets or ()) - names):
         raise ConfigError(f"There is no partition {', '.join(map(str, unknown))}.")
+    return placed
 
 
 def _with_events(

@@ -23,7 +23,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.measure.topology.faults import Details, Fault, FaultScan, Progress, ranked
+from trimtab.measure.topology.carried import (
+    WANTED_AFTER,
+    WANTED_PEAK,
+    Carried,
+    PartitionWeights,
+    carried,
+    weights_of,
+)
+from trimtab.measure.topology.faults import (
+    Details,
+    Fault,
+    FaultScan,
+    Progress,
+    led_by_brokers_up,
+    ranked,
+)
 from trimtab.measure.topology.groups import (
     Groups,
     MaxGroup,
@@ -36,6 +51,12 @@ from trimtab.measure.topology.groups import (
     overlaps_by_broker,
 )
 from trimtab.measure.topology.layout import Layout, is_internal, layout_of
+from trimtab.measure.topology.leader_moves import (
+    LeaderMove,
+    leader_moves,
+    peak_after,
+    preferred_moves,
+)
 from trimtab.measure.topology.loads import (
     BrokerLoads,
     TopicRates,
@@ -58,7 +79,9 @@ from trimtab.measure.topology.unevenness import (
 from trimtab.model.cluster import BrokerId, ClusterSnapshot, TopicPartition
 
 MOST_PAIRS = 20
-WANTED_PEAK = 1.25
+WANTED_LEADERS = 1.5
+SERVER = "HOST:PORT"
+"""Stands for the address of a cluster in commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +98,10 @@ class AuditOptions:
         seed: Of that draw.
         min_insync: In-sync replicas that a write with acks=all needs, by topic; else 1.
         down: Brokers known to be down: they neither count in means nor take over.
-        wanted_peak: Peak over mean that is still fine.
+        wanted_peak: Peak over mean of the measured load that is still fine.
+        wanted_leaders: Without rates: most leaders of a broker over the best spread, still fine.
+        wanted_after: Peak after a failure over the least that it can be, still fine.
+        server: The brokers that the commands in advice name.
     """
 
     internal: bool = False
@@ -88,6 +114,9 @@ class AuditOptions:
     min_insync: Mapping[str, int] = field(default_factory=dict)
     down: frozenset[int] = frozenset()
     wanted_peak: float = WANTED_PEAK
+    wanted_leaders: float = WANTED_LEADERS
+    wanted_after: float = WANTED_AFTER
+    server: str = SERVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +147,10 @@ class Audit:
         under_replicated: Partitions with a replica out of sync.
         silent: Brokers that hold replicas, none of them in sync.
         below_min_insync: Partitions with a leader that acks=all cannot be written to.
-        loads: What brokers take, under every policy.
+        carried: What brokers carry, as far as is known; verdicts rest on this.
+        leader_moves: Leaders to move to replicas in sync, where that would help.
+        led_by_down: Partitions listed as led by a broker that is down: as if another were elected.
+        loads: What brokers would take under each policy; advice.
         faults: What failures would do, the worst first.
         scenarios_of: How many failures there are; more than in `faults`: they were drawn from.
     """
@@ -146,21 +178,24 @@ class Audit:
     under_replicated: int
     silent: tuple[BrokerId, ...]
     below_min_insync: int
+    carried: Carried
+    leader_moves: tuple[LeaderMove, ...]
+    led_by_down: int
     loads: BrokerLoads
     faults: tuple[Fault, ...]
     scenarios_of: int
     layout: Layout = field(repr=False, compare=False)
+    weights: PartitionWeights = field(repr=False, compare=False)
     scan: FaultScan | None = field(repr=False, compare=False)
 
     def details(self, fault: Fault) -> Details:
         """A failure in full."""
         return self._scanned().details(fault.dead)
 
-    def loads_after(self, fault: Fault) -> BrokerLoads:
-        """What brokers take after a failure."""
+    def carried_after(self, fault: Fault) -> Carried:
+        """What brokers carry after a failure."""
         layout = self._scanned().layout_after(fault.dead)
-        gone = self.options.down.union(fault.dead)
-        return broker_loads(layout, max_groups(layout), self.rates, down=gone)
+        return carried(layout, self.weights, down=self.options.down.union(fault.dead))
 
     def _scanned(self) -> FaultScan:
         if self.scan is None:
@@ -177,8 +212,11 @@ def audit(
 ) -> Audit:
     """Audits a snapshot; `progress` hears of every failure looked at, and of how many there are."""
     how = options or AuditOptions()
+    snapshot, led_by_down = led_by_brokers_up(snapshot, how.down)
     layout = layout_of(snapshot, left_out=_nothing if how.internal else is_internal)
     groups = max_groups(layout)
+    weights = weights_of(layout, rates)
+    load = carried(layout, weights, down=how.down)
     leads = leaders_per_broker(layout)
     behind, silent = out_of_sync(layout)
     down = how.down.intersection(layout.brokers)
@@ -191,7 +229,14 @@ def audit(
     )
     scan = None
     if sets.kept:
-        scan = FaultScan(layout, rates, min_insync=how.min_insync, down=down)
+        scan = FaultScan(
+            layout,
+            rates,
+            weights=weights,
+            min_insync=how.min_insync,
+            down=down,
+            wanted=how.wanted_after,
+        )
     return Audit(
         cluster=snapshot.cluster,
         options=how,
@@ -220,12 +265,29 @@ def audit(
         under_replicated=behind,
         silent=silent,
         below_min_insync=below_min_insync(layout, how.min_insync),
+        carried=load,
+        leader_moves=_leader_moves(layout, weights, load, how),
+        led_by_down=led_by_down,
         loads=broker_loads(layout, groups, rates, down=how.down),
         faults=ranked(scan, sets.kept, progress=progress) if scan is not None else (),
         scenarios_of=sets.of,
         layout=layout,
+        weights=weights,
         scan=scan,
     )
+
+
+def _leader_moves(
+    layout: Layout, weights: PartitionWeights, load: Carried, how: AuditOptions
+) -> tuple[LeaderMove, ...]:
+    """Moves for brokers that could be more even; back to preferred leaders where that is enough."""
+    if load.thin or load.excess <= how.wanted_peak or load.peak_to_mean <= how.wanted_peak:
+        return ()
+    elected = preferred_moves(layout, weights.weight, down=how.down)
+    if elected and peak_after(load.by_broker, elected) <= how.wanted_peak * load.bound:
+        return elected
+    goal = load.bound * (1 + (how.wanted_peak - 1) / 4)
+    return leader_moves(layout, weights.weight, goal=goal, down=how.down)
 
 
 def _nothing(_topic: str) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.measure.topology.audit import Audit
+from trimtab.measure.topology.carried import Carried
 from trimtab.measure.topology.faults import Fault
 from trimtab.measure.topology.findings import findings
+from trimtab.measure.topology.leader_moves import kafka_json
 from trimtab.measure.topology.loads import BrokerLoads, PolicyLoad
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION, Json, by_partition
@@ -45,7 +47,13 @@ def audit_to(audit: Audit, *, worst: int | None = None) -> Json:
         "kind": "audit",
         "cluster": audit.cluster,
         "findings": [
-            {"level": str(f.level), "kind": f.kind, "count": f.count, "text": f.text}
+            {
+                "level": str(f.level),
+                "kind": f.kind,
+                "count": f.count,
+                "text": f.text,
+                "advice": f.advice or None,
+            }
             for f in findings(audit)
         ],
         "group_counts": [list(counts) for counts in audit.group_counts],
@@ -62,6 +70,8 @@ def audit_to(audit: Audit, *, worst: int | None = None) -> Json:
             "share": audit.drift.share,
             "by_broker": {str(b): audit.drift.share_of(b) for b in audit.drift.by_broker},
         },
+        "carried": _carried(audit.carried),
+        "leader_moves": kafka_json(audit.leader_moves)["partitions"],
         "loads": _loads(audit.loads),
         "fault_scan": {
             "scanned": len(audit.faults),
@@ -89,10 +99,31 @@ def _fault(audit: Audit, fault: Fault) -> Json:
         "vanished_pairs": fault.vanished_pairs,
         "contested_brokers": list(fault.contested),
         "newly_uneven": list(details.newly_uneven),
+        "newly_skewed": list(details.newly_skewed),
+        "skewed_share": fault.skewed_share,
+        "peak_to_mean": fault.peak_to_mean,
+        "peak_broker": fault.peak_broker,
+        "bound_to_mean": fault.bound_to_mean,
         "default_to_mean": fault.default_to_mean,
         "node_to_mean": fault.node_to_mean,
         "doubled_to_mean": fault.doubled_to_mean,
         "least_to_mean": fault.least_to_mean,
+    }
+
+
+def _carried(load: Carried) -> Json:
+    hottest = load.hottest
+    return {
+        "basis": str(load.basis),
+        "unit": load.unit and str(load.unit),
+        "by_broker": {str(broker): value for broker, value in load.by_broker.items()},
+        "mean": load.mean,
+        "peak": load.peak,
+        "broker": load.broker,
+        "peak_to_mean": load.peak_to_mean,
+        "bound_to_mean": load.bound_to_mean,
+        "hottest": hottest and {**_partitions((hottest,))[0], "load": load.hottest_load},
+        "unmeasured_partitions": load.unmeasured,
     }
 
 

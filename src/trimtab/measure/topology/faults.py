@@ -5,9 +5,11 @@ Why      A topology that is even today may be one failure away from an outage or
 Promise  The rule is that of the KRaft controller with unclean election off: a leader that lives
          stays; else the first replica in order that lives and is in sync leads; with nobody in sync
          the first eligible one that lives; else the partition is offline. A partition that is
-         offline already stays so. Everything said of a failure equals what the whole audit says of
-         the cluster after it. Ranked by partitions that go offline, then by peak over mean under
-         Default; then by the brokers.
+         offline already stays so. The load of a partition goes with it to its new leader.
+         Everything said of a failure equals what the whole audit says of the cluster after it.
+         Ranked by partitions that can no longer be written to with acks=all, offline or with too
+         few replicas in sync; then by those offline; then by the peak over the mean of the brokers
+         left; then by the brokers.
 Cost     Per failure O(partitions of the topics whose leaders change), in arrays, and O(topics of
          those · leaders · topics / word) for the pairs. The least possible peak is a maximum flow:
          only for the worst ones.
@@ -30,15 +32,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from itertools import chain
 from math import fsum
-from operator import attrgetter, or_
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.measure.topology.groups import as_bits, bits, max_groups, spans, topic_masks
+from trimtab.measure.topology.carried import (
+    ROUNDING,
+    WANTED_AFTER,
+    PartitionWeights,
+    placement_bound,
+    topic_excess,
+    weights_of,
+)
+from trimtab.measure.topology.groups import max_groups, spans
 from trimtab.measure.topology.layout import (
     NOBODY,
     Floats,
@@ -46,18 +53,18 @@ from trimtab.measure.topology.layout import (
     Layout,
     Led,
     counted,
+    padded,
     starts,
     summed,
 )
 from trimtab.measure.topology.loads import TopicRates, least, rates_by_place, ratio, shares
+from trimtab.measure.topology.overlap_changes import OverlapChanges
 from trimtab.measure.topology.scenarios import Scenario
 from trimtab.measure.topology.unevenness import spreads
 from trimtab.model.cluster import NO_LEADER, BrokerId, ClusterSnapshot, Replicas, TopicPartition
 
 WORST = 10
 """For how many of the worst failures the least possible peak is computed."""
-
-_MOST_KEPT_BITS = 1 << 30
 
 Progress = Callable[[int, int], None]
 
@@ -77,8 +84,16 @@ class Fault:
         vanished_pairs: Pairs that end to.
         contested: Brokers on which several max groups meet afterwards.
         newly_uneven: Topics whose leaders were even and no longer are.
-        default_to_mean: Peak over mean of the brokers left, records dealt to partitions.
-        node_to_mean: The same, records dealt to leaders.
+        newly_skewed: Topics whose fullest leader has more than `wanted` times what it must have at
+            least, and has not now.
+        skewed_share: The part of all load that these topics have.
+        peak_to_mean: Highest load of the brokers left over their mean; every partition keeps the
+            load it has.
+        peak_broker: The broker that has it; None where no load is left.
+        bound_to_mean: The least that this can be, whatever the order of replicas: leaders that
+            are alive stay.
+        default_to_mean: The same peak if records are dealt to partitions in turn.
+        node_to_mean: The same if records are dealt to leaders in turn.
         doubled_to_mean: Without rates: the highest peak over mean that doubling a topic makes.
         least_to_mean: The least possible; only for the worst failures.
     """
@@ -93,16 +108,32 @@ class Fault:
     vanished_pairs: int
     contested: tuple[BrokerId, ...]
     newly_uneven: int
+    newly_skewed: int
+    skewed_share: float
+    peak_to_mean: float
+    peak_broker: BrokerId | None
+    bound_to_mean: float
     default_to_mean: float
     node_to_mean: float
     doubled_to_mean: float | None = None
     least_to_mean: float | None = None
 
     @property
-    def rank(self) -> tuple[int, float, tuple[BrokerId, ...]]:
+    def unwritable(self) -> int:
+        """Partitions that can no longer be written to with acks=all."""
+        return self.offline_partitions + self.below_min_insync
+
+    @property
+    def excess(self) -> float:
+        """The peak over its bound: what another order of replicas could take away."""
+        return ratio(self.peak_to_mean, self.bound_to_mean)
+
+    @property
+    def rank(self) -> tuple[int, int, float, float, tuple[BrokerId, ...]]:
         """Sorts the worst first."""
-        peak = self.default_to_mean if self.doubled_to_mean is None else self.doubled_to_mean
-        return -self.offline_partitions, -round(peak, 9), self.dead
+        doubled = self.default_to_mean if self.doubled_to_mean is None else self.doubled_to_mean
+        peaks = -round(self.peak_to_mean, 9), -round(doubled, 9)
+        return -self.unwritable, -self.offline_partitions, *peaks, self.dead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +144,7 @@ class Details:
     offline_partitions: tuple[TopicPartition, ...]
     offline_topics: tuple[str, ...]
     newly_uneven: tuple[str, ...]
+    newly_skewed: tuple[str, ...]
 
 
 def after(snapshot: ClusterSnapshot, dead: Collection[int]) -> ClusterSnapshot:
@@ -123,6 +155,21 @@ def after(snapshot: ClusterSnapshot, dead: Collection[int]) -> ClusterSnapshot:
         brokers=tuple(broker for broker in snapshot.brokers if broker.id not in gone),
         partitions=tuple(_without(p, gone) for p in snapshot.partitions),
     )
+
+
+def led_by_brokers_up(
+    snapshot: ClusterSnapshot, down: Collection[int]
+) -> tuple[ClusterSnapshot, int]:
+    """The cluster with new leaders in place of those that are down, and how many those are.
+
+    A snapshot may be taken before the controller has elected others; a file may say that a broker
+    is down and leave everything else as it was.
+    """
+    gone = frozenset(down)
+    late = sum(p.leader in gone for p in snapshot.partitions) if gone else 0
+    if not late:
+        return snapshot, 0
+    return replace(snapshot, partitions=tuple(_without(p, gone) for p in snapshot.partitions)), late
 
 
 def _without(p: Replicas, dead: frozenset[int]) -> Replicas:
@@ -156,6 +203,9 @@ class _Change:
     moved: Ints  # partitions
     leader: Ints  # their new leaders
     topics: Ints
+    partitions: Ints  # all of these topics
+    topic_of: Ints  # their topics, as positions in `topics`
+    leader_of: Ints  # and their leaders
     led: Led  # its topics are positions in `topics`
     available: Ints
 
@@ -168,26 +218,30 @@ class FaultScan:
         layout: Layout,
         rates: TopicRates | None = None,
         *,
+        weights: PartitionWeights | None = None,
         min_insync: Mapping[str, int] | None = None,
         down: Collection[int] = (),
+        wanted: float = WANTED_AFTER,
     ) -> None:
         """Counts once what stays.
 
         Args:
             layout: The cluster as it is.
-            rates: Of topics; without them every topic counts 1.
+            rates: Of topics; without them every topic counts 1 where records are dealt.
+            weights: The load of each partition; without them, what the rates say.
             min_insync: In-sync replicas that a write with acks=all needs, by topic; else 1.
             down: Brokers that are down already, which are in no mean.
+            wanted: A topic above this ratio is skewed.
         """
         self._layout = layout
         size = len(layout.brokers)
         self._place = {broker: at for at, broker in enumerate(layout.brokers)}
         self._leader = layout.leader_of.copy()  # changed for a moment by each failure
         self._led_by = _by_broker(layout.leader_of, size)
-        replicas = _padded(layout, "replicas")
-        isr = _padded(layout, "isr")
+        replicas = padded(layout, "replicas")
+        isr = padded(layout, "isr")
         self._willing = _kept(replicas, isr)
-        eligible = _padded(layout, "elr")
+        eligible = padded(layout, "elr")
         self._eligible = _kept(replicas, eligible) if eligible.size else None
         self._synced = layout.synced
         rows, _ = np.nonzero(isr >= 0)
@@ -207,7 +261,19 @@ class FaultScan:
         self._total = fsum(self._rate[layout.available > 0].tolist())
         self._uneven = spreads(layout.led.count, layout.led.start) > 0
         self._down = {self._place[b] for b in map(BrokerId, down) if b in self._place}
-        self._overlaps = _Overlaps(layout)
+        online = layout.leader_of >= 0
+        self._weight = (weights or weights_of(layout, rates)).weight
+        self._carried = summed(layout.leader_of[online], self._weight[online], size)
+        self._carried_total = float(self._weight[online].sum())
+        known = np.where(online, self._weight, 0.0)
+        self._topic_load = summed(layout.topic_of, known, len(layout.topics))
+        order = np.argsort(-self._weight, kind="stable")
+        self._falling = order[online[order]]  # partitions with a leader, heaviest first
+        self._falling_weight = self._weight[self._falling]
+        self._wanted = wanted * (1 + ROUNDING)
+        of_topics = layout.topic_of, layout.leader_of, layout.available
+        self._skewed = topic_excess(of_topics, layout.led, self._weight, size) > self._wanted
+        self._overlaps = OverlapChanges(layout)
 
     def fault(self, scenario: Scenario) -> Fault:
         """What the death of these brokers does."""
@@ -219,8 +285,9 @@ class FaultScan:
         up = len(layout.brokers) - len(self._down.union(dead))
         total = self._total - float(self._rate[change.topics[topics_lost]].sum())
         mean = total / up if up else 0.0
-        new, vanished, contested = self._overlaps.after(change, dead)
-        uneven = (spreads(change.led.count, change.led.start) > 0) & ~self._uneven[change.topics]
+        new, vanished, contested = self._overlaps.after(change.topics, change.led, dead)
+        peak, broker, bound = self._peak(change, dead, up)
+        uneven, skewed = self._newly(change)
         return Fault(
             dead=scenario.dead,
             what=scenario.what,
@@ -232,6 +299,11 @@ class FaultScan:
             vanished_pairs=vanished,
             contested=contested,
             newly_uneven=int(uneven.sum()),
+            newly_skewed=int(skewed.sum()),
+            skewed_share=self._share_of(change.topics[skewed]),
+            peak_to_mean=peak,
+            peak_broker=broker,
+            bound_to_mean=bound,
             default_to_mean=ratio(float(loads[0].max(initial=0.0)), mean),
             node_to_mean=ratio(float(loads[1].max(initial=0.0)), mean),
             doubled_to_mean=self._doubled(change, loads[0], total, up) if self._doubles else None,
@@ -246,12 +318,13 @@ class FaultScan:
             for at, to in sorted(zip(change.moved.tolist(), change.leader.tolist(), strict=True))
         }
         lost = (change.available == 0) & (layout.available[change.topics] > 0)
-        uneven = (spreads(change.led.count, change.led.start) > 0) & ~self._uneven[change.topics]
+        uneven, skewed = self._newly(change)
         return Details(
             leaders=leaders,
             offline_partitions=tuple(name for name, to in leaders.items() if to == NO_LEADER),
             offline_topics=tuple(layout.topics[t] for t in change.topics[lost].tolist()),
             newly_uneven=tuple(layout.topics[t] for t in change.topics[uneven].tolist()),
+            newly_skewed=tuple(layout.topics[t] for t in change.topics[skewed].tolist()),
         )
 
     def least_to_mean(self, dead: Collection[int]) -> float:
@@ -287,16 +360,69 @@ class FaultScan:
             leader[nobody] = _first_alive(self._eligible[moved[nobody]], gone)
         topics = np.unique(layout.topic_of[moved])
         begin, end = layout.start[topics], layout.start[topics + 1]
+        partitions = spans(begin, end)
+        topic_of = np.repeat(np.arange(topics.size), end - begin)
         self._leader[moved] = leader
-        of_topics = self._leader[spans(begin, end)]
+        of_topics = self._leader[partitions]
         self._leader[moved] = layout.leader_of[moved]
         led, available = counted(
-            np.repeat(np.arange(topics.size), end - begin),
-            of_topics,
-            topics=topics.size,
-            brokers=len(layout.brokers),
+            topic_of, of_topics, topics=topics.size, brokers=len(layout.brokers)
         )
-        return _Change(moved=moved, leader=leader, topics=topics, led=led, available=available)
+        return _Change(
+            moved=moved,
+            leader=leader,
+            topics=topics,
+            partitions=partitions,
+            topic_of=topic_of,
+            leader_of=of_topics,
+            led=led,
+            available=available,
+        )
+
+    def _peak(
+        self, change: _Change, dead: Sequence[int], up: int
+    ) -> tuple[float, BrokerId | None, float]:
+        """The peak over the mean of the brokers left, the broker that has it, and the bound."""
+        if not up:
+            return 1.0, None, 1.0
+        size = self._carried.size
+        lost = change.moved[change.leader < 0]
+        kept = change.leader >= 0
+        load = self._carried + summed(change.leader[kept], self._weight[change.moved[kept]], size)
+        load[dead] = 0.0
+        total, falling = self._carried_total, self._falling_weight
+        if lost.size:
+            there = np.ones(self._weight.size, dtype=bool)
+            there[lost] = False
+            falling = falling[there[self._falling]]
+            total = float(falling.sum())
+        left = np.ones(size, dtype=bool)
+        left[[*self._down, *dead]] = False
+        stays = self._carried[left]  # leaders that are alive stay where they are
+        heaviest = float(self._weight[change.moved[kept]].max(initial=0.0))
+        bound = max(
+            placement_bound(falling, up, total),
+            float(stays.max()),
+            float(stays.min()) + heaviest,
+        )
+        at = int(np.argmax(load))
+        mean, broker = total / up, self._layout.brokers[at] if load[at] > 0 else None
+        return ratio(float(load[at]), mean), broker, ratio(bound, mean)
+
+    def _share_of(self, topics: Ints) -> float:
+        total = self._carried_total
+        return float(self._topic_load[topics].sum()) / total if total > 0 else 0.0
+
+    def _newly(self, change: _Change) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which of the topics that change get uneven by count, and skewed by load."""
+        uneven = (spreads(change.led.count, change.led.start) > 0) & ~self._uneven[change.topics]
+        skewed = topic_excess(
+            (change.topic_of, change.leader_of, change.available),
+            change.led,
+            self._weight[change.partitions],
+            len(self._layout.brokers),
+        )
+        return uneven, (skewed > self._wanted) & ~self._skewed[change.topics]
 
     def _loads(self, change: _Change, dead: Sequence[int]) -> tuple[Floats, Floats]:
         """What brokers take afterwards, by Default and by Node."""
@@ -341,86 +467,6 @@ class FaultScan:
         return int((online & (was >= needs) & (was - lost < needs)).sum())
 
 
-class _Overlaps:
-    """Topics on brokers and brokers of topics as bits, to see which pairs come and go."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._brokers = layout.brokers
-        self._masks = topic_masks(layout)
-        order = np.argsort(layout.led.broker, kind="stable")
-        self._there = as_bits(
-            layout.led.broker[order],
-            layout.led.topic[order],
-            rows=len(layout.brokers),
-            width=len(layout.topics),
-        )
-        self._group: dict[int, int] = {}
-        for topic, mask in enumerate(self._masks):
-            if mask:
-                self._group[mask] = self._group.get(mask, 0) | 1 << topic
-        self._partners: dict[int, int] = {}
-        self._named: dict[int, tuple[BrokerId, ...]] = {}
-
-    def after(self, change: _Change, dead: Sequence[int]) -> tuple[int, int, tuple[BrokerId, ...]]:
-        """Pairs of topics that come and go, and the brokers where groups meet afterwards."""
-        topics = change.topics.tolist()
-        places, edges = change.led.broker.tolist(), change.led.start.tolist()
-        there, group = self._there.copy(), self._group.copy()
-        for place in dead:
-            there[place] = 0
-        changed: dict[int, int] = {}
-        for topic, begin, end in zip(topics, edges, edges[1:], strict=False):
-            was = self._masks[topic]
-            mask, bit = 0, 1 << topic
-            for place in places[begin:end]:
-                mask |= 1 << place
-            changed[topic] = mask
-            group[was] ^= bit
-            if mask:
-                group[mask] = group.get(mask, 0) | bit
-            for place in bits(mask & ~was):
-                there[place] |= bit
-        (both,) = as_bits(
-            np.zeros_like(change.topics), change.topics, rows=1, width=len(self._masks)
-        )
-        on = there.__getitem__
-        new = vanished = 0  # twice their number
-        for topic, begin, end in zip(topics, edges, edges[1:], strict=False):
-            was = self._partners_of(self._masks[topic])
-            now = reduce(or_, map(on, places[begin:end]), 0)
-            if now:
-                now ^= group[changed[topic]]  # itself and its like
-            kept = was & now
-            come, gone = now ^ kept, was ^ kept
-            new += 2 * come.bit_count() - (come & both).bit_count()
-            vanished += 2 * gone.bit_count() - (gone & both).bit_count()
-        return new // 2, vanished // 2, self._contested(changed, there, group)
-
-    def _partners_of(self, mask: int) -> int:
-        """The topics that overlap in part with those of a group, as things are."""
-        found = self._partners.get(mask)
-        if found is None:
-            on = self._there.__getitem__
-            found = reduce(or_, map(on, bits(mask)), 0) ^ self._group[mask]
-            if len(self._partners) * len(self._masks) < _MOST_KEPT_BITS:
-                self._partners[mask] = found
-        return found
-
-    def _contested(
-        self, changed: Mapping[int, int], there: Sequence[int], group: Mapping[int, int]
-    ) -> tuple[BrokerId, ...]:
-        several = 0
-        for place, topics in enumerate(there):
-            if topics:
-                first = (topics & -topics).bit_length() - 1
-                mask = changed[first] if first in changed else self._masks[first]
-                if topics != group[mask]:
-                    several |= 1 << place
-        if several not in self._named:  # the same few sets again and again
-            self._named[several] = tuple(self._brokers[place] for place in bits(several))
-        return self._named[several]
-
-
 def _first_alive(ordered: Ints, dead: Collection[int]) -> Ints:
     """Of each row the first broker that is none of the dead; `NOBODY` where there is none."""
     if not ordered.size:
@@ -431,16 +477,6 @@ def _first_alive(ordered: Ints, dead: Collection[int]) -> Ints:
     first = alive.argmax(axis=1)
     rows = np.arange(len(ordered))
     return np.where(alive[rows, first], ordered[rows, first], NOBODY)
-
-
-def _padded(layout: Layout, name: str) -> Ints:
-    """The places of a list of every partition, in rows of one length, filled up with `NOBODY`."""
-    lists = list(map(attrgetter(name), layout.partitions))
-    sizes = np.fromiter(map(len, lists), np.int64, len(lists))
-    flat = np.fromiter(chain.from_iterable(lists), np.int64, int(sizes.sum()))
-    found = np.full((len(lists), int(sizes.max(initial=0))), NOBODY, dtype=np.int64)
-    found[np.arange(found.shape[1]) < sizes[:, None]] = layout.places(flat)
-    return found
 
 
 def _kept(ordered: Ints, members: Ints) -> Ints:

@@ -157,6 +157,16 @@ def places_among(brokers: Sequence[int], ids: Ints) -> Ints:
     return np.where(known[found] == ids, found, NOBODY)
 
 
+def padded(layout: Layout, name: str) -> Ints:
+    """The places of a list of every partition, in rows of one length, filled up with `NOBODY`."""
+    lists = list(map(attrgetter(name), layout.partitions))
+    sizes = _ints(map(len, lists), len(lists))
+    flat = _ints(chain.from_iterable(lists), int(sizes.sum()))
+    found = np.full((len(lists), int(sizes.max(initial=0))), NOBODY, dtype=np.int64)
+    found[np.arange(found.shape[1]) < sizes[:, None]] = layout.places(flat)
+    return found
+
+
 def counted(topic_of: Ints, leader_of: Ints, *, topics: int, brokers: int) -> tuple[Led, Ints]:
     """Who leads how many partitions of what, and how many of each topic have a leader."""
     online = leader_of >= 0

@@ -184,8 +184,15 @@ def out_of_sync(layout: Layout) -> tuple[int, tuple[BrokerId, ...]]:
     return behind, tuple(sorted(held - synced))
 
 
+def down_brokers(snapshot: ClusterSnapshot) -> frozenset[BrokerId]:
+    """Brokers that are down by what the snapshot says; where it does not say, that seem to be."""
+    known = {broker.id: broker.alive for broker in snapshot.brokers if broker.alive is not None}
+    stated = {broker for broker, alive in known.items() if not alive}
+    return frozenset(stated | {b for b in seem_down(snapshot) if b not in known})
+
+
 def seem_down(snapshot: ClusterSnapshot) -> frozenset[BrokerId]:
-    """Brokers that hold replicas and must be down, as far as a snapshot alone can tell.
+    """Brokers that hold replicas and must be down, as far as placements alone can tell.
 
     Such a broker leads nothing and is in sync nowhere. Partitions without a leader do not speak for
     it: the last replica in sync is kept in the list when its broker dies, and would lead if it did

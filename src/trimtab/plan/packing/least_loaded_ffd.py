@@ -482,7 +482,7 @@ def decide(
             assignment=assignment,
             start=tuple(sorted(group - live)),
             stop=tuple(sorted(live - group)),
-            reason=f"{after} consumers are needed, {before} are there",
+            reason=f"{after} consumers are needed instead of {before}",
             numbers=numbers,
         )
     wrong, sums = _overtaxed(demand, held, live)

@@ -3,10 +3,11 @@
 Why      Planners ask for as many consumers as the load needs. Where there may not be so many, those
          there are must share what is too much for them, and none may stand idle meanwhile.
 Promise  Pure. All partitions are placed, on exactly so many consumers while there are partitions
-         for all of them. Consumers that carry most stay. Then single partitions go from the
-         heaviest to the lightest for as long as that lowers the heavier of the two. Ties go to the
-         lowest index and the lowest partition.
-Cost     O(n log n) to place, O(n) per partition moved after that.
+         for all of them. Consumers that carry most stay. Then single partitions go to the lightest
+         for as long as that lowers the heavier of the two, from the heaviest consumer of which that
+         is true: one with a single partition cannot be relieved, and does not hold up the others.
+         Ties go to the lowest index and the lowest partition.
+Cost     O(n log n) to place, O(n log n) per partition moved after that.
 """
 
 from __future__ import annotations
@@ -57,27 +58,34 @@ def _relieve(
     carried: dict[int, float],
     loads: Mapping[TopicPartition, float],
 ) -> bool:
-    """Moves the one partition that levels the heaviest and the lightest best, if any does."""
+    """Moves one partition to the lightest, from the heaviest consumer that this makes lighter."""
     light = min(carried, key=lambda c: (carried[c], len(held[c]), c))
     idle = not held[light]
-    heavy = max(
-        (c for c in carried if c != light and len(held[c]) > idle),
-        key=lambda c: (carried[c], len(held[c]), -c),
-        default=None,
-    )
-    if heavy is None:
-        return False
+    others = [c for c in carried if c != light and len(held[c]) > idle]
+    for heavy in sorted(others, key=lambda c: (-carried[c], -len(held[c]), c)):
+        best, heavier = _best_move(heavy, light, held, carried, loads)
+        if idle or heavier < carried[heavy]:
+            held[heavy].discard(best)
+            carried[heavy] = sum(loads[p] for p in sorted(held[heavy]))
+            _give(best, light, held, carried, loads)
+            return True
+    return False
 
-    def worst(p: TopicPartition) -> float:
+
+def _best_move(
+    heavy: int,
+    light: int,
+    held: Mapping[int, set[TopicPartition]],
+    carried: Mapping[int, float],
+    loads: Mapping[TopicPartition, float],
+) -> tuple[TopicPartition, float]:
+    """The partition whose move levels the two best, and the heavier load that this leaves."""
+
+    def heavier(p: TopicPartition) -> float:
         return max(carried[heavy] - loads[p], carried[light] + loads[p])
 
-    best = min(sorted(held[heavy]), key=worst)
-    if worst(best) >= carried[heavy] and not idle:
-        return False
-    held[heavy].discard(best)
-    carried[heavy] = sum(loads[p] for p in sorted(held[heavy]))
-    _give(best, light, held, carried, loads)
-    return True
+    best = min(sorted(held[heavy]), key=heavier)
+    return best, heavier(best)
 
 
 def _give(

@@ -120,7 +120,8 @@ def _too_dear(task: _Task) -> NoFeasiblePlan:
     lightest, fewest = task.repairs
     moves, load = len(moved(task.before, fewest)), moved_load(task.before, lightest, task.loads)
     return NoFeasiblePlan(
-        f"To cure every overload takes {moves} moves or more, and {load:g} or more of moved load.",
+        f"To cure every overload takes {moves} move{'s'[: moves != 1]} or more, and {load:g} or "
+        "more of moved load.",
         hint="Raise --max-moves or --max-moved-load, or leave them out.",
     )
 

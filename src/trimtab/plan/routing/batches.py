@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Lock
 
-from trimtab.plan.routing.counters import Once
+from trimtab.plan.routing.counters import per_topic
 from trimtab.plan.routing.leaders import LeaderSnapshot
 from trimtab.plan.routing.partitioner import Partitioner, RoutingOptions
 
@@ -48,28 +48,29 @@ class PerBatch:
         chooser: Partitioner,
         options: RoutingOptions,
         *,
-        stayed: Callable[[int, int], None] | None = None,
+        stayed: Callable[[str, int, int], None] | None = None,
     ) -> None:
         """Keeps what `chooser` chooses.
 
         Args:
             chooser: Asked without a key, with the size of the first record.
             options: Of it all.
-            stayed: Told broker and size of every record that the chooser was not asked for.
+            stayed: Told cluster, broker and size of every record that the chooser was not asked
+                for.
         """
         self._chooser = chooser
-        self._ignore_keys = options.ignore_keys
+        self.ignore_keys = options.ignore_keys
         self._sticky_bytes = options.sticky_bytes
         self._stayed = stayed
-        self._batches: Once[str, _Batch] = Once(lambda _: _Batch())
+        self._batches = per_topic(lambda _: _Batch())
 
     def partition(
         self, topic: str, key: bytes | None, size: int, snapshot: LeaderSnapshot, /
     ) -> int:
         """The home of the key, or the partition of the present batch."""
-        if key is not None and not self._ignore_keys:
+        if key is not None and not self.ignore_keys:
             return snapshot.topic(topic).home(key)
-        batch = self._batches[topic]
+        batch = self._batches[snapshot.cluster][topic]
         with batch.lock:
             if batch.snapshot is not snapshot:
                 table = snapshot.topic(topic)
@@ -82,7 +83,7 @@ class PerBatch:
                 batch.broker = snapshot.topic(topic).leader[batch.kept]
                 batch.room = self._sticky_bytes
             elif self._stayed is not None:
-                self._stayed(batch.broker, size)
+                self._stayed(snapshot.cluster, batch.broker, size)
             batch.room -= size if size > 0 else 1
             return batch.kept
 

@@ -84,3 +84,8 @@ class Once(dict[K, V]):
             if found is None:
                 found = self[key] = self._make(key)
             return found
+
+
+def per_topic(make: Callable[[str], V]) -> Once[str, Once[str, V]]:
+    """What is kept for each topic of each cluster, made when it is first asked for."""
+    return Once(lambda _cluster: Once(make))

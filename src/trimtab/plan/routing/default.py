@@ -16,7 +16,7 @@ Paper    Burato, section 2.2. Differs: keys are ignored when asked to.
 
 from __future__ import annotations
 
-from trimtab.plan.routing.counters import Counter, Once, Starts
+from trimtab.plan.routing.counters import Counter, Starts, per_topic
 from trimtab.plan.routing.leaders import LeaderSnapshot
 from trimtab.plan.routing.partitioner import RoutingOptions
 
@@ -26,17 +26,17 @@ class Default:
 
     def __init__(self, options: RoutingOptions) -> None:
         starts = Starts(options)
-        self._ignore_keys = options.ignore_keys
-        self._counters: Once[str, Counter] = Once(lambda topic: Counter(starts.of(topic)))
+        self.ignore_keys = options.ignore_keys
+        self._counters = per_topic(lambda topic: Counter(starts.of(topic)))
 
     def partition(
         self, topic: str, key: bytes | None, _size: int, snapshot: LeaderSnapshot, /
     ) -> int:
         """The home of the key, or the next available partition."""
         table = snapshot.topic(topic)
-        if key is not None and not self._ignore_keys:
+        if key is not None and not self.ignore_keys:
             return table.home(key)
-        count = self._counters[topic].step()
+        count = self._counters[snapshot.cluster][topic].step()
         choices = table.available or table.all
         return choices[count % len(choices)]
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from threading import Lock
 
-from trimtab.plan.routing.counters import WITHOUT_SIGN, Once, Starts
+from trimtab.plan.routing.counters import WITHOUT_SIGN, Starts, per_topic
 from trimtab.plan.routing.leaders import LeaderSnapshot
 from trimtab.plan.routing.partitioner import RoutingOptions
 
@@ -40,16 +40,16 @@ class Improved:
 
     def __init__(self, options: RoutingOptions) -> None:
         starts = Starts(options)
-        self._ignore_keys = options.ignore_keys
-        self._topics: Once[str, _Topic] = Once(lambda topic: _Topic(starts.of(topic)))
+        self.ignore_keys = options.ignore_keys
+        self._topics = per_topic(lambda topic: _Topic(starts.of(topic)))
 
     def partition(
         self, topic: str, key: bytes | None, _size: int, snapshot: LeaderSnapshot, /
     ) -> int:
         """The home of the key, or the next available partition."""
-        if key is not None and not self._ignore_keys:
+        if key is not None and not self.ignore_keys:
             return snapshot.topic(topic).home(key)
-        state = self._topics[topic]
+        state = self._topics[snapshot.cluster][topic]
         with state.lock:
             if state.snapshot is not snapshot:
                 table = snapshot.topic(topic)

@@ -50,19 +50,23 @@ class TopicLeaders:
 class LeaderSnapshot:
     """Leaders by topic and partition; −1, or any negative number, is nobody."""
 
-    __slots__ = ("_leaders", "_tables", "leading", "made", "racks")
+    __slots__ = ("_leaders", "_tables", "cluster", "leading", "made", "racks")
 
     def __init__(
         self,
         leaders: Mapping[str, Mapping[int, int]],
         racks: Mapping[int, str | None] | None = None,
+        cluster: str = "",
     ) -> None:
         """Takes a copy.
 
         Args:
             leaders: Of every topic that is known, the broker that leads each partition.
             racks: Where brokers stand; one that is not named stands nowhere in particular.
+            cluster: Which cluster this is. A partitioner that serves several keeps what it counts
+                apart for each: broker 1 of one is not broker 1 of another.
         """
+        self.cluster = cluster
         self._leaders = {topic: dict(of_topic) for topic, of_topic in leaders.items()}
         self._tables: dict[str, TopicLeaders] = {}
         self.racks: Mapping[int, str | None] = MappingProxyType(dict(racks or {}))
@@ -78,7 +82,7 @@ class LeaderSnapshot:
         """Higher for each that is made in this process: the later one knows better."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._leaders, dict(self.racks))
+        return type(self), (self._leaders, dict(self.racks), self.cluster)
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> Self:
@@ -86,7 +90,8 @@ class LeaderSnapshot:
         leaders: dict[str, dict[int, int]] = {}
         for p in snapshot.partitions:
             leaders.setdefault(p.topic, {})[p.partition] = p.leader
-        return cls(leaders, {broker.id: broker.rack for broker in snapshot.brokers})
+        racks: dict[int, str | None] = {b.id: b.rack for b in snapshot.brokers}
+        return cls(leaders, racks, snapshot.cluster or "")
 
     @property
     def topics(self) -> tuple[str, ...]:

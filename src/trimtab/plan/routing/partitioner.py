@@ -86,7 +86,10 @@ class RoutingOptions:
 
 
 class Partitioner(Protocol):
-    """Record → partition; thread-safe."""
+    """Record → partition; thread-safe.
+
+    One instance may serve several clusters: what it counts it keeps apart by `snapshot.cluster`.
+    """
 
     def partition(
         self, topic: str, key: bytes | None, size: int, snapshot: LeaderSnapshot, /

@@ -30,7 +30,7 @@ from random import Random
 from threading import Lock
 
 from trimtab.plan.routing.batches import PerBatch
-from trimtab.plan.routing.counters import Once, Starts
+from trimtab.plan.routing.counters import Starts, per_topic
 from trimtab.plan.routing.leaders import LeaderSnapshot, TopicLeaders
 from trimtab.plan.routing.partitioner import RoutingOptions
 
@@ -61,21 +61,21 @@ class Sticky:
 
     def __init__(self, options: RoutingOptions) -> None:
         starts = Starts(options)
-        self._ignore_keys = options.ignore_keys
+        self.ignore_keys = options.ignore_keys
         self._most = options.sticky_bytes
         self._linger_s = options.linger_s
         self._clock = options.clock
         self._told = False
-        self._batches: Once[str, _Batch] = Once(lambda topic: _Batch(starts.random(topic)))
+        self._batches = per_topic(lambda topic: _Batch(starts.random(topic)))
 
     def partition(
         self, topic: str, key: bytes | None, size: int, snapshot: LeaderSnapshot, /
     ) -> int:
         """The home of the key, or the partition of the open batch."""
-        if key is not None and not self._ignore_keys:
+        if key is not None and not self.ignore_keys:
             return snapshot.topic(topic).home(key)
         size = max(size, 1)
-        batch = self._batches[topic]
+        batch = self._batches[snapshot.cluster][topic]
         with batch.lock:
             if batch.snapshot is not snapshot:
                 batch.done = batch.done or not snapshot.topic(topic).takes(batch.kept)
@@ -93,9 +93,9 @@ class Sticky:
         """
         self._told = True
 
-    def closed(self, topic: str, partition: int, /) -> None:
+    def closed(self, topic: str, partition: int, /, cluster: str = "") -> None:
         """The next record goes to another partition, if this is still the one."""
-        batch = self._batches.get(topic)
+        batch = self._batches[cluster].get(topic)
         if batch is not None:
             with batch.lock:
                 batch.done = batch.done or batch.kept == partition
@@ -122,13 +122,14 @@ class _Drawn:
     ) -> None:
         starts = Starts(options)
         self._weigh = weigh
-        self._random: Once[str, Random] = Once(starts.random)
+        self._random = per_topic(starts.random)
 
     def partition(
         self, topic: str, _key: bytes | None, _size: int, snapshot: LeaderSnapshot, /
     ) -> int:
         choices, sums = self._weigh(topic, snapshot)
-        return choices[bisect_right(sums, self._random[topic].randrange(sums[-1]))]
+        random = self._random[snapshot.cluster][topic]
+        return choices[bisect_right(sums, random.randrange(sums[-1]))]
 
     def closed(self, topic: str, partition: int, /) -> None:
         """Bytes decide, not the client's batches."""

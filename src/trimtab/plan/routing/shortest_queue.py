@@ -2,7 +2,7 @@
 
 Why      Topics that overlap on brokers load the common ones twice under `default` and `node`; one
          instance that counts what it gave to each broker, over all topics and producers that
-         share it, evens them out.
+         share it, evens them out. Brokers of different clusters are never mixed.
 Promise  The least used broker of the topic's leaders, the lowest id among equals. It is no queue:
          it only grows. One shared instance comes as near to the least possible peak as rates allow
          (max over topic sets S of λ(S)/|N(S)|); with a single topic it is `node`. A broker that
@@ -51,61 +51,36 @@ class _Topic:
         self.inside = Rotations(topic, starts)
 
 
-class ShortestQueue:
-    """The least used leader, then round robin inside it."""
+class _Cluster:
+    """What was given to each broker of one cluster, over all its topics; used under its lock."""
 
-    def __init__(self, options: RoutingOptions) -> None:
-        starts = Starts(options)
-        self._ignore_keys = options.ignore_keys
-        self._faithful = options.faithful
-        self._by_bytes = options.counted is Counted.BYTES and not options.faithful
-        self._topics: Once[str, _Topic] = Once(lambda topic: _Topic(topic, starts))
-        self._lock = Lock()
-        self._used: dict[int, int] = {}
+    __slots__ = ("_faithful", "_leading", "_made", "lock", "topics", "used")
+
+    def __init__(self, starts: Starts, *, faithful: bool) -> None:
+        self.lock = Lock()
+        self.topics: Once[str, _Topic] = Once(lambda topic: _Topic(topic, starts))
+        self.used: dict[int, int] = {}
+        self._faithful = faithful
         self._leading: frozenset[int] = frozenset()
         self._made = 0
 
-    def partition(
-        self, topic: str, key: bytes | None, size: int, snapshot: LeaderSnapshot, /
-    ) -> int:
-        """The home of the key, or the next partition of the least used broker."""
-        if key is not None and not self._ignore_keys:
-            return snapshot.topic(topic).home(key)
-        state = self._topics[topic]
-        with self._lock:
-            if state.snapshot is not snapshot:
-                self._see(state, snapshot.topic(topic), snapshot)
-            table = state.table
-            if not table.brokers:
-                count = state.count
-                state.count = (count + 1) & WITHOUT_SIGN
-                return table.all[count % len(table.all)]
-            used = self._used
-            broker = min(table.brokers, key=used.__getitem__)
-            used[broker] += size if self._by_bytes and size > 0 else 1
-            if used[broker] > MOST:
-                self._lower()
-            return state.inside.next(broker, table)
+    def add(self, broker: int, size: int) -> None:
+        """Counts a record."""
+        self.used[broker] += size
+        if self.used[broker] > MOST:
+            smallest = min(self.used.values())
+            for each in self.used:
+                self.used[each] -= smallest
 
-    def stayed(self, broker: int, size: int) -> None:
-        """Counts a record that was given to a broker without asking."""
-        with self._lock:
-            if broker in self._used:
-                self._used[broker] += size if self._by_bytes and size > 0 else 1
-                if self._used[broker] > MOST:
-                    self._lower()
-
-    def closed(self, topic: str, partition: int, /) -> None:
-        """Batches are none of its business."""
-
-    def _see(self, state: _Topic, table: TopicLeaders, snapshot: LeaderSnapshot) -> None:
+    def see(self, state: _Topic, table: TopicLeaders, snapshot: LeaderSnapshot) -> None:
+        """Takes note of a topic's leaders."""
         # Several producers may share this instance, each with metadata of its own age: only what
         # is newer than all before tells who comes, an older view is just looked at.
         if snapshot.made > self._made:
             self._enter(snapshot)
         for broker in table.brokers:
-            if broker not in self._used:
-                self._used[broker] = 0 if self._faithful else min(self._used.values(), default=0)
+            if broker not in self.used:
+                self.used[broker] = 0 if self._faithful else min(self.used.values(), default=0)
         if snapshot.made > state.made:
             if not self._faithful:
                 self._lift(state.brokers, table)
@@ -116,7 +91,7 @@ class ShortestQueue:
 
     def _enter(self, snapshot: LeaderSnapshot) -> None:
         """Those that led nothing before begin with the smallest value of those that do now."""
-        now, used = snapshot.leading, self._used
+        now, used = snapshot.leading, self.used
         if self._faithful:
             for broker in now:
                 used.setdefault(broker, 0)
@@ -128,13 +103,50 @@ class ShortestQueue:
 
     def _lift(self, before: frozenset[int], table: TopicLeaders) -> None:
         """Where one that is new to this topic is below all that stayed, nobody stays below them."""
-        used = self._used
+        used = self.used
         smallest = min((used[broker] for broker in table.brokers if broker in before), default=0)
         if any(used[broker] < smallest for broker in table.brokers if broker not in before):
             for broker in used:
                 used[broker] = max(used[broker], smallest)
 
-    def _lower(self) -> None:
-        smallest = min(self._used.values())
-        for broker in self._used:
-            self._used[broker] -= smallest
+
+class ShortestQueue:
+    """The least used leader, then round robin inside it."""
+
+    def __init__(self, options: RoutingOptions) -> None:
+        starts = Starts(options)
+        self.ignore_keys = options.ignore_keys
+        self._by_bytes = options.counted is Counted.BYTES and not options.faithful
+        self._clusters: Once[str, _Cluster] = Once(
+            lambda _: _Cluster(starts, faithful=options.faithful)
+        )
+
+    def partition(
+        self, topic: str, key: bytes | None, size: int, snapshot: LeaderSnapshot, /
+    ) -> int:
+        """The home of the key, or the next partition of the least used broker."""
+        if key is not None and not self.ignore_keys:
+            return snapshot.topic(topic).home(key)
+        cluster = self._clusters[snapshot.cluster]
+        state = cluster.topics[topic]
+        with cluster.lock:
+            if state.snapshot is not snapshot:
+                cluster.see(state, snapshot.topic(topic), snapshot)
+            table = state.table
+            if not table.brokers:
+                count = state.count
+                state.count = (count + 1) & WITHOUT_SIGN
+                return table.all[count % len(table.all)]
+            broker = min(table.brokers, key=cluster.used.__getitem__)
+            cluster.add(broker, size if self._by_bytes and size > 0 else 1)
+            return state.inside.next(broker, table)
+
+    def stayed(self, name: str, broker: int, size: int) -> None:
+        """Counts a record that was given to a broker of this cluster without asking."""
+        cluster = self._clusters[name]
+        with cluster.lock:
+            if broker in cluster.used:
+                cluster.add(broker, size if self._by_bytes and size > 0 else 1)
+
+    def closed(self, topic: str, partition: int, /) -> None:
+        """Batches are none of its business."""

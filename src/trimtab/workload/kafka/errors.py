@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,9 @@ from confluent_kafka import KafkaError as LibrdkafkaError
 from confluent_kafka import KafkaException as LibrdkafkaException
 
 from trimtab.errors import BrokerUnavailable, ConfigError, MeasurementError, TrimtabError
+
+# Else Python prints the client's log to stderr where nobody has configured logging.
+logging.getLogger("librdkafka").addHandler(logging.NullHandler())
 
 _WHO_WE_ARE = (
     theirs.SaslAuthenticationFailedError,

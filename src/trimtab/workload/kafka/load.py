@@ -42,7 +42,6 @@ from trimtab.workload.kafka.errors import is_authentication, is_passing, kafka_e
 from trimtab.workload.traces import Sent
 
 _librdkafka_log = logging.getLogger("librdkafka")
-_librdkafka_log.addHandler(logging.NullHandler())
 
 _CHUNK_RECORDS = 500  # between two looks at the clock and at the acknowledgements
 _LEAST_WAIT_S = 0.001  # the client waits for whole milliseconds

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 NAMESPACE = "shop"
@@ -76,13 +76,13 @@ class FakeKubernetes:
                 "ownerReferences": [_owner(self.kind, "workload-uid")],
             },
             "spec": {"containers": [{"name": "consumer", "image": "trimtab"}]},
-            "status": {"phase": "Running", "containerStatuses": [_status(_RUNNING)]},
+            "status": {"phase": "Running", "containerStatuses": [status_of(_RUNNING)]},
         }
 
     def restarted(self, name: str, *, backs_off: bool = False) -> None:
         """The container ended; Kubernetes started another one, or waits before it does."""
         waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-        status = _status(waiting if backs_off else _RUNNING)
+        status = status_of(waiting if backs_off else _RUNNING)
         status |= {"restartCount": 1, "lastState": {"terminated": {"exitCode": 137}}}
         self.pods[name]["status"]["containerStatuses"] = [status]
 
@@ -90,7 +90,7 @@ class FakeKubernetes:
         """Returns status and JSON for one request."""
         with self._lock:
             if self.refuse is not None:
-                return self.refuse, _failure(self.refuse, "refused")
+                return self.refuse, failure(self.refuse, "refused")
             url = urlsplit(path)
             place = url.path.removeprefix("/apis/apps/v1/").removeprefix("/api/v1/")
             scale = f"namespaces/{NAMESPACE}/{self.kind.lower()}s/orders/scale"
@@ -105,7 +105,7 @@ class FakeKubernetes:
                     return 200, listed | {"items": list(self.pods.values())}
                 case "DELETE", ["namespaces", namespace, "pods", name] if namespace == NAMESPACE:
                     return self._delete(name, body)
-            return 404, _failure(404, "NotFound")
+            return 404, failure(404, "NotFound")
 
     def _scale(self) -> dict[str, Any]:
         meta = {"name": "orders", "uid": "workload-uid", "resourceVersion": str(self.version)}
@@ -122,24 +122,32 @@ class FakeKubernetes:
             self.rivals -= 1
             self.version += 1
         if body["metadata"]["resourceVersion"] != str(self.version):
-            return 409, _failure(409, "Conflict")
+            return 409, failure(409, "Conflict")
         self.scaled(body["spec"]["replicas"])
         return 200, self._scale()
 
     def _delete(self, name: str, body: Any) -> tuple[int, Any]:
         if name not in self.pods:
-            return 404, _failure(404, "NotFound")
+            return 404, failure(404, "NotFound")
         pod = self.pods[name]
         if body["preconditions"]["uid"] != pod["metadata"]["uid"]:
-            return 409, _failure(409, "Conflict")
+            return 409, failure(409, "Conflict")
         self.deleted.append(body)
         self._leave(name)
         self.reconcile()
         return 200, pod
 
 
+class Answering(Protocol):
+    """What answers requests to the API."""
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Returns status and JSON for one request."""
+        ...
+
+
 @contextmanager
-def served(fake: FakeKubernetes) -> Iterator[str]:
+def served(fake: Answering) -> Iterator[str]:
     """Gives the URL of the fake while the block lasts."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -176,12 +184,13 @@ def _owner(kind: str, uid: str) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": kind, "name": "orders", "uid": uid}
 
 
-def _status(state: dict[str, Any]) -> dict[str, Any]:
+def status_of(state: dict[str, Any]) -> dict[str, Any]:
     named = {"name": "consumer", "image": "trimtab", "imageID": "trimtab", "ready": True}
     return named | {"restartCount": 0, "state": state}
 
 
-def _failure(status: int, reason: str) -> dict[str, Any]:
+def failure(status: int, reason: str) -> dict[str, Any]:
+    """What the API answers with a status that is no success."""
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status} | {
         "reason": reason
     }

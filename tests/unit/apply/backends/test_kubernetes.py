@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.apply.backends.kubernetes_fake import NAMESPACE, FakeKubernetes, served
+from tests.unit.apply.backends.kubernetes_fake import NAMESPACE, FakeKubernetes, served, status_of
 from trimtab.apply.backends import kubernetes as backend_module
 from trimtab.apply.backends.kubernetes import KubernetesBackend, Workload
 from trimtab.errors import ApplyError, ConfigError
@@ -101,6 +101,27 @@ def test_a_pod_that_has_not_begun_yet_counts_as_living(connect):
     fake.pods["orders-0"]["status"] = {"phase": "Pending"}
 
     assert list(connect(fake).living()) == [0]
+
+
+def test_why_a_pod_does_not_run_is_known_after_a_look(connect):
+    fake = FakeKubernetes()
+    fake.scaled(4)
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    fake.pods["orders-1"]["status"] = {
+        "phase": "Pending",
+        "containerStatuses": [status_of({"waiting": waiting})],
+    }
+    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    fake.pods["orders-2"]["status"] = {"phase": "Pending", "conditions": [unplaced]}
+    fake.restarted("orders-3", backs_off=True)
+    backend = connect(fake)
+
+    assert list(backend.living()) == [0, 1, 2]
+    assert backend.last_words() == {
+        1: "ImagePullBackOff: no such image",
+        2: "Unschedulable",
+        3: "CrashLoopBackOff, exit code 137",
+    }
 
 
 def test_pods_of_others_with_the_same_labels_are_not_ours(connect):
@@ -216,8 +237,20 @@ def test_a_deployment_is_counted_not_numbered(connect):
     backend.remove({1})
 
     assert list(backend.living()) == [0, 1]
+    assert len(backend.names() or ()) == 2
     with pytest.raises(ApplyError, match="no numbers"):
         backend.kill(0)
+
+
+def test_a_deployment_has_as_many_pods_as_the_plan_has_consumers_whatever_their_numbers(connect):
+    backend = connect(FakeKubernetes(kind="Deployment"))
+
+    backend.create({0, 5})
+    assert len(backend.names() or ()) == 2
+    backend.create({0, 1, 5})
+    backend.remove({5})
+
+    assert len(backend.names() or ()) == 2
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,13 @@ class Processes:
         self.fails = fails
         self.changed = threading.Condition()
 
+    def names(self) -> None: ...
+
     def living(self) -> Mapping[int, str]:
         return {0: str(self.started)} if self.runs else {}
+
+    def last_words(self) -> Mapping[int, str]:
+        return {}
 
     def create(self, consumers: Collection[int]) -> None:
         with self.changed:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from trimtab.apply.backends.deaths import Deaths
 from trimtab.apply.backends.processes import ProcessBackend
 from trimtab.errors import ApplyError
 from trimtab.processes import ProcessState, process_state, spawn_announced
@@ -155,6 +156,75 @@ def test_a_consumer_that_dies_by_itself_vanishes_and_its_last_words_are_told(fol
     [death] = [s for s in said if s["event"] == "consumer_died"]
     assert death["consumer"] == 0
     assert death["last_words"][-1] == "out of cheese"
+
+
+AT_A_RECORD = (
+    "echo 'orders-0, offset 17' > $0.record; until [ -e die ]; do sleep 0.05; done; rm die"
+)
+
+
+def _dies(backend: ProcessBackend, folder: Path, consumer: int) -> list[dict[str, object]]:
+    """Starts a consumer and lets it die; returns what is logged."""
+    backend.create({consumer})
+    _until((folder / f"consumer-{consumer}.record").exists)
+    (folder / "die").touch()
+    with capture_logs() as said:
+        _until(lambda: not backend.living())
+    return [dict(s) for s in said]
+
+
+def test_consumers_that_die_at_one_record_are_paused_and_the_record_is_named(folder):
+    backend = ProcessBackend(_shell(AT_A_RECORD), folder, deaths=Deaths(first_s=1000, most_s=1000))
+
+    [first] = _dies(backend, folder, 0)
+    [second] = _dies(backend, folder, 1)  # whoever reads the partition meets it
+
+    assert (first["event"], first["record"]) == ("consumer_died", "orders-0, offset 17")
+    assert second["times"] == 2
+    with pytest.raises(
+        ApplyError, match=r"Consumer 2 .* died 2 times at record orders-0, offset 17\. The next"
+    ):
+        backend.create({2})
+    assert not backend.living()
+
+
+def test_a_consumer_that_dies_soon_after_its_start_again_and_again_is_paused(folder):
+    backend = ProcessBackend(_shell("echo no"), folder, deaths=Deaths(first_s=1000, most_s=1000))
+    for _ in range(2):
+        with suppress(ApplyError):  # it may be gone before `create` returns
+            backend.create({0})
+        _until(lambda: not backend.living())
+
+    with pytest.raises(ApplyError, match=r"died 2 times soon after its start \(consumer 0\)"):
+        backend.create({0})
+
+
+def test_the_measuring_process_is_not_called_a_consumer(folder):
+    backend = ProcessBackend(_shell(GENTLE), folder, kind="measuring")
+    with capture_logs() as said:
+        backend.create({0})
+        _until(lambda: "up" in (folder / "measuring-0.log").read_text())
+        backend.remove({0})
+
+    assert [s["event"] for s in said] == ["measuring_started", "measuring_removed"]
+    assert not any("consumer" in s for s in said)
+    assert not list(folder.glob("consumer-*"))
+
+
+def test_why_a_consumer_ended_is_known_until_another_one_is_started(folder):
+    script = "echo up; echo 'error: There is no topic orders.'; echo 'hint: Create it.'; exit 2"
+    backend = ProcessBackend(_shell(script), folder)
+
+    with suppress(ApplyError):  # it may be gone before it was seen
+        backend.create({0})
+    _until(lambda: not backend.living())
+    _until(backend.last_words)
+
+    assert backend.last_words() == {0: "error: There is no topic orders."}
+    other = ProcessBackend(_shell(GENTLE), folder)
+    other._words.update(backend.last_words())
+    other.create({0})
+    assert not other.last_words()
 
 
 def test_a_consumer_that_is_dead_before_create_returns_is_no_success(folder, monkeypatch):

@@ -72,7 +72,7 @@ def test_a_broker_known_only_from_replica_lists_stands_in_the_snapshot(world: Fa
 
     snapshot = take_snapshot(world, clock=lambda: 0)
 
-    assert snapshot.brokers[-1] == Broker(id=BrokerId(9))
+    assert snapshot.brokers[-1] == Broker(id=BrokerId(9), alive=False)
 
 
 def test_only_the_groups_asked_for_are_described(world: FakeAdmin) -> None:
@@ -102,3 +102,6 @@ def test_a_placement_knows_who_is_down_and_who_is_eligible(world: FakeAdmin) -> 
 
     assert [p.elr for p in seen.partitions] == [(two,), ()]
     assert down == {two, nine}
+    alive = {broker.id: broker.alive for broker in seen.brokers}
+    assert alive == {one: True, two: False, nine: False}
+    assert take_snapshot(world, clock=lambda: 0).brokers == seen.brokers

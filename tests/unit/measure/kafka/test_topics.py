@@ -100,6 +100,57 @@ def test_a_topic_made_by_another_process_meanwhile_is_checked() -> None:
         ensure_topics(admin, OwnTopics())
 
 
+def test_a_topic_just_made_by_another_process_is_checked_once_the_brokers_show_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    #  asked      none ──▶ create: exists already ──▶ not shown yet ──▶ shown
+    admin = brokers(3)
+    ensure_topics(admin, OwnTopics())
+    real, answers = admin.topic_settings, [None, None]
+    monkeypatch.setattr(
+        admin, "topic_settings", lambda name: answers.pop() if answers else real(name)
+    )
+
+    assert ensure_topics(admin, OwnTopics()) == ()
+    assert answers == []
+
+
+def test_a_broker_that_does_not_know_the_partitions_yet_is_not_taken_for_one_replica(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    #  asked      settings: min.insync.replicas=2 ──▶ partitions: none yet ──▶ three replicas
+    admin = brokers(3)
+    ensure_topics(admin, OwnTopics())
+    real, answers = admin.topics, [(), ()]
+    monkeypatch.setattr(admin, "topics", lambda names: answers.pop() if answers else real(names))
+
+    assert ensure_topics(admin, OwnTopics()) == ()
+    assert answers == []
+
+
+def test_a_topic_whose_partitions_never_appear_is_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topics, "_VISIBLE_WITHIN_S", 0.0)
+    admin = brokers(3)
+    ensure_topics(admin, OwnTopics())
+    monkeypatch.setattr(admin, "topics", lambda names: ())
+
+    with pytest.raises(MeasurementError, match="not its partitions"):
+        ensure_topics(admin, OwnTopics())
+
+
+def test_a_topic_per_broker_made_by_another_process_is_found_once_the_brokers_show_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admin = brokers(2)
+    ensure_per_broker(admin, WEIGHTS, {1, 2}, {1, 2})
+    real, answers = admin.topics, [(), (), ()]
+    monkeypatch.setattr(admin, "topics", lambda names: answers.pop() if answers else real(names))
+
+    assert ensure_per_broker(admin, WEIGHTS, {1, 2}, {1, 2}) == {1: 0, 2: 1}
+
+
 WEIGHTS = OwnTopics().of_steering[0]
 
 

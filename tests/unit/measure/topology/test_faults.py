@@ -21,6 +21,30 @@ def with_eligible(snapshot: ClusterSnapshot, *brokers: int) -> ClusterSnapshot:
     return replace(snapshot, partitions=tuple(replace(p, elr=ids) for p in snapshot.partitions))
 
 
+def test_failures_that_block_writes_rank_above_those_that_only_add_load() -> None:
+    # A needs both of its replicas, on 1 and 2; when 3 dies, 4 has twice the load of the others.
+    snapshot = placement({"A": [[1, 2], [2, 1]], "B": [[3, 4], [4, 3]], "C": [[3, 4], [4, 3]]})
+
+    found = audit(snapshot, options=AuditOptions(min_insync={"A": 2})).faults
+
+    assert [(fault.dead, fault.below_min_insync) for fault in found] == [
+        ((1,), 2),
+        ((2,), 2),
+        ((3,), 0),
+        ((4,), 0),
+    ]
+    assert found[-1].peak_to_mean > found[0].peak_to_mean
+
+
+def test_one_offline_partition_ranks_below_many_that_refuse_writes() -> None:
+    snapshot = placement({"A": [[1, 2], [2, 1], [1, 2]], "B": [[3]]})
+
+    found = audit(snapshot, options=AuditOptions(min_insync={"A": 2})).faults
+
+    assert [fault.unwritable for fault in found] == [3, 3, 1]
+    assert found[-1].dead == (3,)
+
+
 def test_with_nobody_in_sync_the_first_eligible_replica_leads() -> None:
     behind = placement({"A": [[1, 2, 3]]}, out_of_sync=[2, 3])
     scan = FaultScan(layout_of(with_eligible(behind, 3, 2)))
@@ -88,6 +112,12 @@ def test_everything_may_die_at_once() -> None:
 
     assert (fault.offline_partitions, fault.moved) == (2, 0)
     assert (fault.default_to_mean, fault.contested) == (1.0, ())
+
+
+def test_a_dead_broker_never_has_the_peak() -> None:
+    fault = next(f for f in audit(placement({"A": [[1]]}, brokers=[2])).faults if f.dead == (1,))
+
+    assert (fault.peak_broker, fault.peak_to_mean) == (None, 1.0)
 
 
 def test_progress_is_told_of_every_failure() -> None:

@@ -150,8 +150,8 @@ def test_a_new_broker_enters_at_the_smallest_value_of_all_that_lead(topic):
 
     (chosen,) = brokers(sqf, 1, joined, topic=topic)
 
-    given = sqf._used[5] - (chosen == 5)
-    assert given == min(sqf._used[b] - (chosen == b) for b in (1, 2, 3, 4))
+    given = sqf._clusters[""].used[5] - (chosen == 5)
+    assert given == min(sqf._clusters[""].used[b] - (chosen == b) for b in (1, 2, 3, 4))
 
 
 def test_after_a_total_outage_all_begin_alike():
@@ -192,4 +192,4 @@ def test_numbers_past_the_limit_change_nothing(faithful):
     chosen = [brokers(sqf, 1, seen, size=size * (MOST // 4))[0] for size in sizes]
 
     assert chosen == [brokers(small, 1, seen, size=size)[0] for size in sizes]
-    assert max(sqf._used.values()) <= 2 * MOST
+    assert max(sqf._clusters[""].used.values()) <= 2 * MOST

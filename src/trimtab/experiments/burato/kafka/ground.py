@@ -225,14 +225,11 @@ class Ground:
             queues=under_way.queues,
             rack=policy.rack,
         )
-        with RoutedProducer.connect(
-            self.bootstrap_server,
-            ClientProperties.none(),
+        with RoutedProducer(
+            {**config, "bootstrap.servers": self.bootstrap_server},
             partitioner_of(policy.name, options),
-            config=config,
             outstanding=under_way,
             racks=policy.rack is not None,
-            wait_s=0,
         ) as routed:
             yield _Sending(routed.producer, routed.produce)
 

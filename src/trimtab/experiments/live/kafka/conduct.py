@@ -1,14 +1,18 @@
 """Conducts one live run: a fresh topic and group, a load on schedule, consumers as processes.
 
-Promise  The load begins only when the group reads all of its partitions and, where a controller
-         decides, when rates of the topic are being published; a run that is to be settled is also
-         sent the first rates of its load until the group carries them. It is sent open loop. A run
-         ends when every record was processed and committed, or fails. No process outlives it.
+Promise  Where ours decides, it is `trimtab run` in a process of its own, with its own consumers.
+         The load begins only when the group reads all of its partitions and, where ours decides,
+         when rates of the topic are being published; a run that is to be settled is also sent the
+         first rates of its load until the group carries them. It is sent open loop. A run ends
+         when every record was processed and committed, or fails. No process outlives it.
 Cost     A look at processes and offsets twice a second.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
+import socket
 import sys
 import threading
 import time
@@ -16,6 +20,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +28,19 @@ import structlog
 
 from trimtab.apply.backends.backend import Backend
 from trimtab.apply.backends.processes import ProcessBackend
-from trimtab.apply.kafka.controller import GroupController
 from trimtab.apply.kafka.ears import newest_rates
 from trimtab.apply.kafka.leadership import Post, state_left
-from trimtab.apply.policy import Aim, verdict
 from trimtab.client_properties import ClientProperties
 from trimtab.errors import ApplyError, MeasurementError, TrimtabError
+from trimtab.experiments.live.handlers import SERVICE_BYTES_S as SERVICE_BYTES_S_NAME
+from trimtab.experiments.live.handlers import limited_by_bytes
+from trimtab.experiments.live.kafka.own_records import own_records
 from trimtab.experiments.live.plan import (
-    BATCH_BYTES,
     INTERVAL_S,
     LINGER_MS,
     REPORTED_RATE,
+    SERVICE_BYTES_S,
     SERVICE_MS,
-    VALUE_BYTES,
     WAIT_S,
     HorizontalScaler,
     LiveRun,
@@ -48,11 +53,7 @@ from trimtab.measure.kafka.admin import Admin, TopicSpec, connect
 from trimtab.measure.kafka.topics import OwnTopics, ensure
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.control import Decision
-from trimtab.model.control_codec import decision_to
-from trimtab.model.load import Unit
-from trimtab.processes import ahead_of_others
-from trimtab.workload.due import partitioned
+from trimtab.processes import ProcessId, ProcessState, ahead_of_others, process_state
 from trimtab.workload.kafka.load import Delivery, LoadProgress, LoadSummary, send
 from trimtab.workload.rate_streams import RateSchedule
 
@@ -87,9 +88,10 @@ class Place:
 class Conducted:
     """What was seen of a run while it went on; the rest is in its receipts.
 
-    `began_ts` is when the load began, in microseconds; `replicas` and `lag` count from there, in
-    seconds. `ready_ts` is when the group was ready for it, before it was settled. `late` is how
-    many records could not be sent on time.
+    `began_ts` is when the load that is judged began, in microseconds; `replicas` and `lag` count
+    from there, in seconds. `ready_ts` is when the group was ready for it, before it was settled.
+    `late` is how many records could not be sent on time. `rebalances_s` is how long each member of
+    a group that asks for its plan had no partitions, one value per member and rebalance.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Conducted:
     lag: tuple[tuple[float, int], ...]
     offsets: Mapping[TopicPartition, tuple[int, int]]
     decisions: tuple[Mapping[str, Any], ...]
+    rebalances_s: tuple[float, ...]
     sla_s: float
     sent: int
     late: int
@@ -128,23 +131,56 @@ class _Conductor:
             TopicPartition(self.name, n) for n in range(len(self.schedule.partitions))
         ]
         self.folder = place.folder / self.name
-        self.backend = ProcessBackend(self._consumer, self.folder)
-        self.decisions: list[Decision] = []
+        self.home = self.folder / "home"
+        started = self.home / "groups" / self.name if run.strategy.controlled else self.folder
+        self.backend = ProcessBackend(self._member, started)
+        self.controller = ProcessBackend(self._controller, self.folder / "controller")
         self.began: float | None = None
 
     # ------------------------------------------------------------ processes
 
-    def _consumer(self, index: int) -> Sequence[str]:
-        shared = ["--group", self.name, "--topic", self.name, "--index", str(index)]
-        shared += ["--run", self.name, "--service-ms", f"{SERVICE_MS:g}"]
-        shared += ["--batch-bytes", str(BATCH_BYTES)]
-        if self.run.strategy.directed:
-            words = ["trimtab.cli.main", "consume", "--mode", "directed"]
-            words += ["--wait", f"{WAIT_S * 1000:g}ms"]
+    def _member(self, index: int) -> Sequence[str]:
+        """A consumer that is not ours: Kafka deals to it."""
+        words = ["trimtab.experiments.live.kafka.sticky_member", "--wait-s", f"{WAIT_S:g}"]
+        words += ["--topic-prefix", self.place.own.prefix]
+        words += ["--group", self.name, "--topic", self.name, "--index", str(index)]
+        words += ["--run", self.name, "--batch-bytes", str(self.run.batch_bytes)]
+        if self.run.workload.in_bytes:
+            words += ["--service-bytes-s", f"{SERVICE_BYTES_S:g}"]
         else:
-            words = ["trimtab.experiments.live.kafka.sticky_member", "--wait-s", f"{WAIT_S:g}"]
-            words += ["--topic-prefix", self.place.own.prefix]
-        return [sys.executable, "-m", *words, *shared, *self.place.to()]
+            words += ["--service-ms", f"{SERVICE_MS:g}"]
+        return [sys.executable, "-m", *words, *self.place.to()]
+
+    def _controller(self, _: int) -> Sequence[str]:
+        """`trimtab run`, in a home of its own, with what its consumers are to do."""
+        run = self.run
+        words = ["--group", self.name, "--topic", self.name, "--planner", run.strategy.planner]
+        words += ["--execute", "--no-measure", "--stop-consumers"]
+        words += ["--unit", str(run.unit), "--capacity", f"{run.capacity:g}", "--headroom", "0"]
+        words += ["--interval", f"{INTERVAL_S:g}s", "--max-quiet", f"{run.max_quiet_s:g}s"]
+        words += ["--cooldown", "0s"]  # as in the papers; group mode would wait between rebalances
+        words += [] if run.held_to_s is None else ["--sla", f"{run.held_to_s:g}s"]
+        words += [] if run.most is None else ["--max-consumers", str(run.most)]
+        words += ["--consume", shlex.join(self._consume())]
+        if not run.strategy.directed:
+            words += ["--mode", "group", "--listen", f"127.0.0.1:{_free_port()}"]
+        surroundings = [
+            f"TRIMTAB_HOME={self.home.absolute()}",
+            f"TRIMTAB_TOPIC_PREFIX={self.place.own.prefix}",
+            f"{SERVICE_BYTES_S_NAME}={SERVICE_BYTES_S:g}",
+        ]
+        ours = [sys.executable, "-m", "trimtab.cli.main", "run", *words, *self.place.to()]
+        return ["/usr/bin/env", *surroundings, *ours]
+
+    def _consume(self) -> list[str]:
+        """The options of each consumer that `trimtab run` starts."""
+        words = ["--run", self.name, "--batch-bytes", str(self.run.batch_bytes)]
+        words += ["--wait", f"{WAIT_S * 1000:g}ms"]
+        if not self.run.strategy.directed:
+            words.append("--verbose")  # each member then logs how long a rebalance took
+        if self.run.workload.in_bytes:
+            return [*words, "--handler", f"{limited_by_bytes.__module__}:limited_by_bytes"]
+        return [*words, "--service-time", f"{SERVICE_MS:g}ms"]
 
     # ------------------------------------------------------------ the run
 
@@ -155,8 +191,8 @@ class _Conductor:
             self._prepare(admin)
             open_now.callback(_end, self.backend)
             other = open_now.enter_context(connect(place.bootstrap_server, place.properties))
-            watch = _Watch(other, self.backend, self.name, self.partitions)
-            if self.run.strategy.directed:
+            watch = _Watch(other, self.backend.folder, self.name, self.partitions)
+            if self.run.strategy.controlled:
                 open_now.enter_context(self._controlled())
             else:
                 open_now.enter_context(self._scaled(watch))
@@ -166,12 +202,14 @@ class _Conductor:
             if self.run.settled and self.run.strategy.directed:
                 self._settle(watch)
             log.info("load_began", run=self.name)
-            began_ts, began = _micros(), time.monotonic()
+            unjudged_s = self.run.unjudged_s
+            began_ts, began = _micros() + round(unjudged_s * 1e6), time.monotonic() + unjudged_s
             self.began = began
             summary = self._send(self.schedule, on_progress=on_progress)
             self._wait_until_read(watch)
             ended_ts = _micros()
             offsets = ends_of(admin, self.name)
+            decisions = self._decisions(ready_ts, ended_ts)
         return Conducted(
             name=self.name,
             group=self.name,
@@ -182,7 +220,8 @@ class _Conductor:
             replicas=_since(began, watch.replicas),
             lag=tuple((round(t - began, 2), n) for t, n in watch.lags if t >= began),
             offsets=offsets,
-            decisions=tuple(decision_to(d) for d in self.decisions),
+            decisions=decisions,
+            rebalances_s=tuple(_rebalances(self.backend.folder, ready_ts, ended_ts)),
             sla_s=self.run.sla_s,
             sent=summary.sent,
             late=summary.late,
@@ -198,7 +237,7 @@ class _Conductor:
     ) -> LoadSummary:
         with ahead_of_others():
             summary = send(
-                partitioned(schedule, seed=self.run.seed, value_bytes=VALUE_BYTES),
+                self.run.due(schedule),
                 topic=self.name,
                 bootstrap_server=self.place.bootstrap_server,
                 client_config=self.place.properties.for_confluent(),
@@ -254,26 +293,18 @@ class _Conductor:
 
     @contextmanager
     def _controlled(self) -> Iterator[None]:
-        """Our controller in a thread, deciding as `trimtab run` does."""
-        aim = Aim(
-            group=self.name,
-            planner=str(self.run.strategy),
-            unit=Unit.RECORDS_S,
-            capacity=REPORTED_RATE,
-            # Landau's planners know nothing of lag.
-            sla_s=None if self.run.strategy is Strategy.MWF else self.run.sla_s,
-            interval_s=INTERVAL_S,
-            max_quiet_s=self.run.max_quiet_s,
-            most=self.run.most,
-        )
-        controller = GroupController(
-            self._post(),
-            self.backend,
-            lambda view, measured, ts: verdict(view, measured, aim, ts=ts),
-            on_decision=self.decisions.append,
-        )
-        with _in_thread("controller", controller.run):
+        """`trimtab run` while the block goes on."""
+        self.controller.create([0])
+        try:
             yield
+        finally:
+            _end(self.controller)
+
+    def _decisions(self, from_ts: int, to_ts: int) -> tuple[Mapping[str, Any], ...]:
+        if not self.run.strategy.controlled:
+            return ()
+        said = own_records(self.place, self.place.own.decisions, from_ts=from_ts, to_ts=to_ts)
+        return tuple(value for value, _ in said if value["group"] == self.name)
 
     @contextmanager
     def _scaled(self, watch: _Watch) -> Iterator[None]:
@@ -304,15 +335,22 @@ class _Conductor:
         return replicas_at(self.replay, t_s)
 
     def _wait_until_ready(self, admin: Admin) -> None:
+        controlled, directed = self.run.strategy.controlled, self.run.strategy.directed
+
         def ready() -> bool:
-            if not self.run.strategy.directed:
-                members = [m for g in admin.groups([self.name]) for m in g.members]
-                dealt = {p for m in members for p in m.partitions} == set(self.partitions)
-                return dealt and len(members) == self._wanted(HorizontalScaler(1), 0)
-            return self._dealt() is not None
+            if controlled and not self.controller.living():
+                raise MeasurementError(
+                    f"The controller of {self.name} has ended.",
+                    hint=f"What it said is in {self.controller.folder}.",
+                )
+            if directed:
+                return self._dealt() is not None
+            members = [m for g in admin.groups([self.name]) for m in g.members]
+            dealt = {p for m in members for p in m.partitions} == set(self.partitions)
+            return dealt and (controlled or len(members) == self._wanted(HorizontalScaler(1), 0))
 
         _until(ready, _READY_WITHIN_S, f"nobody reads {self.name}")
-        if self.run.strategy.directed:
+        if controlled:
             post = self._post()
             _until(
                 lambda: newest_rates(post, within_s=1.0).newest.get(self.name) is not None,
@@ -334,9 +372,9 @@ class _Watch:
     """How many consumers live and how many records wait, twice a second."""
 
     def __init__(
-        self, admin: Admin, backend: Backend, group: str, partitions: Sequence[TopicPartition]
+        self, admin: Admin, folder: Path, group: str, partitions: Sequence[TopicPartition]
     ) -> None:
-        self._admin, self._backend, self._group = admin, backend, group
+        self._admin, self._folder, self._group = admin, folder, group
         self._partitions = partitions
         self.replicas: list[tuple[float, int]] = []
         self.lags: list[tuple[float, int]] = []
@@ -350,7 +388,7 @@ class _Watch:
 
     def _watch(self, stop: threading.Event) -> None:
         while not stop.is_set():
-            self.replicas.append((time.monotonic(), len(self._backend.living())))
+            self.replicas.append((time.monotonic(), _living(self._folder)))
             try:
                 self._look()
             except TrimtabError as error:  # the next look is soon
@@ -366,6 +404,40 @@ class _Watch:
         self.lag = sum(end - done.get(p, first) for p, (first, end) in ends.items())
         self.looked_at = began
         self.lags.append((began, self.lag))
+
+
+def _living(folder: Path) -> int:
+    """How many consumers of a folder live; unlike a backend, it leaves the folder as it is."""
+    count = 0
+    for path in folder.glob("consumer-*.json"):
+        try:
+            said = json.loads(path.read_bytes())
+        except (FileNotFoundError, ValueError):  # just cleared away, or just being written
+            continue
+        process = ProcessId(said["pid"], said["started"])
+        count += process_state(process) is not ProcessState.DEAD
+    return count
+
+
+def _rebalances(folder: Path, from_ts: int, to_ts: int) -> Iterator[float]:
+    """How long members had no partitions, as they logged it in a span of time."""
+    for path in folder.glob("consumer-*.log"):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if '"partitions_assigned"' not in line:
+                continue
+            try:
+                said = json.loads(line)
+            except ValueError:  # cut by the line of a client
+                continue
+            ts = datetime.fromisoformat(said["timestamp"]).timestamp() * 1e6
+            if from_ts <= ts <= to_ts and said["blocked_s"] > 0:
+                yield float(said["blocked_s"])
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
 
 
 def ends_of(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
@@ -448,5 +520,5 @@ def measured(place: Place, *, window_s: float = 5.0) -> Iterator[None]:
     words += ["--keys", "none", "--no-outcomes", "--window", f"{window_s:g}s"]
     command = [sys.executable, "-m", *words, *place.to()]
     folder = place.folder / "measure"
-    with measuring(ProcessBackend(lambda _: command, folder), lambda: False):
+    with measuring(ProcessBackend(lambda _: command, folder, kind="measuring"), lambda: False):
         yield

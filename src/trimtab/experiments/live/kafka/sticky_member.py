@@ -27,6 +27,7 @@ from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.cycle import Cycle, Limits, Work
 from trimtab.apply.handling import FixedService
+from trimtab.apply.kafka.directed_reader import records_behind
 from trimtab.apply.kafka.outbox import Outbox, ReceiptTopic
 from trimtab.apply.records import Record
 from trimtab.client_properties import ClientProperties
@@ -106,6 +107,10 @@ class StickyReader:
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset after all that was handed out."""
         return self._positions.get(partition)
+
+    def behind(self) -> int:
+        """Records at the brokers that were not handed out, as of the last fetch."""
+        return records_behind(self._consumer, self._positions)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Keeps the next offset to read of these partitions, also across a rebalance."""
@@ -233,7 +238,7 @@ def work(asked: argparse.Namespace, stop: threading.Event) -> None:
     cycle = Cycle(
         reader,
         Work(
-            handler=FixedService(asked.service_ms / 1000),
+            handler=_service(asked),
             receipts=receipts,
             limits=Limits(batch_bytes=asked.batch_bytes, wait_s=asked.wait_s),
         ),
@@ -246,13 +251,21 @@ def work(asked: argparse.Namespace, stop: threading.Event) -> None:
         reader.close()
 
 
+def _service(asked: argparse.Namespace) -> FixedService:
+    if asked.service_bytes_s is not None:
+        return FixedService(0.0, per_byte_s=1 / asked.service_bytes_s)
+    return FixedService(asked.service_ms / 1000)
+
+
 def main() -> None:
     """Works until SIGTERM or Ctrl-C."""
     asked = argparse.ArgumentParser(description=__doc__)
     for name in ("bootstrap-server", "group", "topic", "run"):
         asked.add_argument(f"--{name}", required=True)
     asked.add_argument("--index", type=int, required=True)
-    asked.add_argument("--service-ms", type=float, required=True)
+    service = asked.add_mutually_exclusive_group(required=True)
+    service.add_argument("--service-ms", type=float)
+    service.add_argument("--service-bytes-s", type=float)
     asked.add_argument("--wait-s", type=float, required=True)
     asked.add_argument("--batch-bytes", type=int, required=True)
     asked.add_argument("--command-config", type=Path)

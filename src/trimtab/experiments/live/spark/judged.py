@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from trimtab.evaluate.spark.jobs import (
 from trimtab.evaluate.spark.order_audit import distinct_receipts
 from trimtab.evaluate.spark.outcomes import first_receipts
 from trimtab.evaluate.verdict import Blocking
+from trimtab.experiments.live.distributions import levels
 from trimtab.experiments.live.kafka.conduct import Conducted, Place
 from trimtab.experiments.live.plan import replica_minutes, unexplained
 from trimtab.measure.kafka.admin import connect
@@ -74,6 +76,7 @@ def judged(session: Session, place: Place, run: Conducted) -> dict[str, Any]:
         "moves": outcome.moves.moves,
         "blocked": _blocking(outcome.moves),
         "handover": None if outcome.handovers is None else _blocking(outcome.handovers),
+        "rebalance": _times(run.rebalances_s),
         "max_lag": max((n for _, n in run.lag), default=0),
         "order": {str(kind): count for kind, count in audit.counts.items() if count},
         "order_findings": audit.findings(no_repeats=False),
@@ -108,6 +111,11 @@ def _read_once(given: Given) -> Given:
         rejects=given.rejects,
         control=None if given.control is None else given.control.localCheckpoint(),
     )
+
+
+def _times(seconds: Sequence[float]) -> dict[str, float | None] | None:
+    found = levels(seconds)
+    return {f"{name}_s": found[name] for name in ("p50", "p90", "max")} if found else None
 
 
 def _blocking(found: Blocking) -> dict[str, float | None]:

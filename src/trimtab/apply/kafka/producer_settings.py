@@ -1,0 +1,83 @@
+"""What the settings of a confluent-kafka producer mean to whoever chooses partitions for it.
+
+Promise  `keyless_of` tells which records the client itself would spread instead of hashing their
+         key; those, and no others, may be routed without moving a key. `connection_settings` are
+         those with which another client reaches the same cluster as the producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DEFAULT_PARTITIONER = "consistent_random"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keyless:
+    """Which records count as keyless.
+
+    Attributes:
+        null: Those without a key.
+        empty: Those whose key has no bytes.
+        keyed: All others.
+    """
+
+    null: bool
+    empty: bool
+    keyed: bool
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no record counts as keyless."""
+        return not (self.null or self.empty or self.keyed)
+
+
+EVERY_RECORD = Keyless(null=True, empty=True, keyed=True)
+WITHOUT_A_KEY = Keyless(null=True, empty=False, keyed=False)
+_NO_RECORD = Keyless(null=False, empty=False, keyed=False)
+
+KEYLESS: Mapping[str, Keyless] = {
+    "random": EVERY_RECORD,
+    "consistent": _NO_RECORD,
+    "consistent_random": Keyless(null=True, empty=True, keyed=False),
+    "murmur2": _NO_RECORD,
+    "murmur2_random": WITHOUT_A_KEY,
+    "fnv1a": _NO_RECORD,
+    "fnv1a_random": WITHOUT_A_KEY,
+}
+"""librdkafka's values of `partitioner`, and what each of them spreads."""
+
+_OF_THE_PRODUCER = frozenset(
+    {
+        *("error_cb", "on_delivery", "stats_cb", "throttle_cb", "statistics.interval.ms"),
+        *("acks", "request.required.acks", "request.timeout.ms"),
+        *("delivery.timeout.ms", "message.timeout.ms", "message.send.max.retries", "retries"),
+        *("enable.idempotence", "enable.gapless.guarantee"),
+        *("transactional.id", "transaction.timeout.ms"),
+        *("batch.num.messages", "batch.size", "linger.ms", "queue.buffering.max.ms"),
+        *("queue.buffering.max.kbytes", "queue.buffering.max.messages"),
+        *("queue.buffering.backpressure.threshold", "queuing.strategy", "produce.offset.report"),
+        *("compression.codec", "compression.level", "compression.type"),
+        *("delivery.report.only.error", "default.topic.config"),
+        *("partitioner", "topic.partitioner", "sticky.partitioning.linger.ms"),
+    }
+)
+
+
+def keyless_of(config: Mapping[str, Any]) -> Keyless:
+    """Which records a client with these settings spreads; a value that it refuses spreads none."""
+    found = (config.get("default.topic.config") or {}).get("partitioner", DEFAULT_PARTITIONER)
+    for name in ("topic.partitioner", "partitioner"):
+        found = config.get(name, found)
+    return KEYLESS.get(str(found), _NO_RECORD)
+
+
+def connection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without what belongs to the producer alone, its callbacks above all."""
+    return {
+        name: value
+        for name, value in config.items()
+        if name not in _OF_THE_PRODUCER and not name.startswith("test.mock.")
+    }

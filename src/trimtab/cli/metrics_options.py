@@ -1,0 +1,39 @@
+"""`--metrics-port` and `--metrics-host`: where a verb serves its Prometheus metrics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=1,
+        max=65535,
+        help="Serve Prometheus metrics on this port. Default: no metrics.",
+    ),
+]
+MetricsHost = Annotated[
+    str,
+    typer.Option(
+        "--metrics-host",
+        metavar="HOST",
+        help="Address that the metrics are served on; 0.0.0.0 or :: for all of this machine. The "
+        "metrics are plain HTTP without a password.",
+    ),
+]
+METRICS_HOST = "127.0.0.1"
+
+
+def serve_metrics(port: int | None, host: str) -> None:
+    """Serves the metrics if a port is given."""
+    if port is None:
+        if host != METRICS_HOST:
+            raise typer.BadParameter("needs --metrics-port", param_hint="--metrics-host")
+        return
+    from trimtab.observe import metrics
+
+    metrics.serve(port, host=host)

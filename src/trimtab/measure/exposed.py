@@ -1,0 +1,79 @@
+"""Samples and rates as Prometheus metrics: each metric reads the newest ones when it is scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from trimtab.measure.ring import TopicRates
+from trimtab.measure.windows import lag_records
+from trimtab.model.cluster import Replicas, TopicPartition
+from trimtab.model.load import PartitionLoad
+from trimtab.observe import metrics
+from trimtab.observe.metrics import Series
+
+Committed = Mapping[str, Mapping[TopicPartition, int]]
+
+
+def show_sample(partitions: Iterable[Replicas], committed: Committed) -> None:
+    """Shows a sample of the monitor in place of the last one."""
+    seen = tuple(partitions)
+    ends = {p.name: p.end_offset for p in seen}
+    metrics.monitor_partition_begin_offset.read_from(
+        lambda: {_labels(p.name): p.begin_offset for p in seen}
+    )
+    metrics.monitor_partition_end_offset.read_from(
+        lambda: {_labels(p.name): p.end_offset for p in seen}
+    )
+    metrics.monitor_partition_log_bytes.read_from(
+        lambda: {_labels(p.name): p.log_bytes for p in seen}
+    )
+    metrics.monitor_partition_replicas.read_from(
+        lambda: {_labels(p.name): len(p.replicas) for p in seen}
+    )
+    metrics.monitor_partition_in_sync_replicas.read_from(
+        lambda: {_labels(p.name): len(p.isr) for p in seen}
+    )
+    metrics.monitor_group_offset.read_from(
+        lambda: {
+            (group, *_labels(name)): offset
+            for group, offsets in committed.items()
+            for name, offset in offsets.items()
+            if name in ends
+        }
+    )
+    metrics.monitor_group_lag_records.read_from(
+        lambda: {
+            (group, *_labels(name)): lag_records(ends[name], offset)
+            for group, offsets in committed.items()
+            for name, offset in offsets.items()
+            if name in ends
+        }
+    )
+
+
+def show_rates(topics: Iterable[TopicRates]) -> None:
+    """Shows rates in place of the last ones; a rate that has gone stale is not shown."""
+    seen = tuple(topics)
+    metrics.measure_partition_bytes_per_second.read_from(
+        lambda: {_labels(p.name): p.bytes_s for p in _fresh(seen)}
+    )
+    metrics.measure_partition_records_per_second.read_from(
+        lambda: {_labels(p.name): p.records_s for p in _fresh(seen)}
+    )
+    metrics.measure_group_lag_seconds.read_from(lambda: _lag_seconds(seen))
+
+
+def _lag_seconds(topics: Iterable[TopicRates]) -> Series:
+    return {
+        (group, *_labels(p.name)): seconds
+        for p in _fresh(topics)
+        for group, seconds in p.lag_s.items()
+    }
+
+
+def _fresh(topics: Iterable[TopicRates]) -> Iterator[PartitionLoad]:
+    return (p for topic in topics for p in topic.partitions if p.partition not in topic.stale)
+
+
+def _labels(name: TopicPartition) -> tuple[str, str]:
+    return name.topic, str(name.partition)

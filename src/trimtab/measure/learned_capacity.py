@@ -1,0 +1,94 @@
+"""What consumers can handle that do not report it, from what they commit while they are behind.
+
+Why      Members of an ordinary group say nothing of themselves. One that has a backlog all the time
+         works as fast as it can, and its commits show how fast that is.
+Promise  Only consumers whose lag stayed above `BACKLOG_S` seconds of their own work, at both ends
+         of the span, are judged, and only over `LEAST_SPAN_S` or more. One that commits nothing is
+         not judged: it hangs, which says nothing of its capacity. Pure.
+Cost     O(n) for n partitions.
+
+Clients commit every 5 s unless told otherwise: a lag below that may be work that is done already,
+and the commits of a short span may be one too many or too few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.load import Measurement, Unit
+
+BACKLOG_S = 10.0
+LEAST_SPAN_S = 20.0
+
+_MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One partition over a span: what arrived and what its group committed, per second.
+
+    `lag` is that at the end of the span, `record_bytes` the mean size of a record.
+    """
+
+    arrived_s: float
+    committed_s: float
+    lag: int
+    record_bytes: float | None = None
+
+
+class Learned(NamedTuple):
+    """What consumers were seen to handle, per second; those that were not behind are missing."""
+
+    records_s: Mapping[int, float]
+    bytes_s: Mapping[int, float]
+
+    def of(self, unit: Unit) -> Mapping[int, float]:
+        """The same in one unit."""
+        return self.bytes_s if unit is Unit.BYTES_S else self.records_s
+
+
+def learned(
+    progress: Mapping[TopicPartition, Progress], readers: Assignment, *, span_s: float
+) -> Learned:
+    """What each consumer handled, if it was behind all the time; `readers` did not change.
+
+    >>> hot = TopicPartition("orders", 0)
+    >>> behind = {hot: Progress(arrived_s=150.0, committed_s=100.0, lag=9000)}
+    >>> learned(behind, Assignment({hot: 0}), span_s=60).records_s
+    {0: 100.0}
+    """
+    records_s: dict[int, float] = {}
+    bytes_s: dict[int, float] = {}
+    for consumer in readers.consumers if span_s >= LEAST_SPAN_S else ():
+        held = [progress.get(p) for p, c in readers.items() if c == consumer]
+        known = [p for p in held if p is not None]
+        done_s = sum(p.committed_s for p in known)
+        lag = sum(p.lag for p in known)
+        lag_before = lag - (sum(p.arrived_s for p in known) - done_s) * span_s
+        if len(known) < len(held) or done_s <= 0 or min(lag, lag_before) < BACKLOG_S * done_s:
+            continue
+        records_s[consumer] = done_s
+        sizes = [(p.committed_s, p.record_bytes) for p in known if p.committed_s > 0]
+        if all(size is not None for _, size in sizes):
+            bytes_s[consumer] = sum(rate * (size or 0.0) for rate, size in sizes)
+    return Learned(records_s, {c: size for c, size in bytes_s.items() if size > 0})
+
+
+def learned_from(measured: Measurement, group: str, readers: Assignment) -> Learned:
+    """What a measurement shows of the capacity of a group's consumers."""
+    progress = {}
+    for p in measured.partitions:
+        committed_s, lag = p.committed_s.get(group), p.lag.get(group)
+        if committed_s is not None and lag is not None and p.records_s is not None:
+            sized = p.bytes_s is not None and p.records_s > 0
+            progress[p.name] = Progress(
+                arrived_s=p.records_s,
+                committed_s=committed_s,
+                lag=lag,
+                record_bytes=(p.bytes_s or 0.0) / p.records_s if sized else None,
+            )
+    return learned(progress, readers, span_s=(measured.to_ts - measured.from_ts) / _MICROS)

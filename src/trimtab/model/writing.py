@@ -1,0 +1,30 @@
+"""Plans, loads and snapshots as files: what `read_plan`, `read_loads` and `read_snapshot` read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trimtab.files import write_atomically
+from trimtab.model.cluster import ClusterSnapshot
+from trimtab.model.codec import Json, dumps, loads_to, measurement_to, plan_to, snapshot_to
+from trimtab.model.load import Loads, Measurement
+from trimtab.model.plan import Plan
+
+
+def write_plan(plan: Plan, path: str | Path) -> None:
+    """Writes a plan file, whole or not at all, as `trimtab plan -o` does."""
+    _write(plan_to(plan), path)
+
+
+def write_loads(loads: Loads | Measurement, path: str | Path) -> None:
+    """Writes a loads file or a measurement, whole or not at all."""
+    _write(loads_to(loads) if isinstance(loads, Loads) else measurement_to(loads), path)
+
+
+def write_snapshot(snapshot: ClusterSnapshot, path: str | Path) -> None:
+    """Writes a snapshot file, whole or not at all."""
+    _write(snapshot_to(snapshot), path)
+
+
+def _write(value: Json, path: str | Path) -> None:
+    write_atomically(Path(path), dumps(value, indent=2) + "\n")

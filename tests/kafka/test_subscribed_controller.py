@@ -1,0 +1,178 @@
+"""The controller of a subscribed group on real brokers, while pods come, go and are replaced."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.kafka.streams import wait_until
+from tests.kafka.test_group_mode import Members
+from trimtab.apply.controller import Verdict, View
+from trimtab.apply.kafka.group_controller import SubscribedController
+from trimtab.apply.kafka.leadership import Post, state_left
+from trimtab.apply.policy import Aim, Measured, verdict
+from trimtab.client_properties import ClientProperties
+from trimtab.measure.kafka.admin import TopicSpec, connect
+from trimtab.measure.kafka.topics import OwnTopics
+from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
+from trimtab.model.load import Unit
+from trimtab.testing.local_cluster import LocalCluster
+
+PARTITIONS = 6
+SOON_S = 60.0
+
+
+@dataclass
+class Pods:
+    """A Deployment whose pods come when the test says so."""
+
+    there: set[str] = field(default_factory=set)
+    asked_for: list[int] = field(default_factory=list)
+
+    def living(self) -> Mapping[int, str]:
+        return dict(enumerate(sorted(self.there)))
+
+    def names(self) -> Collection[str]:
+        return frozenset(self.there)
+
+    def last_words(self) -> Mapping[int, str]:
+        return {}
+
+    def create(self, consumers: Collection[int]) -> None:
+        self.asked_for.append(len(set(consumers)))
+
+    def remove(self, idle: Collection[int]) -> None: ...
+
+    def kill(self, consumer: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class World:
+    """A controller in a thread, fed with loads that are always fresh."""
+
+    def __init__(self, cluster: LocalCluster, topic: str) -> None:
+        self.topic, self.pods = topic, Pods()
+        self.loads = [60.0] * PARTITIONS
+        self.looks = 0
+        self.decisions: list[Decision] = []
+        self.post = Post(
+            group=topic,
+            topics=(topic,),
+            bootstrap_server=cluster.bootstrap_servers,
+            own=OwnTopics(f"s{uuid.uuid4().hex[:8]}."),
+            look_every_s=0.05,
+        )
+        with closing(socket.create_server(("127.0.0.1", 0))) as free:
+            self.listen = f"127.0.0.1:{free.getsockname()[1]}"
+        self.controller = SubscribedController(
+            self.post,
+            self.pods,
+            self.judge,
+            self.listen,
+            cooldown_s=3600.0,
+            on_decision=self.decisions.append,
+        )
+
+    def judge(self, view: View, _: Measured, ts: int) -> Verdict | None:
+        self.looks += 1
+        rate = {
+            n: PartitionRate(
+                bytes_s=load, records_s=load, end_offset=0, lag={}, complete=True, stale=False
+            )
+            for n, load in enumerate(self.loads)
+        }
+        known = Measured().heard(TopicRates(topic=self.topic, ts=ts, partitions=rate))
+        aim = Aim(
+            group=self.topic, planner="mwf", unit=Unit.BYTES_S, capacity=130.0, interval_s=0.05
+        )
+        return verdict(view, known, aim, ts=ts)
+
+    @property
+    def version(self) -> int:
+        plan = self.controller.plan
+        return -1 if plan is None else plan.version
+
+    def look(self, times: int = 20) -> None:
+        until = self.looks + times
+        wait_until(lambda: self.looks >= until, within_s=SOON_S, what=f"{times} looks")
+
+    @contextmanager
+    def led(self) -> Iterator[None]:
+        stop = threading.Event()
+        thread = threading.Thread(target=self.controller.run, args=(stop,))
+        thread.start()
+        try:
+            wait_until(lambda: self.version > 0, within_s=SOON_S, what="a plan")
+            yield
+        finally:
+            stop.set()
+            thread.join(SOON_S)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def world(cluster: LocalCluster) -> World:
+    topic = f"subscribed-{uuid.uuid4().hex[:8]}"
+    with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+        admin.create_topic(TopicSpec(name=topic, partitions=PARTITIONS, replication=3))
+    return World(cluster, topic)
+
+
+def test_pods_on_their_way_replaced_and_renumbered_cause_no_rebalance(
+    cluster: LocalCluster, world: World
+) -> None:
+    #  pods   a …………… a b c …………… a c …… a c d …… (loads shift)
+    #  plan   version 1 throughout: 0, 1 and 2 read two partitions each
+    world.pods.there = {"a"}
+    group = Members(cluster, world.topic, f"http://{world.listen}")
+    try:
+        with world.led():
+            group.join()
+            wait_until(group.share_everything, within_s=SOON_S, what="the only member")
+            world.look()
+            assert (world.version, set(world.pods.asked_for)) == (1, {3})
+            assert [d.action for d in world.decisions].count(Action.SCALE_UP) == 1
+
+            world.pods.there = {"a", "b", "c"}
+            group.join(2)
+            wait_until(
+                lambda: sorted(len(owned) for owned in group.owned) == [2, 2, 2],
+                within_s=SOON_S,
+                what="the plan",
+            )
+            world.look()
+            world.pods.there = {"a", "c"}
+            world.look()
+            world.pods.there = {"a", "c", "d"}
+            world.look()
+            assert world.version == 1
+            assert group.versions == {1}
+            kept = state_left(world.post)
+            assert kept is not None
+            assert kept.members == {"a": 0, "c": 2, "d": 1}
+
+            world.loads = [120.0, 120.0, 10.0, 10.0, 10.0, 10.0]
+            wait_until(
+                lambda: any("cooldown goes on" in d.reason for d in world.decisions),
+                within_s=SOON_S,
+                what="a decision that waits",
+            )
+            assert world.version == 1
+
+        follower = World(cluster, world.topic)
+        follower.post = follower.controller._post = world.post
+        follower.pods.there = {"d", "a", "c"}
+        with follower.led():
+            follower.look()
+        kept = state_left(world.post)
+        assert kept is not None
+        assert (kept.epoch, kept.members) == (1, {"a": 0, "c": 2, "d": 1})
+    finally:
+        group.stop()

@@ -1,0 +1,345 @@
+"""Laws of the controller's judgement, for every planner in the registry.
+
+An overload that can be relieved is never answered with nothing, and consumers that are kept idle
+never make a group move.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from tests.laws.group_world import World
+from trimtab.apply.controller import Policy, Rules, Verdict, View
+from trimtab.apply.policy import Aim, Measured, verdict
+from trimtab.model.assignment import Assignment, moved
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Action, PartitionRate, TopicRates
+from trimtab.model.load import Unit
+from trimtab.model.plan import Layer
+from trimtab.plan.planner import Kind, PackingOptions
+from trimtab.plan.registry import PLANNERS
+
+CAPACITY, SLA_S = 100, 5.0
+CONSUMERS = PLANNERS[Layer.CONSUMERS]
+ALL = list(CONSUMERS)
+QUICK = [name for name in ALL if name != "exact"]  # that one asks a solver
+LOADED = [name for name in ALL if CONSUMERS[name].kind is not Kind.DEALS]
+NOW = 1_000_000_000
+P = [TopicPartition("orders", n) for n in range(12)]
+
+
+def aim_of(planner: str, **more: object) -> Aim:
+    latency = CONSUMERS[planner].kind is Kind.LATENCY
+    aim = Aim(
+        group="g",
+        planner=planner,
+        unit=Unit.RECORDS_S if latency else Unit.BYTES_S,
+        capacity=float(CAPACITY),
+        sla_s=SLA_S if latency else None,
+    )
+    return replace(aim, **more)  # type: ignore[arg-type]
+
+
+def measured(loads: list[float], ts: int = NOW) -> Measured:
+    rates = {
+        n: PartitionRate(
+            bytes_s=load,
+            records_s=load,
+            end_offset=None,
+            lag={"g": 0},
+            complete=True,
+            stale=False,
+        )
+        for n, load in enumerate(loads)
+    }
+    return Measured().heard(TopicRates(topic="orders", ts=ts, partitions=rates))
+
+
+def seen(owners: list[int | None], *, idle: int = 0, **more: object) -> View:
+    assignment = Assignment({P[n]: c for n, c in enumerate(owners) if c is not None})
+    partitions = frozenset(P[: len(owners)])
+    spare = [c for c in range(99) if c not in assignment.consumers][:idle]
+    view = View(
+        now=0.0,
+        quiet_s=0.0,
+        since_scaling_s=math.inf,
+        since_decision_s=math.inf,
+        assignment=assignment,
+        consumers=frozenset((*assignment.consumers, *spare)),
+        partitions=partitions,
+        orphans=partitions - assignment.keys(),
+        max_bytes_s={},
+        max_records_s={},
+        spares=idle,
+    )
+    return replace(view, **more)  # type: ignore[arg-type]
+
+
+def helpable(assignment: Assignment, loads: list[float]) -> set[int]:
+    """Consumers above their capacity with two or more partitions with load."""
+    held: dict[int, list[float]] = {}
+    for p, c in assignment.items():
+        held.setdefault(c, []).append(loads[p.partition])
+    return {
+        c
+        for c, mine in held.items()
+        if sum(mine) > CAPACITY and sum(1 for load in mine if load > 0) > 1
+    }
+
+
+def each(names: list[str]) -> Iterator[str]:
+    for name in names:
+        note(f"planner: {name}")
+        yield name
+
+
+def check_answer(found: Verdict | None, view: View, loads: list[float], aim: Aim) -> None:
+    """A plan that relieves, or a wait that is named; a rule that ignores loads says so."""
+    assert found is not None
+    reason = found.decision.reason
+    if found.target is not None:
+        assert set(found.target) == view.partitions
+        if CONSUMERS[aim.planner].kind is not Kind.DEALS:
+            assert not helpable(found.target, loads), reason
+        return
+    waits = "cooldown" in reason
+    ignores = CONSUMERS[aim.planner].kind is Kind.DEALS and "choose a planner that packs" in reason
+    assert waits or (ignores and found.decision.action is Action.REFUSE), reason
+
+
+loads_of = st.one_of(
+    st.just(0),
+    st.integers(1, 60),
+    st.integers(40, 100),
+    st.sampled_from([1, 50, 99, 100, 101]),
+    st.integers(101, 400),
+)
+
+
+@st.composite
+def groups(draw: st.DrawFn, most: int = 8) -> tuple[list[float], View]:
+    """Groups with idle and oversize partitions, orphans, idle consumers, within a cooldown."""
+    partitions = draw(st.lists(st.tuples(loads_of, st.integers(0, 3)), min_size=2, max_size=most))
+    unread = draw(st.sampled_from([None, None, None, 0]))
+    owners: list[int | None] = [c for _, c in partitions]
+    if unread is not None:
+        owners[unread] = None
+    view = seen(
+        owners,
+        idle=draw(st.integers(0, 2)),
+        since_scaling_s=draw(st.sampled_from([1.0, math.inf])),
+        quiet_s=draw(st.sampled_from([0.0, 60.0])),
+    )
+    return [float(load) for load, _ in partitions], view
+
+
+def check_law(group: tuple[list[float], View], names: list[str]) -> None:
+    loads, view = group
+    if not helpable(view.assignment, loads):
+        return
+    for name in each(names):
+        for most in (None, len(loads)):
+            aim = aim_of(name, cooldown_s=30.0, most=most)
+            check_answer(verdict(view, measured(loads), aim, ts=NOW), view, loads, aim)
+
+
+@settings(deadline=None, max_examples=120)
+@given(group=groups())
+def test_an_overload_that_can_be_relieved_is_answered_by_a_plan_or_a_named_wait(group):
+    check_law(group, QUICK)
+
+
+@settings(deadline=None, max_examples=15)
+@given(group=groups(most=5))
+def test_the_exact_planner_answers_an_overload_too(group):
+    check_law(group, ["exact"])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    tenths=st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 2)), min_size=2, max_size=8),
+)
+def test_sums_that_are_rounded_are_no_overload_of_their_own(tenths):
+    """Where a plan is not a relief any more, there is no overload to speak of either."""
+    loads = [tenth * 0.1 for tenth, _ in tenths]
+    view = seen([c for _, c in tenths])
+    for name in each([n for n in QUICK if CONSUMERS[n].kind is Kind.PACKS]):
+        found = verdict(view, measured(loads), aim_of(name), ts=NOW)
+        if found is None or found.target is None:
+            continue
+        after = seen([found.target[P[n]] for n in range(len(loads))])
+        again = verdict(after, measured(loads), aim_of(name), ts=NOW)
+        assert again is None, again
+
+
+@settings(deadline=None, max_examples=80)
+@given(group=groups(), budget=st.integers(1, 3))
+def test_a_budget_too_small_for_a_cure_still_relieves(group, budget):
+    loads, view = group
+    before = helpable(view.assignment, loads)
+    if not before:
+        return
+    aim = aim_of("trim", options=PackingOptions(max_moves=budget))
+    found = verdict(view, measured(loads), aim, ts=NOW)
+    assert found is not None
+    assert found.target is not None, found.decision.reason
+    assert set(found.target) == view.partitions
+    assert len(moved(view.assignment, found.target)) <= budget
+    excess = [
+        sum(
+            max(0.0, load - CAPACITY)
+            for load in a.loads(dict(zip(P, loads, strict=False))).values()
+        )
+        for a in (view.assignment, found.target)
+    ]
+    assert view.orphans or excess[1] < excess[0]
+
+
+@pytest.mark.parametrize("planner", LOADED)
+def test_one_hot_partition_does_not_block_the_relief_of_others(planner):
+    loads = [150.0, 60.0, 55.0]
+    found = verdict(seen([0, 1, 1]), measured(loads), aim_of(planner), ts=NOW)
+
+    assert found is not None
+    assert found.decision.action is Action.SCALE_UP
+    assert (found.decision.before, found.decision.after) == (2, 3)
+    assert "orders-0 alone needs 1.5 consumers: split its keys or raise capacity" in (
+        found.decision.reason
+    )
+
+
+@pytest.mark.parametrize("planner", LOADED)
+@pytest.mark.parametrize(
+    ("loads", "owners", "most"),
+    [
+        ([150.0, 60.0, 60.0, 60.0, 10.0], [0, 1, 1, 1, 2], 3),
+        ([300.0, 90.0, 80.0, 70.0, 0.0], [0, 1, 1, 1, 2], 3),
+        ([150.0, 40.0, 40.0, 40.0, 40.0, 1.0], [0, 1, 1, 1, 1, 2], 3),
+    ],
+)
+def test_at_the_maximum_a_hot_partition_does_not_block_the_others_either(
+    planner, loads, owners, most
+):
+    found = verdict(seen(owners), measured(loads), aim_of(planner, most=most), ts=NOW)
+
+    assert found is not None
+    assert found.target is not None, found.decision.reason
+    assert len(found.target.consumers) <= most
+    carried = found.target.loads(dict(zip(P, loads, strict=False)))
+    assert sorted(carried.values())[-2] < sum(loads[1:-1])
+
+
+@pytest.mark.parametrize("planner", LOADED)
+def test_what_cannot_be_relieved_moves_nothing_however_the_others_drift(planner):
+    """A lone hot partition is above its capacity for ever, which is no reason to move others."""
+    rng = random.Random(3)
+    view = seen([0, 1, 1, 2, 2])
+    for _ in range(40):
+        loads = [150.0, *(rng.uniform(40, 50) for _ in range(4))]
+        found = verdict(view, measured(loads), aim_of(planner), ts=NOW)
+        assert found is None or found.target is None, found
+
+
+# ------------------------------------------------------------ idle consumers, in a closed loop
+
+
+@dataclass
+class Drifting:
+    """A group whose loads drift without harm, decided on as `run` does."""
+
+    world: World
+    aim: Aim
+    partitions: int
+    seed: int = 7
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.moves = 0
+
+    def policy(self, loads: list[float]) -> Policy:
+        ts = round(self.world.now * 1_000_000)
+        known = measured(loads, ts=ts)
+        return lambda view: verdict(view, known, self.aim, ts=ts)
+
+    def run(self, seconds: int) -> Counter[str]:
+        """How often each action was decided, with the moves that came of it."""
+        begun, before = len(self.world.decisions), self.world.owners
+        for _ in range(seconds):
+            loads = [self.rng.uniform(20, 24) for _ in range(self.partitions)]
+            self.world.turn(self.policy(loads))
+            after = self.world.owners
+            self.moves += len(moved(before, after))
+            before = after
+        return Counter(str(d.action) for d in self.world.decisions[begun:])
+
+
+def settled(planner: str, *, spares: int, immovable: frozenset[int] = frozenset()) -> Drifting:
+    """Eight partitions of some 22 each, on the two consumers that they need, or on one more."""
+    world = World(frozenset(P[:8]), rules=Rules(warm_spares=spares), immovable=immovable)
+    group = Drifting(world, aim_of(planner), partitions=8)
+    group.run(40)
+    group.moves = 0
+    return group
+
+
+@pytest.mark.parametrize("planner", QUICK)
+def test_warm_spares_change_nothing_in_two_minutes_of_harmless_drift(planner):
+    alone, spared = settled(planner, spares=0), settled(planner, spares=1)
+    spared.world.start(len(spared.world.processes))
+    acted = [Counter(g.run(120)) for g in (alone, spared)]
+
+    for actions in acted:
+        del actions["none"]
+    assert acted[0] == acted[1]
+    assert alone.moves == spared.moves
+    assert len(spared.world.processes) == len(alone.world.processes) + 1
+
+
+@pytest.mark.parametrize("planner", QUICK)
+def test_an_idle_pod_that_cannot_be_removed_changes_nothing_either(planner):
+    group = settled(planner, spares=0, immovable=frozenset(range(20)))
+    busy = set(group.world.owners.consumers)
+    idle = next(c for c in range(20) if c not in busy)
+    group.world.start(idle)
+
+    first = group.run(120)
+
+    deals = CONSUMERS[planner].kind is Kind.DEALS  # such a rule deals to whoever is there, once
+    assert set(first) <= ({"none", "refuse", "scale_up"} if deals else {"none"})
+    assert first["scale_up"] <= deals
+
+
+@pytest.mark.parametrize("planner", QUICK)
+def test_an_idle_consumer_that_nobody_asked_for_is_let_go(planner):
+    if CONSUMERS[planner].kind is Kind.DEALS:
+        return  # such a rule deals to whoever is there
+    group = settled(planner, spares=0)
+    group.world.start(9)
+
+    acted = group.run(60)
+
+    assert 9 not in group.world.processes
+    assert acted["scale_down"] == 0
+
+
+@pytest.mark.parametrize("planner", LOADED)
+def test_a_warm_spare_is_used_before_another_consumer_is_started(planner):
+    view = seen([0, 0, 0])
+    view = replace(view, consumers=frozenset({0, 7}), spares=1)
+
+    found = verdict(view, measured([60.0, 60.0, 0.0]), aim_of(planner), ts=NOW)
+
+    assert found is not None
+    assert found.target is not None
+    assert found.target.consumers == (0, 7)
+    assert (found.decision.before, found.decision.after) == (1, 2)
+    assert found.plan is not None
+    assert found.plan.assignment == found.target

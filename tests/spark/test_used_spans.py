@@ -1,0 +1,157 @@
+"""What a rate is divided by: the time in which the topic had records."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.frames import events_frame, samples_frame
+from trimtab.measure.spark.jobs import Given, How, measure
+from trimtab.measure.windows import MICROS, Sample
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.load import Source
+
+HOUR_S = 3600
+PLAIN = How(threshold=None)
+
+
+def test_records_of_a_part_of_the_span_are_counted_over_that_part(spark: SparkSession) -> None:
+    #   asked   0 ─────────────────────────────────────────────── 3600
+    #   young                                           3540 ──── 3600   10/s on p0, p1 is silent
+    #   ended   0 ──── 60                                                 5/s
+    #   bursty  ▌     ▌     ▌   …   every 600 s 100 records within 1 s
+    #   logged                                                3580 ─ 3600 2/s; older ones deleted
+    #   idle    nothing
+    rows = {
+        "young": [(3540 + i / 10, 0, None) for i in range(600)],
+        "ended": [(i / 5, 0, None) for i in range(300)],
+        "bursty": [
+            (300 + burst * 600 + i / 100, 0, None) for burst in range(6) for i in range(100)
+        ],
+        "logged": [(i / 2, 1, None) for i in range(2 * HOUR_S)]
+        + [(3580 + i / 2, 0, None) for i in range(40)],
+    }
+    frames = [events_frame(spark, some, topic=topic) for topic, some in rows.items()]
+    events = frames[0]
+    for frame in frames[1:]:
+        events = events.unionByName(frame)
+    names = [TopicPartition(t, p) for t in (*rows, "idle") for p in (0, 1)]
+    given = Given(
+        from_ts=0,
+        to_ts=HOUR_S * MICROS,
+        partitions=dict.fromkeys(names),
+        counted=frozenset(names),
+        cut=frozenset({TopicPartition("logged", 0)}),
+        events=events,
+    )
+
+    found = measure(given, PLAIN)
+
+    rates = {str(p.name): (p.records_s, p.complete) for p in found.measurement.partitions}
+    assert rates == {
+        "young-0": (pytest.approx(10.0, rel=0.001), False),
+        "young-1": (0.0, False),
+        "ended-0": (pytest.approx(5.0, rel=0.001), False),
+        "ended-1": (0.0, False),
+        "bursty-0": (pytest.approx(600 / HOUR_S), True),
+        "bursty-1": (0.0, True),
+        "logged-0": (pytest.approx(2.0, rel=0.001), False),
+        "logged-1": (pytest.approx(2.0), True),
+        "idle-0": (0.0, True),
+        "idle-1": (0.0, True),
+    }
+    assert [note.partition(":")[0] for note in found.notes] == ["ended", "young", "logged-0"]
+    assert "over these 60.0 s, not over the 3600 s asked for" in found.notes[1]
+    assert "older records are deleted" in found.notes[2]
+    assert (found.measurement.from_ts, found.measurement.to_ts) == (0, HOUR_S * MICROS)
+
+
+def test_the_span_told_is_the_one_used(spark: SparkSession) -> None:
+    name = TopicPartition("t", 0)
+    given = Given(
+        from_ts=0,
+        to_ts=HOUR_S * MICROS,
+        partitions={name: None},
+        counted=frozenset({name}),
+        events=events_frame(spark, [(3000 + i / 10, 0, b"k") for i in range(1000)]),
+    )
+
+    found = measure(given, PLAIN).measurement
+
+    assert (found.from_ts, found.to_ts) == (3000 * MICROS, 3100 * MICROS)
+    assert found.partitions[0].records_s == pytest.approx(10.0)
+    assert found.partitions[0].bytes_s == pytest.approx(110.0)
+
+
+def test_days_are_looked_at_as_well_as_minutes(spark: SparkSession) -> None:
+    day_us, name = 86_400 * MICROS, TopicPartition("t", 0)
+    given = Given(
+        from_ts=0,
+        to_ts=2 * day_us,
+        partitions={name: None},
+        counted=frozenset({name}),
+        events=events_frame(spark, [(86_400 + i * 60, 0, None) for i in range(1440)]),
+    )
+
+    found = measure(given, PLAIN).measurement
+
+    assert (found.from_ts, found.to_ts) == (day_us, 2 * day_us)
+    assert found.partitions[0].records_s == pytest.approx(1 / 60)
+
+
+def test_samples_of_a_time_without_records_are_left_out_as_well(spark: SparkSession) -> None:
+    #   watched   0 ────────────────── 120, a sample a second
+    #   records             60 ──────── 120, 10/s
+    name = TopicPartition("t", 0)
+    series = [
+        Sample(
+            ts=second * MICROS,
+            leader=1,
+            log_bytes=max(0, second - 60) * 1000,
+            end_offset=max(0, second - 60) * 10,
+            committed={},
+        )
+        for second in range(121)
+    ]
+    given = Given(
+        from_ts=0,
+        to_ts=120 * MICROS,
+        partitions={name: None},
+        counted=frozenset({name}),
+        events=events_frame(spark, [(60 + i / 10, 0, None) for i in range(600)]),
+        samples=samples_frame(spark, {name: series}),
+    )
+
+    found = measure(given, PLAIN)
+
+    (only,) = found.measurement.partitions
+    assert only.bytes_s == pytest.approx(1000.0)
+    assert only.records_s == pytest.approx(10.0)
+    assert not only.complete
+    assert len(found.notes) == 1
+
+
+def test_samples_of_a_part_of_the_span_tell_the_lag_and_not_the_rate(spark: SparkSession) -> None:
+    #   records   0 ────────────────── 60, 10/s
+    #   watched   0 ─── 6
+    name = TopicPartition("t", 0)
+    series = [
+        Sample(ts=s * MICROS, leader=1, log_bytes=s, end_offset=s * 10, committed={"g": 0})
+        for s in range(7)
+    ]
+    given = Given(
+        from_ts=0,
+        to_ts=60 * MICROS,
+        partitions={name: None},
+        counted=frozenset({name}),
+        events=events_frame(spark, [(i / 10, 0, None) for i in range(600)]),
+        samples=samples_frame(spark, {name: series}),
+        rates_by_samples=False,
+    )
+
+    found = measure(given, PLAIN)
+
+    (only,) = found.measurement.partitions
+    assert (only.source, only.complete, only.lag) == (Source.EVENTS, True, {"g": 60})
+    assert only.records_s == pytest.approx(10.0)
+    assert found.notes == ()

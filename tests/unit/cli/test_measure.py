@@ -1,0 +1,113 @@
+"""What `trimtab measure` refuses before it starts Spark, and which span it measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from trimtab.cli import main
+from trimtab.cli.measuring import MICROS, span_of
+from trimtab.errors import BrokerUnavailable, ConfigError
+from trimtab.measure.spark.session import SparkOptions, check_master
+from trimtab.model.cluster import Broker, BrokerId, Replicas
+from trimtab.testing.fakes import FakeAdmin
+from trimtab.testing.ports import free_ports
+
+NOW = 1_000_000 * MICROS
+ONE = (BrokerId(1),)
+
+
+@pytest.fixture
+def measure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Runs the verb on a cluster in memory; a start of Spark is an error."""
+    world = FakeAdmin(
+        brokers=[Broker(id=ONE[0])],
+        partitions=[Replicas(topic="orders", partition=0, leader=ONE[0], replicas=ONE, isr=ONE)],
+    )
+
+    @contextmanager
+    def admin_of(_: Any) -> Iterator[FakeAdmin]:
+        yield world
+
+    def started(*_: Any, **__: Any) -> None:
+        raise BrokerUnavailable("Spark was started.")
+
+    monkeypatch.setattr("trimtab.cli.measure.admin_of", admin_of)
+    monkeypatch.setattr("trimtab.cli.measure.spark_session", started)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        code = main.run(["measure", "--bootstrap-server", "127.0.0.1:1", *arguments])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--topic", "ordres"), "There is no topic ordres."),
+        (("--pattern", "x.*"), "No topic matches"),
+        (("--topic", "orders", "--keys", "guess"), "--keys is one of"),
+        (("--topic", "orders", "--continuous", "--keys", "two-pass"), "not with two-pass"),
+        (("--topic", "orders", "--offsets", '{"orders":{"7":[0,1]}}'), "no partition orders-7"),
+        (("--topic", "orders", "--from", "2999-01-01T00:00:00", "--to", "2999-01-02"), "future"),
+        (("--topic", "orders", "--for", "5s", "--since", "1m"), "--for begins now"),
+        (("--topic", "orders", "--master", "spark://127.0.0.1"), "Invalid Spark master"),
+        (("--topic", "orders", "--master", "spark://127.0.0.1:99999"), "Invalid Spark master"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_spark_is_started(
+    measure: Callable[..., tuple[int, str]], arguments: tuple[str, ...], says: str
+) -> None:
+    code, err = measure(*arguments)
+
+    assert code in (2, 3)
+    assert says in err
+    assert "Spark was started" not in err
+
+
+def test_what_can_be_measured_starts_spark(measure: Callable[..., tuple[int, str]]) -> None:
+    assert "Spark was started" in measure("--topic", "orders")[1]
+
+
+def test_a_topic_that_does_not_exist_yet_is_named_when_measuring_goes_on(
+    measure: Callable[..., tuple[int, str]],
+) -> None:
+    err = measure("--topic", "soon", "--continuous")[1]
+
+    assert "there is no topic soon yet" in err
+    assert "Spark was started" in err
+
+
+def test_a_master_that_nobody_listens_at_is_named() -> None:
+    (port,) = free_ports(1)
+
+    with pytest.raises(ConfigError, match=rf"No Spark master answers at 127\.0\.0\.1:{port}"):
+        check_master(SparkOptions(master=f"spark://127.0.0.1:{port}"))
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,512]", "yarn"])
+def test_masters_of_another_kind_are_not_asked(master: str) -> None:
+    check_master(SparkOptions(master=master))
+
+
+def test_one_master_of_several_is_enough() -> None:
+    import socket
+
+    (silent,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        check_master(SparkOptions(master=f"spark://127.0.0.1:{silent},127.0.0.1:{port}"))
+
+
+def test_a_span_is_counted_back_from_when_the_command_was_given() -> None:
+    assert span_of(60.0, None, None, now=NOW) == (NOW - 60 * MICROS, NOW)
+    assert span_of(None, None, None, now=NOW) == (NOW - 300 * MICROS, NOW)
+    assert span_of(None, 5, 9, now=NOW) == (5, 9)
+    assert span_of(None, 5, NOW + MICROS, now=NOW) == (5, NOW)
+    assert span_of(60.0, None, NOW - MICROS, now=NOW) == (NOW - 61 * MICROS, NOW - MICROS)

@@ -1,0 +1,78 @@
+"""Which part of a span a rate is over."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.measure.activity import SLOTS, Activity, longest_pause, said, used
+from trimtab.measure.windows import MICROS
+
+HOUR = (0, 3600 * MICROS)
+
+
+def steady(first_s: float, last_s: float, *, pause_s: float, longest_s: float = 0.5) -> Activity:
+    return Activity(
+        first_ts=round(first_s * MICROS),
+        last_ts=round(last_s * MICROS),
+        records=round((last_s - first_s) / pause_s) + 1,
+        longest_pause_us=longest_s * MICROS,
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "found", "seconds", "complete"),
+    [
+        ("no records at all: idle", None, 3600.0, True),
+        ("a single record", steady(10, 10, pause_s=1), 3600.0, True),
+        ("a few records long ago", steady(10, 14, pause_s=1), 3600.0, True),
+        ("all the time", steady(0.01, 3599.9, pause_s=0.01), 3600.0, True),
+        ("a minute old", steady(3540, 3599.99, pause_s=0.01), 60.0, False),
+        ("ended a while ago", steady(0, 3579.99, pause_s=0.01), 3580.0, True),
+        ("ended half an hour ago", steady(0, 1799.99, pause_s=0.01), 1800.0, False),
+        ("in the middle", steady(1000, 1099.9, pause_s=0.1), 100.0, False),
+        # one record a minute: a minute without any is nothing
+        ("sparse", steady(50, 3550, pause_s=60, longest_s=60), 3600.0, True),
+        # bursts of 1 s every minute, the last of them 40 s ago: the pauses are part of the load
+        ("bursty", steady(20, 3560, pause_s=0.01, longest_s=59), 3600.0, True),
+        ("one burst of a second", steady(100, 101, pause_s=0.001), 3600.0, False),
+    ],
+)
+def test_an_end_of_the_span_without_records_is_left_out(what, found, seconds, complete) -> None:
+    answer = used(HOUR, found, min_span_s=3.0)
+
+    assert answer.seconds == pytest.approx(seconds, abs=0.2), what
+    assert answer.complete is complete, what
+
+
+def test_what_is_left_out_is_said_with_both_lengths() -> None:
+    young = used(HOUR, steady(3540, 3599.99, pause_s=0.01), min_span_s=3.0)
+    burst = used(HOUR, steady(100, 101, pause_s=0.001), min_span_s=3.0)
+
+    assert said("orders", used(HOUR, None, min_span_s=3.0)) is None
+    assert said("orders", young) == (
+        "orders: records only from 00:59:00 to 01:00:00 UTC; "
+        "its rates are over these 60.0 s, not over the 3600 s asked for"
+    )
+    assert "too short a time for a rate" in (said("orders", burst) or "")
+
+
+def test_pauses_are_found_across_words() -> None:
+    assert longest_pause([], 1.0) == 0
+    assert longest_pause([(7, 1 << 59), (8, 1)], 0.5) == 0.5
+    assert longest_pause([(9, 1), (8, 0), (7, 1)], 2.0) == 2 * 2.0 * SLOTS
+
+
+@given(st.sets(st.integers(0, 5 * SLOTS - 1), min_size=1))
+def test_the_longest_pause_is_that_of_the_slots_in_order(slots: set[int]) -> None:
+    words: dict[int, int] = {}
+    for slot in slots:
+        words[slot // SLOTS] = words.get(slot // SLOTS, 0) | 1 << slot % SLOTS
+    ordered = sorted(slots)
+
+    expected = max((b - a for a, b in pairwise(ordered)), default=0)
+
+    assert longest_pause(words.items(), 1.0) == expected
