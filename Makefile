@@ -22,8 +22,9 @@ INSTALL_LOG := $(VENV)/install.log
 PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
 OLDEST_JAVA := 17
 
-# Fast tests first. The slow ones mostly wait, so two processes run side by side; each has its own
-# cluster and Spark session.
+# Fast tests first. The slow ones mostly wait, so three processes run side by side; each has its own
+# cluster and Spark session. The longest come first (tests/conftest.py), so they run one after
+# another in the first process, and what the others take over at the end is short.
 FAST := src tests/architecture tests/unit tests/laws tests/papers tests/docs
 REAL := tests/spark tests/kafka
 PYTEST := $(BIN)/python -m pytest --durations=10 --maxfail=10
@@ -38,7 +39,7 @@ demo: $(READY) java
 
 test: lint java
 	$(PYTEST) --numprocesses=auto --maxprocesses=4 --dist=worksteal $(FAST)
-	$(PYTEST) --numprocesses=2 --dist=worksteal $(REAL)
+	$(PYTEST) --numprocesses=3 --dist=worksteal $(REAL)
 
 lint: $(READY)
 	$(BIN)/ruff check .

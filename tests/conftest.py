@@ -16,11 +16,17 @@ settings.register_profile("trimtab", deadline=None)
 settings.load_profile("trimtab")
 
 
+LONGEST_FIRST = ("test_quickstart", "test_demo", "test_deployed", "test_standalone", "test_live")
+"""Modules that take minutes; whoever began one of them last would finish long after the others."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for Spark needs Java."""
+    """Whatever asks for Spark needs Java; the longest modules come first, whole."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    rank = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
 @pytest.fixture(scope="session")

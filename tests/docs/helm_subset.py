@@ -50,8 +50,13 @@ class _Scope:
         return found
 
 
-def _block(parts: list[str], scope: _Scope, dot: Any) -> tuple[str, list[str]]:
-    """Renders up to the `end` or `else` of this block; returns the text and the rest."""
+def _block(
+    parts: list[str], scope: _Scope, dot: Any, *, live: bool = True
+) -> tuple[str, list[str]]:
+    """Renders up to the `end` or `else` of this block; returns the text and the rest.
+
+    One that is not live is only passed over.
+    """
     out = ""
     while parts:
         part, *parts = parts
@@ -62,19 +67,20 @@ def _block(parts: list[str], scope: _Scope, dot: Any) -> tuple[str, list[str]]:
             case ["end"] | ["else"]:
                 return out, [part, *parts]
             case ["if", *test]:
-                met = bool(_pipeline(test, scope, dot))
-                yes, rest = _block(parts, scope, dot)
+                met = live and bool(_pipeline(test, scope, dot))
+                yes, rest = _block(parts, scope, dot, live=met)
                 no = ""
                 if "else" in rest[0]:
-                    no, rest = _block(rest[1:], scope, dot)
+                    no, rest = _block(rest[1:], scope, dot, live=live and not met)
                 out += yes if met else no
                 parts = rest[1:]
             case ["range", *items]:
-                after = _block(parts, scope, None)[1] if not _pipeline(items, scope, dot) else parts
-                for item in _pipeline(items, scope, dot) or ():
-                    text, after = _block(parts, scope, item)
-                    out += text
+                after = _block(parts, scope, None, live=False)[1]
+                for item in (_pipeline(items, scope, dot) or ()) if live else ():
+                    out += _block(parts, scope, item)[0]
                 parts = after[1:]
+            case _ if not live:
+                pass
             case [name, ":=", *given] if name.startswith("$"):
                 scope.variables[name] = _pipeline(given, scope, dot)
             case _:
@@ -124,11 +130,20 @@ def _called(words: list[Any], piped: list[Any]) -> Any:
     return first(*rest, *piped)
 
 
+class Refused(Exception):
+    """What a template itself refuses."""
+
+
+def _fail(what: str) -> None:
+    raise Refused(what)
+
+
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "and": lambda *all_: next((x for x in all_ if not x), all_[-1]),
     "b64enc": lambda text: base64.b64encode(text.encode()).decode(),
     "default": lambda fallback, given: given or fallback,
     "eq": lambda a, b: a == b,
+    "fail": _fail,
     "int": int,
     "kindIs": lambda kind, value: {"invalid": value is None}[kind],
     "lookup": lambda *_: {},
@@ -136,6 +151,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "not": lambda value: not value,
     "printf": lambda text, *given: text % given,
     "quote": lambda text: json.dumps(_shown(text)),
+    "regexMatch": lambda pattern, text: re.search(pattern, text) is not None,
     "randAlphaNum": lambda length: "x" * length,
     "toYaml": lambda value: yaml.safe_dump(value, default_flow_style=False).rstrip("\n"),
 }
@@ -203,6 +219,7 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _refusals(value: Any, rule: Mapping[str, Any], root: Any, at: str) -> list[str]:
+    assert "$ref" not in rule or len(rule) == 1, "Helm ignores what stands beside a $ref"
     found: list[str] = []
     for word, given in rule.items():
         found += _KEYWORDS[word](value, given, rule, root, at)

@@ -6,6 +6,7 @@ manifests say.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from typing import Any
@@ -17,13 +18,18 @@ from tests.docs.helm_subset import (
     CHART,
     ROOT,
     Documents,
+    Refused,
     chart,
     default_values,
     documents,
     merged,
     refusals,
+    rendered,
 )
+from trimtab.cli.durations import seconds
 from trimtab.cli.reference import commands
+from trimtab.model.plan import Layer
+from trimtab.plan.registry import PLANNERS
 from trimtab.settings import Settings
 
 DEPLOY = ROOT / "deploy"
@@ -100,6 +106,40 @@ def test_another_release_shares_no_name_with_the_first():
     assert not _chart("group", release="pay").keys() & _chart("group").keys()
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("release", ["no", "o" * 42])
+def test_names_are_text_and_short_enough_for_kubernetes(mode, release):
+    objects = _chart(mode, release=release, clientSecret="123", tokenSecret="456")
+
+    for kind, name in objects:
+        assert isinstance(name, str)
+        # The pods of a StatefulSet have a label of its name and 11 more characters.
+        assert len(name) <= {"Service": 63, "StatefulSet": 52}.get(kind, 253)
+    for part in objects.values():
+        labels = part.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {})
+        assert all(len(value) <= 63 for value in labels.values())
+    for container in _containers(objects).values():
+        assert container["envFrom"] == [{"configMapRef": {"name": release}}]
+        assert all(type(v) is str for e in container.get("env", ()) for v in _texts(e))
+    [client] = {
+        volume["secret"]["secretName"]
+        for part in objects.values()
+        for volume in part.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", ())
+        if "secret" in volume
+    }
+    assert client == "123"
+
+
+def _texts(value: Any) -> list[Any]:
+    return [x for v in value.values() for x in _texts(v)] if isinstance(value, dict) else [value]
+
+
+@pytest.mark.parametrize("release", ["o" * 43, "1st", "a.b"])
+def test_a_release_name_that_kubernetes_would_refuse_in_part_is_refused_at_once(release):
+    with pytest.raises(Refused, match=f"The release name {release} cannot be used"):
+        _chart("directed", release=release)
+
+
 # ---------------------------------------------------------------- what the values do
 
 
@@ -159,6 +199,11 @@ def test_one_release_can_measure_for_others():
         {"group": ""},
         {"topics": []},
         {"topics": [""]},
+        {"topics": ["orders, payments"]},
+        {"measure": {"topics": ["a b"]}},
+        {"planner": "trimm"},
+        {"sla": "0s"},
+        {"startTimeout": "0.0m"},
         {"execute": "yes"},
         {"capacity": 0},
         {"capacity": "100"},
@@ -173,12 +218,26 @@ def test_one_release_can_measure_for_others():
         {"settings": {"BOOTSTRAP": "kafka:9092"}},
         {"consumer": {}},
         {"keda": {"max": 4}},
+        {"keda": {"min": 0}},
     ],
 )
 def test_values_that_make_no_sense_are_refused_by_the_schema(wrong):
     assert refusals(default_values()) == []
     assert refusals(merged(default_values(), EVERYTHING)) == []
     assert refusals(merged(default_values(), wrong)) != []
+
+
+def test_every_planner_of_the_command_line_can_be_chosen():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    assert set(schema["properties"]["planner"]["enum"]) == set(PLANNERS[Layer.CONSUMERS])
+
+
+@pytest.mark.parametrize("given", ["500ms", "5s", "0.5s", "1.50h", "10m", "05s", None, ""])
+def test_durations_of_the_command_line_are_taken(given):
+    assert refusals(merged(default_values(), {"sla": given, "startTimeout": given})) == []
+    if given:
+        assert seconds(given) > 0
 
 
 # ---------------------------------------------------------------- what must meet
@@ -236,6 +295,38 @@ def test_names_that_must_meet_do_meet():
     assert url == f"--controller-url=http://{name}:8765"
     assert {int(port), 8765} <= ports
     assert group["Service", name]["spec"]["clusterIP"] == "None"  # the address of every replica
+
+
+@pytest.mark.parametrize("name", ["trimtab-monitor", "trimtab-measure"])
+def test_a_part_that_must_be_alone_ends_before_the_next_one_starts(name):
+    spec = _plain("directed")["Deployment", name]["spec"]
+
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_keda_takes_no_consumer_away_while_nothing_is_known():
+    # With a fallback it would go to that number, however many there are; KEDA before 2.17 at the
+    # first failure, such as the start of a controller.
+    [scaled] = [p for (kind, _), p in _plain("group").items() if kind == "ScaledObject"]
+
+    assert "fallback" not in scaled["spec"]
+    assert scaled["spec"]["minReplicaCount"] >= 1  # nor to none
+
+
+def test_the_notes_say_how_to_check_what_keda_made_of_it():
+    # An autoscaler that KEDA makes before a controller answers goes by CPU for ever.
+    text = (CHART / "templates" / "NOTES.txt").read_text()
+    scope = {"Release": {"Name": "pay", "Namespace": "shop"}}
+    notes = {
+        mode: rendered(text, scope | {"Values": {"execute": True, "mode": mode, "group": "g"}})
+        for mode in MODES
+    }
+
+    check = "kubectl --namespace shop get hpa keda-hpa-pay-consumers"
+    assert {mode: check in said for mode, said in notes.items()} == {
+        "directed": False,
+        "group": True,
+    }
 
 
 def test_the_scale_is_nowhere_written_down():

@@ -394,6 +394,32 @@ def test_a_static_member_that_comes_back_in_time_has_what_it_had_without_a_rebal
         other.stop()
 
 
+def test_a_static_leader_that_comes_back_in_time_goes_on_to_ask_for_newer_plans(
+    cluster: LocalCluster, topic: str
+) -> None:
+    controller = Controller(topic)
+    controller.decide_on(1, (0, 1, 2, 3), (4, 5))
+
+    with controller.there():
+        first = opened(cluster, topic, controller.url, instance="pod-a")
+        wait_until(lambda: [first.read(0.1), len(first.owned) == PARTITIONS][1], within_s=SOON_S)
+        other = Running(opened(cluster, topic, controller.url, index=1), Trace())
+        wait_until(lambda: [first.read(0.1), len(first.owned) == 4][1], within_s=SOON_S)
+        assert first.leads
+        first._consumer.close(autocommit=False)  # as a crash does, it tells nobody
+
+        again = opened(cluster, topic, controller.url, instance="pod-a")
+        wait_until(lambda: [again.read(0.1), len(again.owned) == 4][1], within_s=SOON_S)
+        controller.decide_on(2, (0, 1, 2), (3, 4, 5))
+        wait_until(
+            lambda: [again.read(0.1), {again.version, other.reader.version} == {2}][1],
+            within_s=SOON_S,
+            what="the newer plan",
+        )
+        again.close()
+        other.stop()
+
+
 def test_a_member_whose_instance_id_another_one_takes_ends_with_a_clear_error(
     cluster: LocalCluster, topic: str
 ) -> None:

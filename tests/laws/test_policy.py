@@ -32,6 +32,7 @@ CONSUMERS = PLANNERS[Layer.CONSUMERS]
 ALL = list(CONSUMERS)
 QUICK = [name for name in ALL if name != "exact"]  # that one asks a solver
 LOADED = [name for name in ALL if CONSUMERS[name].kind is not Kind.DEALS]
+DEALING = [name for name in ALL if "members" in CONSUMERS[name].reads]
 NOW = 1_000_000_000
 P = [TopicPartition("orders", n) for n in range(12)]
 
@@ -343,3 +344,122 @@ def test_a_warm_spare_is_used_before_another_consumer_is_started(planner):
     assert (found.decision.before, found.decision.after) == (1, 2)
     assert found.plan is not None
     assert found.plan.assignment == found.target
+
+
+@pytest.mark.parametrize("planner", DEALING)
+@pytest.mark.parametrize("spares", [1, 2])
+def test_a_warm_spare_takes_the_place_of_a_consumer_that_ended(planner, spares):
+    world = World(frozenset(P[:6]), rules=Rules(warm_spares=spares))
+    group = Drifting(world, aim_of(planner), partitions=6)
+    for consumer in range(3):
+        world.start(consumer)
+    group.run(20)
+    for consumer in range(3, 3 + spares):
+        world.start(consumer)
+    group.run(20)
+    assert world.owners.consumers == (0, 1, 2)
+
+    del world.processes[2]
+    group.run(20)
+
+    assert world.owners.consumers == (0, 1, 3)
+    assert len(world.processes) == 2 + spares
+
+
+# ------------------------------------------------------------ figures in doubt
+
+
+@pytest.mark.parametrize("planner", [*LOADED, "lag-based", "keda-lag"])
+@pytest.mark.parametrize("age_s", [None, 600])
+def test_on_figures_in_doubt_only_what_nobody_reads_is_given_out(planner, age_s):
+    """Loads that are not known are no reason to put a whole group on one consumer."""
+    known = Measured() if age_s is None else measured([1.0] * 8, ts=NOW - age_s * 1_000_000)
+    view = seen([0, 0, 1, 1, 2, 2, 3, None])
+
+    found = verdict(view, known, aim_of(planner), ts=NOW)
+
+    assert found is not None
+    assert found.target == Assignment({**view.assignment, P[7]: 3})
+    assert found.decision.action is Action.REASSIGN
+    assert found.decision.reason.startswith("nobody reads orders-7; ")
+    assert found.decision.reason.endswith(", so nothing else is moved")
+
+
+@pytest.mark.parametrize("planner", LOADED)
+def test_a_spare_takes_over_from_one_that_ended_also_on_figures_in_doubt(planner):
+    view = seen([0, 0, 1, 1, None, None], lost="consumer 2 ended", ended=1)
+    view = replace(view, consumers=frozenset({0, 1, 7}), spares=1)
+
+    found = verdict(view, Measured(), aim_of(planner), ts=NOW)
+
+    assert found is not None
+    assert found.target == Assignment({**view.assignment, P[4]: 7, P[5]: 7})
+
+
+def test_partitions_without_a_rate_open_a_consumer_where_old_loads_leave_no_room():
+    old = measured([60.0, 60.0, 60.0], ts=NOW - 600_000_000)
+    aim = aim_of("trim")
+
+    found = verdict(seen([0, 1, None]), old, aim, ts=NOW)
+    capped = verdict(seen([0, 1, None]), old, replace(aim, most=2), ts=NOW)
+
+    assert found is not None
+    assert found.target == Assignment(dict(zip(P, (0, 1, 2), strict=False)))
+    assert capped is not None
+    assert capped.target is not None
+    assert capped.target.consumers == (0, 1)
+
+
+# ------------------------------------------------------------ a budget and a maximum
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    group=groups(),
+    moves=st.sampled_from([None, 0, 1, 2]),
+    load=st.sampled_from([None, 10.0, 60.0, 200.0]),
+    most=st.integers(1, 5),
+)
+def test_a_budget_of_moves_is_kept_whatever_else_is_wanted(group, moves, load, most):
+    loads, view = group
+    options = PackingOptions(max_moves=moves, max_moved_load=load)
+
+    found = verdict(view, measured(loads), aim_of("trim", most=most, options=options), ts=NOW)
+
+    if found is None or found.target is None:
+        return
+    away = moved(view.assignment, found.target)
+    assert set(found.target) == view.partitions
+    assert moves is None or len(away) <= moves
+    assert load is None or sum(loads[p.partition] for p in away) <= load
+    assert len(found.target.consumers) <= max(most, len(view.assignment.consumers))
+
+
+@pytest.mark.parametrize("load", [45.0, 70.0])  # with room, and with overloads
+def test_a_maximum_below_what_there_is_is_reached_within_the_budget(load):
+    view = seen([0, 0, 1, 1, 2, 2, 3, 3], quiet_s=60.0)
+    aim = aim_of("trim", most=2, options=PackingOptions(max_moves=1))
+    for _ in range(20):
+        found = verdict(view, measured([load] * 8), aim, ts=NOW)
+        assert found is not None
+        if found.target is None:
+            break
+        assert len(moved(view.assignment, found.target)) == 1
+        view = seen([found.target[P[n]] for n in range(8)], quiet_s=60.0)
+
+    assert view.assignment.consumers == (0, 1)
+    assert sorted(view.assignment.loads(dict.fromkeys(P, 1.0)).values()) == [4, 4]
+
+
+def test_a_budget_that_allows_no_move_is_named():
+    view = seen([0, 0, 0, 1])
+    aim = aim_of("trim", most=2, options=PackingOptions(max_moves=0))
+
+    found = verdict(view, measured([90.0, 90.0, 90.0, 10.0]), aim, ts=NOW)
+
+    assert found is not None
+    assert found.target is None
+    assert found.decision.reason == (
+        "consumer 0 carries 270 bytes/s, above 100; 3 consumers would be needed, and "
+        "--max-consumers is 2; no move that --max-moves allows would help"
+    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.frames import events_frame, samples_frame
 from trimtab.measure.spark.jobs import Given, How, measure
+from trimtab.measure.spark.spans import misstamped
 from trimtab.measure.windows import MICROS, Sample
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Source
@@ -155,3 +158,102 @@ def test_samples_of_a_part_of_the_span_tell_the_lag_and_not_the_rate(spark: Spar
     assert (only.source, only.complete, only.lag) == (Source.EVENTS, True, {"g": 60})
     assert only.records_s == pytest.approx(10.0)
     assert found.notes == ()
+
+
+def test_records_whose_stamps_do_not_tell_when_they_came_are_counted(spark: SparkSession) -> None:
+    #   written from second 10 000 to 10 060
+    #   off     every second one carries a clock that is three hours behind
+    #   ahead   every one carries a clock that is half an hour ahead
+    #   late    one in 300 comes from long ago, and others a few seconds late: that is usual
+    at, behind, ahead = 10_000, -3 * HOUR_S, HOUR_S / 2
+    rows = {
+        "off": [(at + i / 10 + behind * (i % 2), 0, None) for i in range(600)],
+        "ahead": [(at + i / 10 + ahead, 0, None) for i in range(600)],
+        "late": [(at + i / 10 - 5 + behind * (i % 300 == 7), 0, None) for i in range(600)],
+    }
+    frames = [events_frame(spark, some, topic=topic) for topic, some in rows.items()]
+    written = frames[0].unionByName(frames[1]).unionByName(frames[2])
+
+    found = misstamped(written, at * MICROS, (at + 60) * MICROS)
+
+    assert found == {
+        TopicPartition("off", 0): (300, 600),
+        TopicPartition("ahead", 0): (600, 600),
+    }
+
+
+def test_a_rate_by_stamps_that_do_not_tell_it_is_incomplete_and_said(spark: SparkSession) -> None:
+    name = TopicPartition("t", 0)
+    given = Given(
+        from_ts=0,
+        to_ts=60 * MICROS,
+        partitions={name: None},
+        counted=frozenset({name}),
+        events=events_frame(spark, [(i / 10, 0, None) for i in range(600)]),
+        strays={name: (300, 1000)},
+    )
+
+    found = measure(given, PLAIN)
+
+    assert [p.complete for p in found.measurement.partitions] == [False]
+    assert [note.partition(" records")[0] for note in found.notes] == ["t-0: 300 of 1000"]
+
+
+def test_a_partition_first_written_within_the_span_counts_from_its_first_record(
+    spark: SparkSession,
+) -> None:
+    #   t-0   0 ───────────────────────────── 300   10/s
+    #   t-1                           240 ─── 300   10/s: added just now
+    #   t-2                        150 . . .  300   5 records in all: too few to tell
+    #   t-3   silent until 240 and then 10/s, but not for the first time
+    late = [(240 + i / 10, p, None) for p in (1, 3) for i in range(600)]
+    few = [(150.0 + i * 30, 2, None) for i in range(5)]
+    names = [TopicPartition("t", p) for p in range(4)]
+    given = Given(
+        from_ts=0,
+        to_ts=300 * MICROS,
+        partitions=dict.fromkeys(names),
+        counted=frozenset(names),
+        born=frozenset(names[1:3]),
+        events=events_frame(spark, [(i / 10, 0, None) for i in range(3000)] + late + few),
+    )
+
+    found = measure(given, PLAIN)
+
+    rates = [p.records_s for p in found.measurement.partitions]
+    assert rates == pytest.approx([10.0, 10.0, 5 / 300, 2.0], rel=0.001)
+    assert [p.complete for p in found.measurement.partitions] == [True, False, True, True]
+    assert [note.partition(";")[0] for note in found.notes] == ["t-1: nothing was in it before"]
+
+
+def test_topics_that_the_monitor_does_not_watch_are_counted(spark: SparkSession) -> None:
+    watched, other, idle = (TopicPartition(topic, 0) for topic in ("a", "b", "c"))
+    series = [
+        Sample(ts=second * MICROS, leader=1, log_bytes=second * 500, end_offset=second * 10)
+        for second in range(61)
+    ]
+    events = events_frame(spark, [(i / 10, 0, None) for i in range(600)], topic="a").unionByName(
+        events_frame(spark, [(i / 5, 0, None) for i in range(300)], topic="b")
+    )
+    given = Given(
+        from_ts=0,
+        to_ts=60 * MICROS,
+        partitions=dict.fromkeys((watched, other, idle)),
+        counted=frozenset((watched, other, idle)),
+        events=events,
+        samples=samples_frame(spark, {watched: series}),
+    )
+
+    found = measure(given, PLAIN)
+
+    rates = [(p.bytes_s, p.records_s, p.source) for p in found.measurement.partitions]
+    assert rates == [
+        (pytest.approx(500.0), pytest.approx(10.0), Source.LOG_DIRS),
+        (pytest.approx(50.0), pytest.approx(5.0), Source.EVENTS),
+        (0.0, 0.0, Source.EVENTS),
+    ]
+    assert [note.partition(":")[0] for note in found.notes] == ["b, c"]
+    assert found.stored_ratio == pytest.approx(5.0)
+    sampled = measure(replace(given, only_samples=True), PLAIN)
+    assert [p.bytes_s for p in sampled.measurement.partitions][1:] == [None, None]
+    assert sampled.notes == ()

@@ -61,13 +61,17 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member that joins, and what it had; `topics` None means all topics of the group."""
+    """A member that joins, and what it had; `topics` None means all topics of the group.
+
+    `planned` is False for one that has never been told what to read by a plan.
+    """
 
     member_id: str
     client_id: str
     owned: tuple[TopicPartition, ...] = ()
     generation: int = -1
     topics: frozenset[str] | None = None
+    planned: bool = True
 
     def reads(self, partition: TopicPartition) -> bool:
         """Whether this member has subscribed to the partition's topic."""
@@ -134,7 +138,9 @@ def fallback(
 ) -> dict[str, tuple[TopicPartition, ...]]:
     """Everybody keeps what it owned; the rest goes one by one to the member that has fewest.
 
-    Partitions of a topic that no member reads are left out.
+    Where no member has ever followed a plan there is nothing worth keeping: counts are made to
+    differ by one at most, else the first one to join would read everything. Partitions of a topic
+    that no member reads are left out.
     """
     ranked = _ranked(members)
     there = frozenset(partitions)
@@ -146,7 +152,26 @@ def fallback(
         able = [i for i, member in enumerate(ranked) if member.reads(p)]
         if able:
             shares[min(able, key=_by_count(shares))].append(p)
+    if not any(m.planned for m in ranked):
+        _level_counts(shares, ranked)
     return {m.member_id: tuple(sorted(shares[i])) for i, m in enumerate(ranked)}
+
+
+def _level_counts(shares: dict[int, list[TopicPartition]], ranked: Sequence[GroupMember]) -> None:
+    """Moves single partitions to members that have two fewer, as far as they read them."""
+    moved = True
+    while moved:
+        moved = False
+        for giver in sorted(shares, key=lambda i: (-len(shares[i]), i)):
+            for taker in sorted(shares, key=_by_count(shares)):
+                spare = (len(shares[giver]) - len(shares[taker])) // 2
+                if spare <= 0:
+                    continue
+                able = sorted(p for p in shares[giver] if ranked[taker].reads(p))
+                given = frozenset(able[-spare:])
+                shares[giver] = [p for p in shares[giver] if p not in given]
+                shares[taker] += given
+                moved = moved or bool(given)
 
 
 def checked(

@@ -6,11 +6,12 @@ Promise  A partition is given to a consumer only after its last one has said `st
          incarnation that held it, or after the orchestrator has confirmed that this process is
          gone; silence alone proves nothing. What is believed after a start or a disagreement is
          what living consumers answer, never what was once written down. Every hand-over ends: by
-         its last acknowledgement, or after `manage_timeout_s` by asking everybody anew.
+         its last acknowledgement, after `sync_timeout_s` without those that cannot be ended, or
+         after `manage_timeout_s` by asking everybody anew.
 Cost     A step costs as much as there are partitions, and a decision what its planner costs.
 Paper    Landau et al., section V: synchronize → sentinel → reassign → group management. Differs:
          partitions move independently of one another, a stop is sent only when the consumer to
-         come is ready, and consumers are judged by incarnation.
+         come is ready and was heard lately, and consumers are judged by incarnation.
 
 `step` is pure: time, what was heard and what the orchestrator sees come in as events, what is to be
 done comes out as effects. `Send` and `Persist` of one step belong into one transaction, before all
@@ -404,7 +405,7 @@ class _Turn:
         lost = {p for p, c in state.held.items() if c == consumer}
         if lost:
             self.note(f"a consumer is gone{words}", consumer, lost)
-            self.set(lost=f"consumer {consumer} ended{words}")
+            self.set(lost=f"consumer {consumer} ended{words}", ended=state.ended + 1)
         member = state.members.get(consumer)
         if consumer in state.creating or (member is not None and member.fresh):
             self.not_started(consumer, words)
@@ -446,6 +447,8 @@ class _Turn:
         """What follows from what is known now."""
         if self.state.phase is Phase.SYNCHRONIZE:
             self.see_whether_all_have_answered()
+        if self.state.phase is Phase.SENTINEL and not self.state.clean and not self.state.unknown:
+            self.settle()
         if self.state.phase is Phase.SENTINEL and policy is not None:
             self.decide(policy)
         if self.state.phase is Phase.MANAGE:
@@ -454,9 +457,7 @@ class _Turn:
             self.manage()
 
     def see_whether_all_have_answered(self) -> None:
-        members = self.state.members.items()
-        silent = {c for c, m in members if not (m.incarnation or m.fresh)}
-        if silent - self.state.killing:
+        if self.state.unknown - self.state.killing:
             return
         if self.state.killing and self.state.now - self.state.entered < self._patience_s:
             return
@@ -465,8 +466,8 @@ class _Turn:
         found, held = self.state.found, self.state.held
         other = [p for p in found.keys() | held.keys() if found.get(p) != held.get(p)]
         self.note("all consumers have answered", partitions=other)
-        self.set(phase=Phase.SENTINEL, entered=self.state.now, clean=True, unseen=frozenset())
-        self.persist()
+        self.set(phase=Phase.SENTINEL, entered=self.state.now, unseen=frozenset())
+        self.settle()
 
     @property
     def _patience_s(self) -> float:
@@ -496,10 +497,12 @@ class _Turn:
         }
         stay = self.state.frozen.union(target)
         moves |= {p: Move(target=None) for p in sorted(held) if p not in stay}
-        self.set(phase=Phase.MANAGE, entered=self.state.now, moves=moves, lost="")
+        self.set(phase=Phase.MANAGE, entered=self.state.now, moves=moves, lost="", ended=0)
 
     def manage(self) -> None:
         """Tells everybody what can be told now; the rest waits for acknowledgements."""
+        if self.state.now - self.state.entered > self.state.rules.sync_timeout_s:
+            self.let_be()
         if not self.state.moves:
             self.finish()
             return
@@ -519,11 +522,29 @@ class _Turn:
         if not self.state.moves:
             self.finish()
 
+    def let_be(self) -> None:
+        """Waits no longer for consumers that cannot be ended, so that others can be helped.
+
+        What they read, or were told to read, stays theirs until they are gone for certain.
+        """
+        ending = self.state.killing
+        for partition, move in sorted(self.state.moves.items()):
+            if move.asked in ending:
+                if move.stage is Stage.STARTING:
+                    self.set(held={**self.state.held, partition: move.asked})
+                self.drop(partition)
+            elif move.stage is Stage.STOPPING and move.target in ending:
+                self.set(moves={**self.state.moves, partition: replace(move, target=None)})
+            elif move.stage is Stage.WAITING and (
+                move.target in ending or self.state.held.get(partition) in ending
+            ):
+                self.drop(partition)
+
     def due(self) -> tuple[_Told, _Told]:
         """What can be stopped and what can be started now, by consumer."""
         stops: _Told = {}
         starts: _Told = {}
-        possible = {None, *self.state.ready}
+        possible = {None, *self.state.awake}
         for partition, move in sorted(self.state.moves.items()):
             if move.stage is not Stage.WAITING or move.target not in possible:
                 continue
@@ -577,11 +598,19 @@ class _Turn:
 
     def finish(self) -> None:
         """All moves are done: writes it down, lets the idle go, and watches again."""
-        self.set(phase=Phase.SENTINEL, entered=self.state.now, clean=True)
-        self.persist()
+        self.set(phase=Phase.SENTINEL, entered=self.state.now)
+        self.settle()
         self.set(kept=frozenset())
         idle = sorted(self.state.ready - set(self.state.held.values()))
         self.release(frozenset(idle[self.state.rules.warm_spares :]))
+
+    def settle(self) -> None:
+        """Writes down who reads what; it is all there is only if everybody has said so.
+
+        The next controller asks those that are not named in it nothing, if this is clean.
+        """
+        self.set(clean=not self.state.unknown)
+        self.persist()
 
     def release(self, idle: frozenset[int]) -> None:
         """Has consumers ended that read nothing and are not kept as spares."""

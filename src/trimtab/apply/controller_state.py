@@ -239,7 +239,10 @@ class View:
     spares: int = 0
     startup: Startup = Startup()
     lost: str = ""  # what became of the last consumer that took partitions with it
+    ended: int = 0  # how many did so since partitions were last given out
     subscribed: tuple[str, ...] = ()  # members that the brokers know, which must not be
+    ending: Mapping[int, str] = field(default_factory=dict)  # not yet gone, and what is known why
+    withheld: frozenset[TopicPartition] = frozenset()  # until those are gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +268,7 @@ class Rules:
     dead_after_s: float = 30.0
     contested_after_s: float = 5.0
     strangers_s: float = 10.0  # two signs of life fit in
+    awake_s: float = 6.0  # nothing is handed to a consumer silent for longer; they report every 5 s
     longest_pause_s: float = 60.0  # between consumers that end as they start
     warm_spares: int = 0
 
@@ -299,6 +303,7 @@ class Controller:
     creates_from: float = float("-inf")
     failure: str = ""
     lost: str = ""
+    ended: int = 0
     words: Mapping[int, str] = field(default_factory=dict)
     subscribed: tuple[str, ...] = ()
 
@@ -316,12 +321,23 @@ class Controller:
         )
 
     @property
+    def awake(self) -> frozenset[int]:
+        """Those of them that were heard lately: a silent one would not read what it is given."""
+        since = self.now - self.rules.awake_s
+        return frozenset(c for c in self.ready if self.members[c].heard >= since)
+
+    @property
+    def unknown(self) -> frozenset[int]:
+        """Consumers that have not said yet what they read, and may read something."""
+        return frozenset(c for c, m in self.members.items() if not (m.incarnation or m.fresh))
+
+    @property
     def frozen(self) -> frozenset[TopicPartition]:
         """Partitions whose consumer can be relied on no more and is not yet gone for certain.
 
         While one that never answered cannot be ended either, it may read whatever nobody claims.
         """
-        unknown = {c for c, m in self.members.items() if not (m.incarnation or m.fresh)}
+        unknown = self.unknown
         doubtful = {c for c, m in self.members.items() if m.rival} | unknown | self.killing
         frozen = {p for p, c in self.held.items() if c in doubtful}
         if unknown & self.killing:
@@ -378,5 +394,8 @@ class Controller:
             spares=self.rules.warm_spares,
             startup=self.startup(),
             lost=self.lost,
+            ended=self.ended,
             subscribed=self.subscribed,
+            ending={c: self.words.get(c, "") for c in sorted(self.killing)},
+            withheld=self.partitions & frozen if self.killing else frozenset(),
         )

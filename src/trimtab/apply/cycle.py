@@ -11,6 +11,8 @@ Promise  An offset is committed only when every record before it was handled, wr
          is committed first, and the rest of the batch goes on afterwards. So a stop waits for one
          record, not for one batch. A consumer that says when it is called goes on for `SETTLE_S`
          before it commits. What fails in between does not undo what was handled before it.
+         Between the attempts at a record the reader does what it owes to others, unless a sink has
+         records to write: only a single attempt may take longer than a group waits for its members.
 Cost     O(n log n) per batch of n records: across partitions what waited longest comes first.
 Paper    Landau et al., the consumer's four phases. Differs: the pause within a long batch.
 """
@@ -165,6 +167,7 @@ class Cycle:
         self._batch_bytes = 0
         self._waiting: Counter[TopicPartition] = Counter()
         self._behind = False
+        self._as_much_left = False
         self._fetch_s_per_byte = 0.0
         self._next: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -300,9 +303,12 @@ class Cycle:
         self._waiting = Counter(r.source for r in self._batch)
         if self._handler is not None and len(self._waiting) > 1:
             self._batch = deque(_oldest_first(self._batch))
-        # As much again at the brokers: the time went into fetching, not into waiting.
+        # As much again at the brokers, before and after: the time went into fetching, not into
+        # waiting. Only after may be a burst that has ended the wait.
         full = self._batch_bytes >= self._limits.batch_bytes
-        self._behind = bool(self._batch) and (full or self._reader.behind() >= len(self._batch))
+        as_much_before = self._as_much_left
+        self._as_much_left = bool(self._batch) and self._reader.behind() >= len(self._batch)
+        self._behind = as_much_before and bool(self._batch) and (full or self._as_much_left)
         fetch_s = self._clock() - began if self._behind else 0.0
         self._fetch_s_per_byte = fetch_s / max(1, self._batch_bytes)
         return not self._behind
@@ -355,11 +361,15 @@ class Cycle:
         return done
 
     def _attempt(self, record: Record, handler: Handler) -> _Done | None:
-        """Handles one record; None when there was no time to."""
+        """Handles one record; None when there was no time to, or it is another's by now."""
         started_ts = self._now_us()
         self._in_hand(record)
+
+        def told_to_leave_in(pause_s: float) -> bool:
+            return self._stop.wait(pause_s) or (pause_s > 0 and not self._keeps(record))
+
         try:
-            error = attempt(handler, record, retry=self._retry, told_to_leave_in=self._stop.wait)
+            error = attempt(handler, record, retry=self._retry, told_to_leave_in=told_to_leave_in)
         except Interrupted:
             return None
         if error is not None:
@@ -371,6 +381,23 @@ class Cycle:
                 ) from error
             self._bury(record, error, self._dead_letters)
         return _Done(record, started_ts, self._now_us(), error is not None)
+
+    def _keeps(self, record: Record) -> bool:
+        """Shows between two attempts that it is alive; says whether the record is still its own.
+
+        Several attempts may take longer than a group waits for one of its members. What was handled
+        before is committed first, for its partition may go; what a sink has yet to write cannot be.
+        """
+        if self._sink is not None:
+            return True
+        self.settle()
+        try:
+            self._reader.tend()
+        except TrimtabError as error:
+            if not error.retriable:
+                raise
+            self._on_trouble("taking part in the group", error)
+        return bool(self._batch) and self._batch[0] is record
 
     def _bury(self, record: Record, error: BaseException, dead_letters: DeadLetters) -> None:
         self._until_well("burying a record", lambda: dead_letters.bury(record, error))

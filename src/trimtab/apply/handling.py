@@ -149,12 +149,13 @@ def load_handler(name: str) -> Handler:
 
 
 def _check_shape(name: str, handler: Callable[..., object]) -> None:
-    """Refuses functions that cannot handle a record when they are called with it."""
-    if (
-        inspect.iscoroutinefunction(handler)
-        or inspect.isgeneratorfunction(handler)
-        or inspect.isasyncgenfunction(handler)
-    ):
+    """Refuses what cannot handle a record when it is called with it."""
+    if inspect.isclass(handler):
+        raise ConfigError(
+            f"The handler {name} is a class: calling it makes an object of each record, no more.",
+            hint="Name a function, or an object of that class that the module has made.",
+        )
+    if _runs_nothing(handler) or _runs_nothing(getattr(handler, "__call__", None)):  # noqa: B004
         raise ConfigError(
             f"The handler {name} is a coroutine or generator function: calling it runs nothing.",
             hint="Write a plain function; call asyncio.run in it if you need to.",
@@ -167,6 +168,14 @@ def _check_shape(name: str, handler: Callable[..., object]) -> None:
         ) from error
     except ValueError:  # built-in functions need not say what they take
         return
+
+
+def _runs_nothing(function: object) -> bool:
+    return (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    )
 
 
 class FixedService:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from trimtab.apply.policy import Measured
@@ -45,9 +47,7 @@ class Learning:
         self._history.append(now)
         while _age_s(self._history[0], now) > self._keep_s and len(self._history) > 2:
             self._history.popleft()
-        found = learned(
-            self._progress(measured, now), readers, span_s=_age_s(self._history[0], now)
-        )
+        found = self._found(measured)
         if found.records_s:
             self._known = found
         return self._known
@@ -59,28 +59,59 @@ class Learning:
             return None
         return _Seen(topic.ts, rate.end_offset, rate.end_offset - lag)
 
-    def _progress(
-        self, measured: Measured, now: dict[TopicPartition, _Seen]
-    ) -> dict[TopicPartition, Progress]:
-        found = {}
-        for partition, seen in now.items():
-            first, rate = self._history[0].get(partition), measured.of(partition)
-            if first is None or rate is None or seen.ts <= first.ts:
+    def _found(self, measured: Measured) -> Learned:
+        """What each consumer handled between its first commit that was seen and its last."""
+        held: dict[int, list[TopicPartition]] = {}
+        for partition, consumer in self._readers.items():
+            held.setdefault(consumer, []).append(partition)
+        found = Learned({}, {})
+        for consumer, partitions in held.items():
+            looks = [then for then in self._history if all(p in then for p in partitions)]
+            done = [sum(then[p].committed for p in partitions) for then in looks]
+            commits = [n for n in range(1, len(done)) if done[n] > done[n - 1]]
+            if len(commits) < 2 or _went_back(looks, partitions):
                 continue
-            span_s = (seen.ts - first.ts) / _MICROS
-            if seen.committed < first.committed or seen.end < first.end:  # reset, or made anew
-                continue
-            size = rate.bytes_s / rate.records_s if rate.bytes_s and rate.records_s else None
-            found[partition] = Progress(
-                arrived_s=(seen.end - first.end) / span_s,
-                committed_s=(seen.committed - first.committed) / span_s,
-                lag=seen.end - seen.committed,
-                record_bytes=size,
+            between = looks[commits[0] : commits[-1] + 1]
+            alone = learned(
+                {p: _progress(measured, p, between) for p in partitions},
+                Assignment(dict.fromkeys(partitions, consumer)),
+                span_s=min(between[-1][p].ts - between[0][p].ts for p in partitions) / _MICROS,
+            )
+            found = Learned(
+                {**found.records_s, **alone.records_s}, {**found.bytes_s, **alone.bytes_s}
             )
         return found
 
 
+_Looks = Sequence[Mapping[TopicPartition, _Seen]]
+
+
+def _went_back(looks: _Looks, partitions: Collection[TopicPartition]) -> bool:
+    """Whether offsets were reset, or a topic was made anew."""
+    return any(
+        after[p].committed < before[p].committed or after[p].end < before[p].end
+        for before, after in pairwise(looks)
+        for p in partitions
+    )
+
+
+def _progress(measured: Measured, partition: TopicPartition, looks: _Looks) -> Progress:
+    """One partition from the first look to the last, whose times differ."""
+    seen = [look[partition] for look in looks]
+    first, last, rate = seen[0], seen[-1], measured.of(partition)
+    span_s = max(last.ts - first.ts, 1) / _MICROS
+    record_bytes = None
+    if rate is not None and rate.bytes_s and rate.records_s:
+        record_bytes = rate.bytes_s / rate.records_s
+    return Progress(
+        arrived_s=(last.end - first.end) / span_s,
+        committed_s=(last.committed - first.committed) / span_s,
+        lag=last.end - last.committed,
+        least_lag=min(look.end - look.committed for look in seen),
+        record_bytes=record_bytes,
+    )
+
+
 def _age_s(then: dict[TopicPartition, _Seen], now: dict[TopicPartition, _Seen]) -> float:
-    """How much time the two have between them at least."""
-    spans = [now[p].ts - then[p].ts for p in now.keys() & then.keys()]
-    return min(spans, default=0) / _MICROS
+    """How much time lies between the two."""
+    return (max(seen.ts for seen in now.values()) - max(s.ts for s in then.values())) / _MICROS

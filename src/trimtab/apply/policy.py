@@ -3,9 +3,11 @@
 Why      A controller that acts on thin or old figures does harm with great speed. So every verdict
          says what it rests on, and where the figures do not carry it the verdict is to refuse.
 Promise  Pure. Loads count only while they are fresh and complete; partitions that nobody reads are
-         given a consumer even on older figures, for any reader is better than none. Within the
-         cooldown of a scaling the number of consumers stays, unless somebody has died. Where more
-         consumers would be needed than there may be, those share the load as evenly as they can.
+         given a consumer even on older figures, for any reader is better than none; while others
+         are read, nothing else is moved on such figures. Within the cooldown of a scaling the
+         number of consumers stays, unless somebody has died. Where more consumers would be needed
+         than there may be, those share the load as evenly as they can. A budget of moves is kept
+         whatever else is wanted.
 Paper    Landau et al. for planners by bytes/s: decide when a partition has no consumer, when one is
          overloaded with more than one partition, or after a quiet time. Ezzeddine et al. for
          planners by latency: decide every interval, by arrival rate and lag. Beyond both: a packing
@@ -20,7 +22,14 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from trimtab.apply.controller import Verdict, View
-from trimtab.apply.waiting import is_about_to_start, listed, reach, subscribed, waits_for_start
+from trimtab.apply.waiting import (
+    ending,
+    is_about_to_start,
+    listed,
+    reach,
+    subscribed,
+    waits_for_start,
+)
 from trimtab.errors import NoFeasiblePlan, PlanningError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -29,10 +38,12 @@ from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
 from trimtab.model.load import MEASURED_HEADROOM, GroupLimits, Unit
 from trimtab.model.plan import Layer, Plan
 from trimtab.plan.consumers import described, plan_consumers
+from trimtab.plan.packing.bounds import fewest_consumers
 from trimtab.plan.packing.least_loaded_ffd import Demand, decide
 from trimtab.plan.packing.levelling import level
 from trimtab.plan.packing.relief import (
     first_aid,
+    given_out,
     overload,
     overloads,
     relieves,
@@ -194,9 +205,12 @@ def facts_of(measured: Measured, view: View, aim: Aim, *, ts: int) -> Facts:
 
 def _old(measured: Measured, view: View, aim: Aim, ts: int) -> str | None:
     """Why the figures are not of now, if they are not."""
-    age_s = measured.age_s({p.topic for p in view.partitions}, ts=ts)
+    topics = {p.topic for p in view.partitions}
+    age_s = measured.age_s(topics, ts=ts)
     if not math.isfinite(age_s):
-        return "no rates have been published yet"
+        missing = topics - measured.newest.keys()
+        of = f" of topic {listed(sorted(missing))}" if missing != topics else ""
+        return f"no rates{of} have been published yet"
     if age_s < -aim.stale_after_s:
         return f"the newest rates are stamped {-age_s:.1f} s in the future"
     if age_s > aim.stale_after_s:
@@ -247,7 +261,9 @@ def verdict(view: View, measured: Measured, aim: Aim, *, ts: int) -> Verdict | N
     None means that no decision was due.
     """
     if not view.partitions:
-        return None
+        due = view.since_decision_s >= max(aim.interval_s, aim.max_quiet_s)
+        why_not = ending(view) if due else ""
+        return _Said(view, aim, ts).stay(why_not) if why_not else None
     facts = facts_of(measured, view, aim, ts=ts)
     why = _occasion(view, facts, aim)
     if why is None:
@@ -260,22 +276,27 @@ def verdict(view: View, measured: Measured, aim: Aim, *, ts: int) -> Verdict | N
     reachable, limit = reach(view)
     if reachable and (aim.most is None or aim.most > reachable):
         aim, said = replace(aim, most=reachable), replace(said, limit=limit)
-    return _decided(said, view, facts, aim, why)
+    answer, more = _decided(said, view, facts, aim, why), ending(view)
+    return _with_more(answer, f"; {more}") if more else answer
 
 
 def _decided(said: _Said, view: View, facts: Facts, aim: Aim, why: str) -> Verdict:
     """What is decided where nothing stands in the way."""
     limits = _limits(view, aim)
     if limits is None:
-        return _before_anything_is_known(said, view, facts)
+        return _before_anything_is_known(said, view, facts, aim)
     if facts.doubt and not view.orphans:
         return said.refuse(facts.doubt)
     known = {p: facts.loads.get(p, 0.0) for p in view.partitions}  # orphans go somewhere, now
+    planned = replace(facts, loads=known)
     try:
+        if facts.doubt and view.assignment and not _deals_by_number(aim):
+            answer = _only_orphans(said, view, planned, limits, aim, why)
+            return _with_more(answer, f"; {facts.doubt}, so nothing else is moved")
         if aim.plans.kind is Kind.LATENCY:
-            answer = _by_latency(said, view, replace(facts, loads=known), limits, aim)
+            answer = _by_latency(said, view, planned, limits, aim)
         else:
-            answer = _by_packing(said, view, replace(facts, loads=known), limits, aim, why)
+            answer = _by_packing(said, view, planned, limits, aim, why)
     except PlanningError as error:
         return said.refuse(error.message)
     more = facts.doubt or too_big_said(facts.loads, limits, arrivals=facts.arrivals)
@@ -298,9 +319,11 @@ def _occasion(view: View, facts: Facts, aim: Aim) -> str | None:
         over = overloads(view.assignment, facts.loads, limits)
         if over and not facts.doubt:
             worst = max(over, key=lambda c: carried[c] / limits.of(c))
+            arrives = view.assignment.loads(facts.arrivals)[worst]
+            backlog = f" and a backlog, together {carried[worst]:.4g}"
             return (
-                f"consumer {worst} carries {carried[worst]:.4g} {aim.unit}, "
-                f"above {limits.of(worst):.4g}"
+                f"consumer {worst} carries {arrives:.4g} {aim.unit}"
+                f"{backlog if arrives < carried[worst] else ''}, above {limits.of(worst):.4g}"
             )
     quiet_s = min(view.quiet_s, view.since_decision_s)
     return f"{aim.max_quiet_s:g} s were quiet" if quiet_s >= aim.max_quiet_s else None
@@ -318,13 +341,17 @@ def _limits(view: View, aim: Aim) -> GroupLimits | None:
     return GroupLimits(capacity=capacity * (1 - (headroom or 0.0)), unit=aim.unit)
 
 
-def _before_anything_is_known(said: _Said, view: View, facts: Facts) -> Verdict:
+def _before_anything_is_known(said: _Said, view: View, facts: Facts, aim: Aim) -> Verdict:
     """No consumer has reported its capacity: one must have a backlog before that is known.
 
     What has no consumer is shared among those that are there, or given to a first one.
     """
     if not view.consumers or view.orphans:
-        shares: dict[int, list[TopicPartition]] = {c: [] for c in sorted(view.consumers or {0})}
+        busy, idle = view.assignment.consumers, _usable(view)
+        if aim.most is not None:
+            idle = idle[: max(0, aim.most - len(busy))]
+        there = [*busy, *idle] or [min(view.consumers, default=0)]
+        shares: dict[int, list[TopicPartition]] = {c: [] for c in sorted(there)}
         for partition, consumer in view.assignment.items():
             shares[consumer].append(partition)
         known = {p: facts.loads.get(p, 0.0) for p in view.partitions}
@@ -341,6 +368,31 @@ def _before_anything_is_known(said: _Said, view: View, facts: Facts) -> Verdict:
         "the capacity of a consumer is not known: none has worked on a backlog yet; "
         "give --capacity to plan without waiting for that"
     )
+
+
+def _usable(view: View) -> list[int]:
+    """Idle consumers that may be given something; a spare is for one that has ended."""
+    idle = sorted(view.consumers - set(view.assignment.consumers))
+    return idle if view.lost else idle[: max(0, len(idle) - view.spares)]
+
+
+def _deals_by_number(aim: Aim) -> bool:
+    """Whether neither loads nor lags play a part in what the planner does."""
+    return aim.plans.kind is Kind.DEALS and "lags" not in aim.plans.reads
+
+
+def _only_orphans(
+    said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim, why: str
+) -> Verdict:
+    """Gives out what nobody reads, and leaves everything else: the loads are in doubt.
+
+    To a planner, loads that are not known are none, so it would pack the whole group on one.
+    """
+    idle = _usable(view)
+    after = given_out(facts.loads, view.assignment, limits, most=aim.most, idle=idle)
+    after = _on_idle(after, view)
+    plan = _described(said, view, facts, limits, aim, after)
+    return said.go(after, why, _forecast(plan), plan=plan)
 
 
 def _by_latency(said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim) -> Verdict:
@@ -400,7 +452,8 @@ def _by_packing(
     deals = aim.plans.kind is Kind.DEALS
     if deals and options.members is None and "members" in aim.plans.reads:
         busy = len(view.assignment.consumers)  # it does not choose their number; none turns spare
-        members = max(1, busy, len(view.consumers) - view.spares)
+        replaced = min(busy + view.ended, len(view.consumers))  # a spare is for one that has ended
+        members = max(1, busy, replaced, len(view.consumers) - view.spares)
         options = replace(options, members=min(members, aim.most or members))
     # Filled to the brim, a consumer would be above its limit again a moment later.
     room = replace(limits, capacity=limits.capacity * (1 - _SPARE)) if aim.urgent else limits
@@ -449,6 +502,9 @@ def _first_aid(
 ) -> Verdict:
     """What can be done at once where the planner has no plan, in its budget of moves or of time."""
     options = aim.options
+    needed = max(said.before, fewest_consumers(facts.loads.values(), limits))
+    if aim.most is not None and needed > aim.most:
+        return _shared(said, view, facts, limits, aim, facts.loads, needed, why)
     after = first_aid(
         facts.loads,
         view.assignment,
@@ -460,7 +516,7 @@ def _first_aid(
     after = _on_idle(after, view)
     relief = relieves(view.assignment, after, facts.loads, limits)
     if not (view.orphans or relief):
-        return said.refuse(error.message)
+        return said.refuse(" ".join(filter(None, (f"{why};", error.message, error.hint))))
     why = f"{why}; {error.message} This relieves what it can"
     plan = _described(said, view, facts, limits, aim, after)
     forecast = _forecast(plan)
@@ -480,24 +536,40 @@ def _shared(
     why: str,
 ) -> Verdict:
     """What is too much for as many consumers as there may be, as evenly as it gets."""
-    most = aim.most or needed
+    most, options = aim.most or needed, aim.options
     limit = said.limit or f"--max-consumers is {most}"
     why += f"; {needed} consumers would be needed, and {limit}"
-    after = _on_idle(level(weights, view.assignment, most), view)
+    levelled = level(
+        weights,
+        view.assignment,
+        most,
+        max_moves=options.max_moves,
+        max_moved_load=options.max_moved_load,
+    )
+    after = _on_idle(levelled, view)
     plan = _described(said, view, facts, limits, aim, after)
     forecast = _forecast(plan)
-    if view.orphans:
-        return said.go(after, why, forecast, plan=plan)
-    if len(after.consumers) != said.before:
-        if resting := _resting(view, aim):
-            return said.stay(f"{why}; {resting}", forecast)
-        return said.go(after, why, forecast, plan=plan)
+    scales = len(after.consumers) != said.before
+    if scales and (resting := _resting(view, aim)):
+        return said.stay(f"{why}; {resting}", forecast)
     heaviest = shared_peak(view.assignment, weights)
     evens_out = heaviest > 0 and shared_peak(after, weights) <= _WORTH_MOVING * heaviest
     removed = overload(view.assignment, weights, limits) - overload(after, weights, limits)
-    if evens_out or removed >= (1 - _WORTH_MOVING) * limits.capacity:
+    worth_it = evens_out or removed >= (1 - _WORTH_MOVING) * limits.capacity
+    fewer = said.before > most and after != view.assignment  # as far as the budget goes
+    if view.orphans or scales or fewer or worth_it:
         return said.go(after, why, forecast, plan=plan)
+    if after == view.assignment != level(weights, view.assignment, most):
+        why += f"; no move that {_budget_said(options)} would help"
+        return said.stay(why, forecast)
     return said.stay(f"{why}; moving partitions would hardly relieve any consumer", forecast)
+
+
+def _budget_said(options: PackingOptions) -> str:
+    """The limits of what may be moved in one plan."""
+    given = {"--max-moves": options.max_moves, "--max-moved-load": options.max_moved_load}
+    names = [name for name, limit in given.items() if limit is not None]
+    return f"{' and '.join(names)} allow{'s'[: len(names) == 1]}"
 
 
 def _resting(view: View, aim: Aim) -> str | None:

@@ -68,7 +68,11 @@ class Reader(Protocol):
         ...
 
     def behind(self) -> int:
-        """How many records the brokers hold that were not handed out, as far as that is known."""
+        """How many records the brokers hold that were not handed out, as far as that is known.
+
+        Only of partitions that move: who waits for a partition that hands out nothing has no
+        backlog to show what it can do.
+        """
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -68,15 +68,28 @@ def read_by(
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the group's leader asked last, and what it was told."""
+    """What the group's leader asked last, and what it was told by which plan."""
 
     request: AssignmentRequest
     shares: Shares
+    plan: GroupPlan
 
     def is_told_otherwise_by(self, plan: GroupPlan) -> bool:
-        """Whether the same members would now be given something else."""
-        members = [
-            replace(member, owned=self.shares.get(member.member_id, ()))
-            for member in self.request.members
-        ]
-        return answer(plan, members, self.request.partitions) != dict(self.shares)
+        """Whether the same members would now be given something else.
+
+        With fewer members than bins there is more than one right answer: what the same question
+        is answered with is as good as what members are told that have these shares already. Nor
+        are loads that have changed since a reason to deal anew.
+        """
+        plan = replace(plan, loads=self.plan.loads)
+        asked, shares = self.request, dict(self.shares)
+        if answer(plan, asked.members, asked.partitions) == shares:
+            return False
+        members = [replace(m, owned=shares.get(m.member_id, ())) for m in asked.members]
+        return answer(plan, members, asked.partitions) != shares
+
+    def never_learns_of(self, plan: GroupPlan) -> bool:
+        """Whether a plan that is news has the version that members have already."""
+        if plan is self.plan or plan.version != self.plan.version:
+            return False
+        return self.is_told_otherwise_by(plan)

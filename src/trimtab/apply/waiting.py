@@ -54,6 +54,15 @@ def reach(view: View) -> tuple[int | None, str]:
     return None, ""
 
 
+def ending(view: View) -> str:
+    """Whose partitions nobody else may read until it is gone; empty where there is none."""
+    if not view.withheld:
+        return ""
+    names = listed(f"consumer {c}" + (f" ({why})" if why else "") for c, why in view.ending.items())
+    are = "is" if len(view.ending) == 1 else "are"
+    return f"{names} {are} not gone yet: {listed(map(str, sorted(view.withheld)))} cannot be read"
+
+
 def listed(words: Iterable[str]) -> str:
     """The first of them, and how many more there are."""
     names = list(words)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.durations import seconds
 from trimtab.cli.numbers import finite
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output, Verbose, output_file
 from trimtab.cli.output import progress_bar, result, result_json, say, talk, warn, write_file
 from trimtab.errors import ConfigError, Findings
-from trimtab.model.cluster import BrokerId, ClusterSnapshot
+from trimtab.model.cluster import BrokerId, ClusterSnapshot, TopicPartition
 from trimtab.model.codec import dumps, read_rates, read_snapshot
 from trimtab.model.load import Measurement, Unit
 from trimtab.observe.logging import configure
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from trimtab.measure.topology.loads import TopicRates
 
 _MANY_SCENARIOS = 50
+_MAX_AGE_S = 900.0
+_QUIET = {Unit.BYTES_S: 10_000.0, Unit.RECORDS_S: 10.0}
+"""Measured load of the fullest broker below which no broker is called overloaded."""
 
 
 class FailOn(StrEnum):
@@ -93,6 +97,15 @@ def audit(
             "--allow-incomplete", help="Take rates with a gap or too short a span as they are."
         ),
     ] = False,
+    max_age: Annotated[
+        float | None,
+        typer.Option(
+            "--max-age",
+            metavar="DURATION",
+            parser=seconds,
+            help="Warn when a measurement ended longer ago than this. Default: 15m.",
+        ),
+    ] = None,
     wanted_peak: Annotated[
         float,
         typer.Option(
@@ -242,11 +255,20 @@ def audit(
     from trimtab.measure.topology.document import audit_to
     from trimtab.measure.topology.findings import findings
 
-    rates = None
+    rates: TopicRates | None = None
+    quiet = 0.0
     if loads is not None:
-        rates = _rates(loads, taken, unit=unit, step=step, allow_incomplete=allow_incomplete)
-    elif unit is not None or step is not None or allow_incomplete:
-        raise ConfigError("--unit, --step and --allow-incomplete are about --loads.")
+        rates, quiet = _rates(
+            loads,
+            taken,
+            unit=unit,
+            step=step,
+            allow_incomplete=allow_incomplete,
+            max_age_s=_MAX_AGE_S if max_age is None else max_age,
+        )
+        _tell_strangers(loads, rates, taken, named=bool(names))
+    elif unit is not None or step is not None or allow_incomplete or max_age is not None:
+        raise ConfigError("--unit, --step, --allow-incomplete and --max-age are about --loads.")
     options = AuditOptions(
         internal=internal or bool(names),
         pairs=pairs,
@@ -261,6 +283,7 @@ def audit(
         wanted_leaders=wanted_leaders,
         wanted_after=wanted_peak_after,
         server=server or SERVER,
+        quiet=quiet,
     )
     with _shown() as progress:
         found = audited(taken, rates, options, progress=progress)
@@ -363,23 +386,34 @@ def _rates(
     unit: Unit | None,
     step: int | None,
     allow_incomplete: bool,
-) -> TopicRates:
+    max_age_s: float,
+) -> tuple[TopicRates, float]:
+    """The rates, and the load of a broker below which they are too little to act upon.
+
+    That is for measurements: whoever writes a file by hand may count in units of their own.
+    """
     from trimtab.measure.topology.loads import topic_rates
-    from trimtab.plan.situation import step_of
+    from trimtab.plan.situation import about_age, step_of
 
     given, warnings = read_rates(path)
     warn(warnings)
+    left_out: dict[TopicPartition, float] = {}
+    quiet = 0.0
     if isinstance(given, Measurement):
         if step is not None:
             raise ConfigError(f"{path} is a measurement, it has no steps.")
         if None not in (given.cluster, taken.cluster) and given.cluster != taken.cluster:
             warn([f"{path} was measured on cluster {given.cluster}, not on {taken.cluster}"])
+        warn(about_age(given, now_ts=time.time_ns() // 1000, max_age_s=max_age_s))
         counted = unit or Unit.BYTES_S
+        quiet = _QUIET[counted]
         sound = tuple(p for p in given.partitions if p.complete or allow_incomplete)
         if len(sound) < len(given.partitions):
-            left_out = f"{len(given.partitions) - len(sound)} of {len(given.partitions)} rates"
-            say(f"{path}: {left_out} have a gap or too short a span; --allow-incomplete uses them.")
+            thin = f"{len(given.partitions) - len(sound)} of {len(given.partitions)} rates"
+            say(f"{path}: {thin} have a gap or too short a span; --allow-incomplete uses them.")
         by_partition = replace(given, partitions=sound).loads(counted)
+        every = given.loads(counted)
+        left_out = {name: load for name, load in every.items() if name not in by_partition}
     else:
         if unit not in (None, given.unit):
             raise ConfigError(
@@ -388,11 +422,34 @@ def _rates(
             )
         counted = given.unit
         by_partition = dict(step_of(given, step, origin=str(path)).loads)
-    if not math.isfinite(sum(by_partition.values())):
+    if not math.isfinite(sum(by_partition.values()) + sum(left_out.values())):
         raise ConfigError(f"{path}: the loads add up to more than a number can hold.")
     if not any(p.name in by_partition for p in taken.partitions):
         say(f"{path} has no rate of any topic here: brokers are judged by what they lead.")
-    return topic_rates(taken, by_partition, counted)
+    return topic_rates(taken, by_partition, counted, left_out=left_out), quiet
+
+
+def _tell_strangers(path: Path, rates: TopicRates, taken: ClusterSnapshot, *, named: bool) -> None:
+    """Names measured partitions that the cluster or snapshot does not have: a part of the load."""
+    from trimtab.measure.kafka.snapshot import is_internal
+    from trimtab.measure.topology.findings import some
+
+    here, prefix = {p.name for p in taken.partitions}, load_settings().topic_prefix
+    topics, loads = frozenset(taken.topics), {**rates.left_out, **rates.by_partition}
+    strangers = [
+        name
+        for name in sorted(loads.keys() - here)
+        if name.topic in topics or not (named or is_internal(name.topic, own_prefix=prefix))
+    ]
+    total = sum(loads.values())
+    if strangers and here & loads.keys():
+        share = sum(loads[name] for name in strangers) / total if total > 0 else 0.0
+        warn(
+            [
+                f"{path} has rates of {len(strangers)} partitions that are not here, "
+                f"{share:.0%} of its load: {some(strangers)}"
+            ]
+        )
 
 
 def _domain(given: str, taken: ClusterSnapshot) -> tuple[str, tuple[int, ...]]:

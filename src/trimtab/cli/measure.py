@@ -210,10 +210,16 @@ def measure(
         raise ConfigError(f"--rates-from is auto, samples or events, not {rates_from}.")
     if epsilon is not None and not 0 < epsilon < 1:
         raise ConfigError(f"--epsilon lies between 0 and 1, not at {epsilon:g}.")
-    if offsets is not None and (since or from_ or to or for_):
-        raise ConfigError("--offsets names records, so it takes no span of time.")
-    if for_ is not None and (since or from_ or to):
-        raise ConfigError("--for begins now, so it takes no --since, --from or --to.")
+    files = events is not None or samples is not None
+    _check_span_options(
+        since=since is not None,
+        between=from_ is not None or to is not None,
+        offsets=offsets is not None,
+        for_=for_ is not None,
+        continuous=continuous,
+        files=files,
+        narrowed=bool(topic or pattern or group),
+    )
     ask = Ask(
         settings=settings,
         topics=frozenset(topic or ()),
@@ -228,9 +234,6 @@ def measure(
         warehouse=warehouse or str(settings.warehouse),
         checkpoint=checkpoint or str(settings.checkpoints),
     )
-    files = events is not None or samples is not None
-    if continuous and (files or for_ or since or from_ or to or offsets):
-        raise ConfigError("--continuous takes no span and no files: it begins now and goes on.")
     serve_metrics(metrics_port, metrics_host)
     on: dict[str, Any] = {"master": master, "conf": conf, "properties_file": properties_file}
     check_master(settings, **on)
@@ -252,30 +255,62 @@ def measure(
     from trimtab.measure.spark.session import spark_errors
 
     if files:
+        from trimtab.measure.spark.ingest import is_json
         from trimtab.measure.spark.spans import from_files
 
+        for path in filter(None, (events, samples)):
+            is_json(path)  # refuses what cannot be read, before Spark is started
         session = begin()
         with spark_errors("reading files"):
             given = from_files(session, events=events, samples=samples, from_ts=from_, to_ts=to)
         _show(session, ask, given, how, output=output, as_json=as_json)
         return
     from trimtab.measure.spark.hot_keys import Mode
-    from trimtab.measure.spark.spans import check_topics, from_kafka
+    from trimtab.measure.spark.jobs import check_span
+    from trimtab.measure.spark.spans import check_topics, ends_now, from_kafka
 
     # Whatever can be refused is refused before Spark is started, which takes long.
     named = None if offsets is None else read_offsets(offsets)
     span = span_of(since, from_, to, now=now)
+    if named is None:
+        check_span((span[1] - span[0]) / MICROS if for_ is None else for_, how)
     with admin_of(settings) as admin:
-        check_topics(admin, ask.target(), ask.asked(span, named))
+        earlier = ends_now(admin, check_topics(admin, ask.target(), ask.asked(span, named)))
         if for_ is not None:
             span = _watch(ask, for_)
         session = begin()
         with spark_errors("reading from Kafka"):
-            given = from_kafka(session, admin, ask.target(), ask.asked(span, named))
+            given = from_kafka(
+                session, admin, ask.target(), ask.asked(span, named), earlier=earlier
+            )
         found = _show(session, ask, given, how, output=output, as_json=as_json)
     if publish:
         exact = how.mode in (Mode.TWO_PASS, Mode.GROUP_BY)
         _publish(ask, found, epsilon=0.0 if exact else how.counting_epsilon)
+
+
+def _check_span_options(
+    *,
+    since: bool,
+    between: bool,
+    offsets: bool,
+    for_: bool,
+    continuous: bool,
+    files: bool,
+    narrowed: bool,
+) -> None:
+    """Refuses options that contradict each other: none of them may be left unheard."""
+    if continuous and (files or for_ or since or between or offsets):
+        raise ConfigError("--continuous takes no span and no files: it begins now and goes on.")
+    if offsets and (since or between or for_):
+        raise ConfigError("--offsets names records, so it takes no span of time.")
+    if for_ and (since or between):
+        raise ConfigError("--for begins now, so it takes no --since, --from or --to.")
+    if files and (since or for_ or offsets or narrowed):
+        raise ConfigError(
+            "--events and --samples are measured whole, or from --from to --to.",
+            hint="Leave out --since, --for, --offsets, --topic, --pattern and --group.",
+        )
 
 
 def _tell_missing(ask: Ask, admin: Admin) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -179,6 +180,7 @@ def consumers_plan(
         settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
         live = ask_group(settings, group, topics)
         topics = _topics(live, group, topics)
+        warn(_about_cluster(found, live, origin=loads))
     if isinstance(found, Loads):
         situation = situation_of_file(
             found, origin=str(loads), step=step, topics=topics, capacity=capacity, unit=unit
@@ -243,12 +245,19 @@ def _remark(situation: Situation) -> None:
         say("Nobody reads anything yet: every partition is planned as a new one.")
 
 
+def _about_cluster(found: Loads | Measurement, live: GroupState, *, origin: Path) -> Iterator[str]:
+    """A word about loads that were measured on another cluster than that of the group."""
+    measured_on = found.cluster if isinstance(found, Measurement) else None
+    if None not in (measured_on, live.cluster) and measured_on != live.cluster:
+        yield f"{origin} was measured on cluster {measured_on}, not on {live.cluster}"
+
+
 def ask_group(settings: Settings, group: str, topics: frozenset[str] | None) -> GroupState:
     """Asks the cluster who reads what; the client libraries are loaded only here."""
     from trimtab.cli.connection import admin_of
 
     with admin_of(settings) as admin:
-        return group_state(admin, group, topics)
+        return replace(group_state(admin, group, topics), cluster=admin.cluster().cluster)
 
 
 def _topics(live: GroupState, group: str, asked: frozenset[str] | None) -> frozenset[str]:

@@ -26,7 +26,7 @@ from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose,
 from trimtab.cli.output import say
 from trimtab.cli.planner_options import MaxMovedLoad, MaxMoves, Slack, asked_options, over_after
 from trimtab.cli.signals import until_interrupted
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, TrimtabError
 from trimtab.model.control import Decision
 from trimtab.model.load import Unit
 from trimtab.model.plan import Layer
@@ -265,7 +265,13 @@ def run(
     unit = unit or (Unit.RECORDS_S if sla is not None else Unit.BYTES_S)
     if chosen.kind is Kind.LATENCY and (sla is None or unit is not Unit.RECORDS_S):
         raise ConfigError(
-            f"{planner} holds a group to a latency, in records/s.", hint="Give --sla, such as 5s."
+            f"{planner} holds a group to a latency, in records/s.",
+            hint="Give --sla, such as 5s." if sla is None else "Leave --unit out.",
+        )
+    if chosen.kind is Kind.PACKS and sla is not None and unit is not Unit.RECORDS_S:
+        say(
+            f"{planner} packs by {unit} and does not hold the group to --sla, which only judges "
+            "what came of it; leave --unit out to have backlogs counted."
         )
     if cooldown is None:
         cooldown = _GROUP_COOLDOWN_S if mode is Mode.GROUP else 0.0
@@ -392,10 +398,39 @@ class _Scaling:
                 hint="Use --keda with --mode group.",
             )
         ours = self.backend is BackendName.PROCESSES and self.keda is None
+        if self.consume and not ours:
+            raise ConfigError(
+                "--consume has no effect: it is not this command that starts the consumers.",
+                hint="Give the options to `trimtab consume` in the pods' manifest.",
+            )
+        self._check_workload(execute=execute)
         if execute and ours and not self.consume:
             raise ConfigError(
                 "It is not said what consumers are to do with the records.",
                 hint='Give their options, such as --consume "--handler shop:book".',
+            )
+
+    def _check_workload(self, *, execute: bool) -> None:
+        kubernetes = self.backend is BackendName.KUBERNETES and self.keda is None
+        if self.workload is None and kubernetes and execute:
+            raise ConfigError(
+                "It is not said which consumers to scale.",
+                hint="Give --workload statefulset/NAME (directed) or deployment/NAME (group).",
+            )
+        if self.workload is None:
+            return
+        if not kubernetes:
+            raise ConfigError(
+                "--workload has no effect without --backend kubernetes, or with --keda.",
+                hint="Add --backend kubernetes, or leave --workload out.",
+            )
+        from trimtab.apply.backends.kubernetes import Workload, WorkloadKind
+
+        kind = Workload.named(self.workload).kind
+        if kind is WorkloadKind.DEPLOYMENT and self.mode is Mode.DIRECTED:
+            raise ConfigError(
+                "Directed consumers need numbers that stay; pods of a Deployment have none.",
+                hint="Give --workload statefulset/NAME, or use --mode group.",
             )
 
 
@@ -410,7 +445,13 @@ class _Scaled:
 
 def _leave(runs: Backend, who: _Scaling, *, stop_consumers: bool) -> None:
     """What becomes of the consumers when the controller ends."""
-    living = [] if who.keda is not None else sorted(runs.living())
+    try:
+        living = [] if who.keda is not None else sorted(runs.living())
+    except TrimtabError as error:
+        if stop_consumers:
+            raise
+        say(f"Consumers go on with what they have; which there are is not known. {error.message}")
+        return
     if living and stop_consumers:
         runs.remove(living)
     elif living:
@@ -519,12 +560,7 @@ class _Asked:
     def _kubernetes(self, workload: str | None) -> Backend:
         from trimtab.apply.backends.kubernetes import KubernetesBackend, Workload
 
-        if workload is None:
-            raise ConfigError(
-                "It is not said which consumers to scale.",
-                hint="Give --workload statefulset/NAME (directed) or deployment/NAME (group).",
-            )
-        return KubernetesBackend(Workload.named(workload))
+        return KubernetesBackend(Workload.named(workload or ""))
 
     @contextmanager
     def _keda(
@@ -537,7 +573,7 @@ class _Asked:
         from trimtab.apply.keda.scaler import Scaler
         from trimtab.apply.keda.wish import Members, Wish
 
-        wish = Wish(self.group, fresh_s=fresh_s)
+        wish = Wish(self.group, fresh_s=fresh_s, spares=self.rules.warm_spares)
 
         def tell_both(decision: Decision) -> None:
             wish.decided(decision)
@@ -549,7 +585,8 @@ class _Asked:
                 found = [m for g in admin.groups([self.group]) for m in g.members]
                 return [m.instance or m.member_id for m in found]
 
-            yield _Scaled(Members(members), tell_both, partial(Scaler, wish.wanted, address))
+            there = Members(members, on_look=wish.look)
+            yield _Scaled(there, tell_both, partial(Scaler, wish.wanted, address))
 
     @contextmanager
     def measuring(self, post: Post, *, sla_s: float | None) -> Iterator[threading.Event]:

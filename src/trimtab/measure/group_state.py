@@ -21,12 +21,13 @@ _SETTLED = frozenset({"STABLE", "EMPTY"})
 class GroupState:
     """All partitions that exist of a group's topics, and who reads them.
 
-    `members` says who the consumers of the assignment are.
+    `members` says who the consumers of the assignment are, `cluster` where they are, if known.
     """
 
     partitions: frozenset[TopicPartition]
     assignment: Assignment
     members: Mapping[int, MemberName] = field(default_factory=dict)
+    cluster: str | None = None
 
 
 def group_state(admin: Admin, name: str, topics: frozenset[str] | None = None) -> GroupState:

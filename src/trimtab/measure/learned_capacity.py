@@ -3,18 +3,22 @@
 Why      Members of an ordinary group say nothing of themselves. One that has a backlog all the time
          works as fast as it can, and its commits show how fast that is.
 Promise  Only consumers whose lag stayed above `BACKLOG_S` seconds of their own work, at both ends
-         of the span, are judged, and only over `LEAST_SPAN_S` or more. One that commits nothing is
-         not judged: it hangs, which says nothing of its capacity. Pure.
-Cost     O(n) for n partitions.
+         of the span and at every look between them, are judged, and only over `LEAST_SPAN_S` or
+         more. One that commits nothing is not judged: it hangs, which says nothing of its capacity.
+         Pure.
+Cost     O(n) for n partitions and looks.
 
-Clients commit every 5 s unless told otherwise: a lag below that may be work that is done already,
-and the commits of a short span may be one too many or too few.
+Clients commit every 5 s unless told otherwise, slow ones once per batch, which may take a minute:
+until then work that is done looks like lag. So the lag right after a commit counts, and speeds are
+taken from commit to commit (`commit_speed`): a span that happens to hold one commit more or less
+would give quite another figure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from trimtab.model.assignment import Assignment
@@ -31,13 +35,67 @@ _MICROS = 1_000_000
 class Progress:
     """One partition over a span: what arrived and what its group committed, per second.
 
-    `lag` is that at the end of the span, `record_bytes` the mean size of a record.
+    `lag` is that at the end of the span, `least_lag` the lowest that was seen (None: not known),
+    `record_bytes` the mean size of a record.
     """
 
     arrived_s: float
     committed_s: float
     lag: int
     record_bytes: float | None = None
+    least_lag: int | None = None
+
+    @property
+    def at_least(self) -> int:
+        """What the lag never fell below, as far as is known."""
+        return self.lag if self.least_lag is None else min(self.lag, self.least_lag)
+
+
+class Look(NamedTuple):
+    """A group's partition at one moment; `end_offset` is None where it was not said."""
+
+    ts: int
+    end_offset: int | None
+    committed: int
+
+
+class CommitSpeed(NamedTuple):
+    """Records committed per second, and the lowest lag of all looks."""
+
+    committed_s: float
+    least_lag: int | None
+
+
+def commit_speed(looks: Sequence[Look]) -> CommitSpeed | None:
+    """How fast offsets are committed, by looks in order of time; None where they do not tell.
+
+    From the first look after a commit to the last one after a commit. Offsets that go back, as
+    after a reset, tell nothing, and neither does a single commit that leaves a backlog: how long
+    its work took is not known.
+
+    >>> def at(second, committed):
+    ...     return Look(second * 1_000_000, 5000, committed)
+    >>> commit_speed([at(0, 0), at(4, 500), at(30, 500), at(54, 1000), at(60, 1000)])
+    CommitSpeed(committed_s=10.0, least_lag=4000)
+    """
+    if len(looks) < 2 or looks[-1].ts <= looks[0].ts:
+        return None
+    pairs = list(pairwise(looks))
+    if any(after.committed < before.committed for before, after in pairs):
+        return None
+    lags = [
+        max(look.end_offset - look.committed, 0) for look in looks if look.end_offset is not None
+    ]
+    least = min(lags, default=None)
+    commits = [after for before, after in pairs if after.committed > before.committed]
+    if len(commits) > 1:
+        first, last = commits[0], commits[-1]
+    else:
+        first, last = looks[0], looks[-1]
+        if commits and (least is None or least > 0):
+            return None
+    grown = last.committed - first.committed
+    return CommitSpeed(grown * _MICROS / (last.ts - first.ts), least)
 
 
 class Learned(NamedTuple):
@@ -67,9 +125,9 @@ def learned(
         held = [progress.get(p) for p, c in readers.items() if c == consumer]
         known = [p for p in held if p is not None]
         done_s = sum(p.committed_s for p in known)
-        lag = sum(p.lag for p in known)
+        lag, least = sum(p.lag for p in known), sum(p.at_least for p in known)
         lag_before = lag - (sum(p.arrived_s for p in known) - done_s) * span_s
-        if len(known) < len(held) or done_s <= 0 or min(lag, lag_before) < BACKLOG_S * done_s:
+        if len(known) < len(held) or done_s <= 0 or min(least, lag_before) < BACKLOG_S * done_s:
             continue
         records_s[consumer] = done_s
         sizes = [(p.committed_s, p.record_bytes) for p in known if p.committed_s > 0]
@@ -90,5 +148,6 @@ def learned_from(measured: Measurement, group: str, readers: Assignment) -> Lear
                 committed_s=committed_s,
                 lag=lag,
                 record_bytes=(p.bytes_s or 0.0) / p.records_s if sized else None,
+                least_lag=p.least_lag.get(group),
             )
     return learned(progress, readers, span_s=(measured.to_ts - measured.from_ts) / _MICROS)

@@ -350,6 +350,7 @@ def measurement_to(m: Measurement) -> Json:
                 "lag": dict(p.lag),
                 "lag_s": dict(p.lag_s),
                 **({"committed_s": dict(p.committed_s)} if p.committed_s else {}),
+                **({"least_lag": dict(p.least_lag)} if p.least_lag else {}),
                 "complete": p.complete,
             }
             for p in m.partitions
@@ -403,6 +404,7 @@ def _read_partition_load(entry: Node) -> PartitionLoad:
         "lag",
         "lag_s",
         "committed_s",
+        "least_lag",
         "complete",
     )
 
@@ -429,6 +431,7 @@ def _read_partition_load(entry: Node) -> PartitionLoad:
         lag=per_group("lag", lambda n: n.integer(least=0)),
         lag_s=per_group("lag_s", lambda n: n.number(least=0)),
         committed_s=per_group("committed_s", lambda n: n.number(least=0)),
+        least_lag=per_group("least_lag", lambda n: n.integer(least=0)),
         complete=entry.need("complete").flag(),
     )
 

@@ -33,7 +33,8 @@ class Source(StrEnum):
 class PartitionLoad:
     """One partition's measured rates and lag; None is unknown, never 0.
 
-    `committed_s` is what each group committed per second, in records.
+    `committed_s` is what each group committed per second, in records, and `least_lag` the lowest
+    lag that any look showed; `lag` is that of the last one.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class PartitionLoad:
     lag: Mapping[str, int | None] = field(default_factory=dict)
     lag_s: Mapping[str, float | None] = field(default_factory=dict)
     committed_s: Mapping[str, float | None] = field(default_factory=dict)
+    least_lag: Mapping[str, int | None] = field(default_factory=dict)
     complete: bool = True
 
     @property

@@ -29,6 +29,7 @@ from trimtab.plan.planner import Kind, PackingPlanner
 
 _NAMED = 5
 _MICROS = 1_000_000
+_CLOCKS_DIFFER_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,15 +174,22 @@ def cautions(
         yield "all loads are 0: the plan does not tell how a real load would be shared out"
     if measured is None:
         return
-    age_s = (now_ts - measured.to_ts) / _MICROS
-    if age_s > max_age_s:
-        yield f"the loads were measured {_long(age_s)} ago, longer than {_long(max_age_s)}"
+    yield from about_age(measured, now_ts=now_ts, max_age_s=max_age_s)
     thin = [str(p.name) for p in measured.partitions if p.name in loads and not p.complete]
     if thin and incomplete:
         yield (
-            f"the rate of {_some(thin)} is incomplete: it has a gap, "
-            "or it is over less time than was asked for"
+            f"the rate of {_some(thin)} is incomplete: it has a gap, it is over less time than was "
+            "asked for, or timestamps do not tell when records came"
         )
+
+
+def about_age(measured: Measurement, *, now_ts: int, max_age_s: float) -> Iterator[str]:
+    """A word about loads that are old, or that are said to be from the future."""
+    age_s = (now_ts - measured.to_ts) / _MICROS
+    if age_s > max_age_s:
+        yield f"the loads were measured {_long(age_s)} ago, longer than {_long(max_age_s)}"
+    if age_s < -_CLOCKS_DIFFER_S:
+        yield f"the loads were measured {_long(-age_s)} in the future: a clock is wrong"
 
 
 def _long(seconds: float) -> str:

@@ -120,7 +120,17 @@ BATCH: Mapping[str, Case] = {
     "no dict": batch([5]),
     "value of another type": batch([{"value": 5}]),
     "timestamp": batch([{"value": b"v", "timestamp": 5}]),
+    "partition None": batch([{"value": b"v", "partition": None}], on_delivery=TAG),
+    "partition as text": batch([{"value": b"v", "partition": "1"}]),
 }
+
+REFUSED: Mapping[str, Mapping[str, Any]] = {
+    "value of another type": {"value": 5},
+    "key of another type": {"value": b"v", "key": 5},
+    "partition as text": {"value": b"v", "partition": "1"},
+    "timestamp": {"value": b"v", "timestamp": 5},
+}
+"""Records for the sake of which the client takes nothing of a batch."""
 
 
 def _names(metadata: Any) -> object:

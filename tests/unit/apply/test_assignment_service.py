@@ -131,6 +131,19 @@ def test_the_service_listens_on_the_loopback_address() -> None:
         assert service.url.startswith("http://127.0.0.1:")
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_ipv6_address_can_be_listened_on_and_asked_as_people_write_it(host) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+
+    with serving(Controller(), host=host) as service:
+        assert service.url.startswith("http://[::1]:")
+        assert ControllerLine(service.url).newer("g", 4)
+
+
 def test_only_a_newer_plan_is_a_reason_to_rejoin() -> None:
     with serving(Controller(version=5)) as service:
         line = ControllerLine(service.url)

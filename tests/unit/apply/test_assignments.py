@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -165,6 +166,31 @@ def test_the_fallback_gives_the_rest_to_who_has_fewest() -> None:
     shares = fallback([member("a", 0, 1, 2), member("b", 3)], P[:6])
 
     assert numbers(shares) == {"a": (0, 1, 2), "b": (3, 4, 5)}
+
+
+@given(MEMBERS, PARTITIONS)
+def test_before_the_first_plan_counts_differ_by_one_at_most_and_then_nothing_moves(
+    members, partitions
+) -> None:
+    unplanned = [replace(m, planned=False) for m in members]
+    shares = fallback(unplanned, partitions)
+    again = [replace(m, owned=shares[m.member_id]) for m in unplanned]
+
+    assert checked(shares, members, partitions) == shares
+    counts = sorted(map(len, shares.values()))
+    assert counts[-1] - counts[0] <= 1
+    assert fallback(again, partitions) == shares
+
+
+def test_members_that_join_one_by_one_before_the_first_plan_share_the_work() -> None:
+    alone = fallback([replace(member("a"), planned=False)], P[:6])
+    assert numbers(alone) == {"a": (0, 1, 2, 3, 4, 5)}
+    first = replace(member("a", *range(6)), planned=False)
+
+    shares = fallback([first, *(replace(member(x), planned=False) for x in "bc")], P[:6])
+
+    assert {len(share) for share in shares.values()} == {2}
+    assert numbers(shares)["a"] == (0, 1)
 
 
 def test_of_two_that_claim_a_partition_the_later_generation_owns_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -93,6 +94,21 @@ def test_without_an_answer_everybody_keeps_what_it_had_and_any_plan_is_newer() -
     assert [m.fallbacks for m in group.members.values()] == [1, 0]
 
 
+def test_before_the_first_plan_members_share_the_work_and_after_it_they_keep_theirs() -> None:
+    group = Group("a", "b")
+    group.controller.away = True
+    group.rebalance(Metadata(t=4), leader="a", among=["a"])
+    group.rebalance(Metadata(t=4), leader="a")
+    assert [len(group.owned(c)) for c in "ab"] == [2, 2]
+
+    group.controller.away = False
+    group.rebalance(Metadata(t=4), leader="a")
+    group.controller.away = True
+    for _ in range(2):
+        group.rebalance(Metadata(t=4), leader="a")
+        assert [len(group.owned(c)) for c in "ab"] == [4, 0]  # as the plan had it
+
+
 def test_after_a_wrong_answer_only_a_newer_plan_is_worth_a_rebalance() -> None:
     group = Group("a", "b")
     group.controller.shares = lambda _: {}
@@ -124,6 +140,39 @@ def test_who_missed_a_generation_has_no_claim_on_what_it_once_had() -> None:
 
     owned = {m.client_id: m.owned for m in group.controller.asked[2].members}
     assert owned == {"a": (), "b": tuple(P)}
+
+
+def test_a_static_leader_that_comes_back_without_a_rebalance_still_leads() -> None:
+    #  pod-a  leads ──▶ ends ──▶ new process: the broker gives it the old assignment
+    #  pod-b  follows ─────────▶ new process: likewise, and it does not lead
+    pods: dict[str, PlannedAssignor] = {}
+
+    def process(pod: str) -> PlannedAssignor:
+        pods[pod] = PlannedAssignor("g", pod, Controller(), lambda: 5, instance=pod)
+        return pods[pod]
+
+    joining = [
+        SimpleNamespace(member_id=f"id-{pod}", metadata=process(pod).metadata(["t"]))
+        for pod in ("pod-a", "pod-b")
+    ]
+    given = pods["pod-a"].assign(Metadata(t=4), joining)
+    for pod, member in pods.items():
+        member.on_assignment(given[f"id-{pod}"], 5)
+    before = [member.leads for member in pods.values()]
+
+    for pod in ("pod-a", "pod-b"):
+        process(pod).on_assignment(given[f"id-{pod}"], 5)
+
+    assert before == [member.leads for member in pods.values()] == [True, False]
+    known = {n: [m.is_outgrown(partial(int, n)) for m in pods.values()] for n in (0, 4, 5)}
+    assert known == {0: [False, False], 4: [False, False], 5: [True, False]}
+
+
+def test_a_leader_s_own_client_sees_that_a_topic_has_grown() -> None:
+    group = Group("a", "b")
+    group.rebalance(Metadata(t=4), leader="a")
+
+    assert not any(m.is_outgrown(lambda: 5) for m in group.members.values())
 
 
 def test_a_leader_that_has_not_heard_of_the_topic_yet_takes_it_from_nobody() -> None:

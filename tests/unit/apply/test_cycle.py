@@ -3,6 +3,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -359,6 +361,60 @@ def test_others_are_listened_to_only_when_nothing_is_half_done():
     ]
 
 
+SHORT_PAUSES = Retry(attempts=3, first_s=1e-6, most_s=1e-6)
+
+
+def _fails(world: World) -> Callable[[Record], None]:
+    def handle(one: Record) -> None:
+        world.handle(one)
+        if one.offset == 1:
+            raise ValueError("no such account")
+
+    return handle
+
+
+def test_between_attempts_the_reader_does_what_it_owes_to_others():
+    world = World([record(0, n) for n in range(3)])
+    cycle = cycle_of(world, handler=_fails(world), dead_letters=world, retry=SHORT_PAUSES)
+    world.before["tend"] = _raising(BrokerUnavailable("nobody answers"))
+    cycle.turn()
+    assert [event[0] for event in world.events if event[0] != "confirm"] == [
+        *("handle", "handle", "commit", "trouble", "handle", "trouble", "handle", "bury"),
+        *("handle", "commit"),
+    ]
+    assert world.of("trouble") == [("taking part in the group",)] * 2
+    assert world.of("commit") == [({P0: 1},), ({P0: 3},)]
+
+
+def test_while_a_sink_has_records_to_write_no_partition_goes_between_attempts():
+    world = World([record(0, n) for n in range(3)])
+    cycle = cycle_of(
+        world, handler=_fails(world), sink=world, dead_letters=world, retry=SHORT_PAUSES
+    )
+    cycle.turn()
+    assert world.of("tend") == []
+    assert world.of("commit") == [({P0: 3},)]
+
+
+def test_a_record_that_goes_to_another_between_attempts_is_left_to_it():
+    world = World([record(0, 0), record(0, 1), record(1, 0)])
+    cycle = cycle_of(world, handler=_fails(world), dead_letters=world, retry=SHORT_PAUSES)
+    world.before["tend"] = lambda: cycle.release([P0])
+    cycle.turn()
+    cycle.turn()
+    assert world.of("bury") == []
+    assert world.of("commit") == [({P0: 1},), ({P1: 1},)]
+    assert world.of("handle").count((P0, 1)) == 1
+    assert world.of("handle").count((P1, 0)) == 1
+
+
+def _raising(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
 def _take(world: World, seconds: float) -> Callable[[], None]:
     return lambda: setattr(world, "now", world.now + seconds)
 
@@ -381,6 +437,43 @@ def test_a_consumer_that_waits_for_records_does_not_show_its_capacity():
         cycle.turn()
     assert cycle.totals.records == 20
     assert cycle.capacity.records_s is None
+
+
+@pytest.mark.parametrize("batch_bytes", [10_000_000, 1000], ids=["in time", "full"])
+def test_a_burst_that_ends_a_wait_does_not_make_the_wait_a_fetch(batch_bytes):
+    world = World()
+    bursts, began = 0, 0.0
+
+    def arrive(timeout_s: float) -> Sequence[Record]:
+        """A burst ten milliseconds before the wait is over, of which a part is read in time."""
+        nonlocal bursts
+        if world.arrivals or world.now - began < 0.85 or bursts > world.now / 10:
+            world.now += 0.006 if world.arrivals else 0.0
+            return world.read(timeout_s)
+        world.now += timeout_s - 0.01
+        first = 1000 * bursts
+        chunks = [range(first + n, first + n + 100) for n in range(0, 1000, 100)]
+        world.arrivals.extend([record(0, n) for n in chunk] for chunk in chunks)
+        bursts += 1
+        return world.read(0.0)
+
+    cycle = Cycle(
+        reading(world, arrive),
+        Work(handler=world.handle, limits=Limits(batch_bytes=batch_bytes, wait_s=1.0)),
+        stop=world.stop,
+        clock=lambda: world.now,
+    )
+    while bursts < 10:
+        began = world.now
+        cycle.turn()
+    assert cycle.totals.records > 9000
+    assert cycle.capacity.records_s is None
+
+
+def reading(world: World, read: Callable[[float], Sequence[Record]]) -> Any:
+    """The world with another way to read."""
+    names = ("position", "behind", "commit", "tend", "close")
+    return SimpleNamespace(read=read, **{name: getattr(world, name) for name in names})
 
 
 def test_time_spent_fetching_counts_while_there_is_a_backlog():

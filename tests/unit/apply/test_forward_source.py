@@ -9,9 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
+from trimtab.apply.handling import Retry
 from trimtab.apply.kafka import forward_source as door
 from trimtab.apply.kafka.forward_source import End, GroupSource
 from trimtab.apply.records import Record
@@ -168,3 +169,57 @@ def test_a_commit_that_failed_later_is_told(monkeypatch):
         ("not kept", [TopicPartition("s", 0)]),
         ("not kept", [TopicPartition("s", 1)]),
     ]
+
+
+class Coordinated:
+    """A client whose coordinator answers with `faults` first, in turn."""
+
+    def __init__(self, _config: dict[str, Any]) -> None:
+        self.faults: list[int] = []
+        self.assigned: list[tuple[int, int]] = []
+        self.in_part = False
+
+    def subscribe(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def committed(self, places: list[TheirPartition], timeout: float) -> list[TheirPartition]:
+        assert timeout > 0
+        if self.faults:
+            raise KafkaException(KafkaError(self.faults.pop(0)))
+        return [TheirPartition(p.topic, p.partition, [5, -1001][p.partition]) for p in places]
+
+    def assign(self, places: list[TheirPartition]) -> None:
+        if self.in_part:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.assigned = [(p.partition, p.offset) for p in places]
+
+    def incremental_assign(self, places: list[TheirPartition]) -> None:
+        assert self.in_part
+        self.assigned = [(p.partition, p.offset) for p in places]
+
+
+@pytest.fixture
+def coordinated(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(door, "Consumer", Coordinated)
+    monkeypatch.setattr(door, "_INSISTING", Retry(first_s=0.0, most_s=0.0))
+    source = GroupSource("g", ["s"], "x:1", ClientProperties.none())
+    source.hooks = Told()
+    return source
+
+
+@pytest.mark.parametrize("in_part", [False, True])
+def test_a_coordinator_that_moves_leaves_no_partition_unread(coordinated: Any, in_part: bool):
+    coordinated._consumer.in_part = in_part
+    coordinated._consumer.faults = [KafkaError.NOT_COORDINATOR, KafkaError._TIMED_OUT]
+
+    coordinated._on_assign(None, PLACES[:2])
+
+    assert coordinated._consumer.assigned == [(0, 5), (1, OFFSET_BEGINNING)]
+
+
+def test_where_offsets_may_not_be_asked_for_the_client_says_so(coordinated: Any):
+    coordinated._consumer.faults = [KafkaError.GROUP_AUTHORIZATION_FAILED]
+
+    coordinated._on_assign(None, PLACES[:2])
+
+    assert coordinated._consumer.assigned == []

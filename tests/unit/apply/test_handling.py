@@ -166,6 +166,8 @@ def module(tmp_path, monkeypatch):
         "seen = []\ndef handle(record):\n    seen.append(record)\n"
         "class Till:\n    @staticmethod\n    def book(record): ...\n"
         "async def later(record): ...\ndef each(record):\n    yield\ndef two(record, more): ...\n"
+        "class Soon:\n    def __init__(self, where=None): ...\n"
+        "    async def __call__(self, record): ...\nsoon = Soon()\n"
     )
     (tmp_path / "broken_of_a_test.py").write_text("1 / 0\n")
     (tmp_path / "leaving_of_a_test.py").write_text("import sys\nsys.exit(0)\n")
@@ -194,6 +196,8 @@ def test_a_handler_is_found_in_the_working_folder(module):
         ("odd_of_a_test:handle", r"ValueError: bad \\udcff"),
         ("shop_of_a_test:later", "is a coroutine or generator function"),
         ("shop_of_a_test:each", "is a coroutine or generator function"),
+        ("shop_of_a_test:soon", "is a coroutine or generator function"),
+        ("shop_of_a_test:Soon", "is a class"),
         ("shop_of_a_test:two", "cannot be called with one record"),
         ("shop_of_a_test:missing", "has no function missing"),
         ("shop_of_a_test:seen", "has no function seen"),

@@ -3,7 +3,7 @@ import pytest
 
 from trimtab.apply.kafka.lake import Lake
 from trimtab.apply.records import Record
-from trimtab.errors import ConfigError
+from trimtab.errors import ApplyError, ConfigError
 from trimtab.model.cluster import TopicPartition
 
 
@@ -52,6 +52,23 @@ def test_a_repeat_after_a_restart_changes_nothing(tmp_path):
     before = files(tmp_path)
     Lake(tmp_path).write("orders", records(0, range(5, 10)))
     assert files(tmp_path) == before
+
+
+def test_records_of_a_topic_that_was_made_anew_are_not_taken_for_a_repeat(tmp_path):
+    Lake(tmp_path).write("orders", records(0, range(20, 40)))
+    Lake(tmp_path).write("orders", records(0, range(40, 60)))
+    anew = [r._replace(value=b"other") for r in records(0, range(25, 70))]
+    before = files(tmp_path)
+    with pytest.raises(ApplyError, match=r"another record at orders-0, offset 25.*20-39\.parquet"):
+        Lake(tmp_path).write("orders", anew)
+    assert files(tmp_path) == before
+
+
+def test_a_damaged_file_does_not_stop_a_repeat(tmp_path):
+    Lake(tmp_path).write("orders", records(0, range(5)))
+    (tmp_path / "orders/partition=0/0-4.parquet").write_bytes(b"PAR1")
+    Lake(tmp_path).write("orders", records(0, range(7)))
+    assert files(tmp_path) == ["orders/partition=0/0-4.parquet", "orders/partition=0/5-6.parquet"]
 
 
 def test_of_a_batch_that_repeats_in_part_only_the_new_is_written(tmp_path):

@@ -1,15 +1,17 @@
-"""Reading the state that the controller before has left."""
+"""Waiting for the lease, and reading the state that the controller before has left."""
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError
 
 from trimtab.apply.kafka import leadership
-from trimtab.apply.kafka.leadership import Post, state_left
+from trimtab.apply.kafka.leadership import Lease, Post, state_left
+from trimtab.errors import TrimtabError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
@@ -64,3 +66,62 @@ def test_a_state_topic_that_was_just_created_is_waited_for(monkeypatch, missing_
     post = Post(group="g", topics=("orders",), bootstrap_server="none:1")
 
     assert state_left(post, missing_ok=missing_ok) == STATE
+
+
+class Member:
+    """Joins the controllers: polls bring these errors, and then the partition."""
+
+    errors: ClassVar[list[int]] = []
+
+    def __init__(self, _: Any) -> None:
+        self._coming = iter(self.errors)
+        self.closed = False
+
+    def subscribe(self, topics: list[str], *, on_assign: Any, **_: Any) -> None:
+        self._topic, self._on_assign = topics[0], on_assign
+
+    def poll(self, _: float) -> Message | None:
+        code = next(self._coming, None)
+        if code is not None:
+            return Message(code=code)
+        self._on_assign(self, [SimpleNamespace(topic=self._topic, partition=0)])
+        return None
+
+    def incremental_assign(self, _: Any) -> None: ...
+
+    def pause(self, _: Any) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def lease(monkeypatch: pytest.MonkeyPatch, *errors: int) -> Lease:
+    monkeypatch.setattr(Member, "errors", list(errors))
+    monkeypatch.setattr(leadership, "Consumer", Member)
+    return Lease(Post(group="g", topics=("orders",), bootstrap_server="none:1"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # another controller has just created the topic
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError._ALL_BROKERS_DOWN,
+    ],
+)
+def test_the_lease_is_waited_for_while_the_topic_or_the_brokers_are_not_there_yet(
+    monkeypatch, code
+) -> None:
+    with lease(monkeypatch, code, code).held(threading.Event()) as held:
+        assert held is not None
+        assert held.renewed()
+    assert vars(held._consumer)["closed"]
+
+
+def test_an_error_that_does_not_pass_ends_the_wait_for_the_lease(monkeypatch) -> None:
+    waiting = lease(monkeypatch, KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+    with pytest.raises(TrimtabError), waiting.held(threading.Event()):
+        pass
+    assert vars(waiting._consumer)["closed"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trimtab.apply.learning import Learning
 from trimtab.apply.policy import Measured
 from trimtab.measure.learned_capacity import Learned
@@ -57,3 +59,43 @@ def test_committed_offsets_that_go_back_begin_anew():
     learning.look(at(0, (150, 100), (150, 100)), READERS)
     reset = last(learning, range(5, 30, 5), (150, -50), (150, 100))  # of the first, by hand
     assert reset.records_s.keys() == {1}
+
+
+def commits_every(pause_s: int, seconds: range, *, arrives_s: int, backlog: int) -> Learned:
+    """One consumer that handles 10 records a second at most, and commits with pauses."""
+    learning, found, readers = Learning("g"), Learned({}, {}), Assignment({P[0]: 0})
+    for second in seconds:
+        end = backlog + arrives_s * second
+        handled = min(10 * second, end) if backlog else arrives_s * second
+        rate = PartitionRate(
+            bytes_s=10.0 * arrives_s,
+            records_s=float(arrives_s),
+            end_offset=end,
+            lag={"g": end - handled * (second // pause_s * pause_s) // max(second, 1)},
+            complete=True,
+            stale=False,
+        )
+        heard = TopicRates(topic="orders", ts=second * 1_000_000, partitions={0: rate})
+        found = learning.look(Measured().heard(heard), readers)
+        assert all(speed == 10.0 for speed in found.records_s.values())
+    return found
+
+
+def test_commits_with_long_pauses_show_the_speed_and_not_the_number_of_commits_in_the_span():
+    # Looks from second 7 on: 20 s later one commit of 25 s of work has been seen.
+    assert commits_every(25, range(7, 100), arrives_s=15, backlog=5000).records_s == {0: 10.0}
+
+
+def test_a_group_that_keeps_up_and_commits_seldom_shows_nothing():
+    # Its lag stands at 400 records before each commit: work that is done already.
+    assert not commits_every(40, range(7, 200), arrives_s=10, backlog=0).records_s
+
+
+def test_what_is_no_longer_said_of_any_partition_is_forgotten():
+    learning = Learning("g", keep_s=60.0)
+    learning.look(at(0, (150, 100)), READERS)
+    for second in range(5, 500, 5):
+        both = at(second, (0, 0), (150, 90)).newest["orders"]
+        other = replace(both, partitions={1: both.partitions[1]})
+        learning.look(Measured().heard(other), READERS)
+    assert len(learning._history) <= 14

@@ -437,3 +437,47 @@ def test_keda_lag_starts_no_more_consumers_than_allowed(most, action, after):
     if found.target is not None:
         again = seen({p.partition: c for p, c in found.target.items()}, quiet_s=100.0)
         assert decided(again, known, aim).decision.action is Action.NONE
+
+
+# ------------------------------------------------------------ before capacities are known
+
+
+@pytest.mark.parametrize(
+    ("there", "most", "spares", "readers"),
+    [
+        ({0, 1, 2, 3}, 2, 0, (0, 1)),
+        ({0, 1, 2, 3}, None, 1, (0, 1, 2)),
+        ({5}, None, 1, (5,)),
+        (set(), 2, 1, (0,)),
+    ],
+)
+def test_before_capacities_are_known_no_more_are_used_than_may_be(there, most, spares, readers):
+    aim = replace(BYTES, capacity=None, most=most)
+
+    found = decided(seen({}, consumers=there, spares=spares), Measured(), aim)
+
+    assert found.target is not None
+    assert found.target.consumers == readers
+
+
+def test_before_capacities_are_known_a_spare_takes_over_from_one_that_ended():
+    view = seen({0: 0, 1: 0}, consumers={0, 1}, spares=1)
+    aim = replace(BYTES, capacity=None)
+
+    new = decided(view, Measured(), aim)
+    ended = decided(replace(view, lost="consumer 2 ended", ended=1), Measured(), aim)
+
+    assert new.target == Assignment(dict.fromkeys(P, 0))
+    assert ended.target is not None
+    assert ended.target.consumers == (0, 1)
+
+
+def test_the_topic_that_has_no_rates_is_named():
+    other = TopicPartition("returns", 0)
+    view = seen({0: 0, 1: 0, 2: 1, 3: 1}, quiet_s=100.0)
+    view = replace(view, partitions=view.partitions | {other})
+
+    found = decided(view, measured(rates([10, 10, 10, 10])), BYTES)
+
+    assert found.decision.action is Action.REFUSE
+    assert found.decision.reason == "no rates of topic returns have been published yet"

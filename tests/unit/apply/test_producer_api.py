@@ -25,6 +25,7 @@ from tests.unit.apply.producer_cases import (
     CLOSING,
     METHODS,
     PRODUCE,
+    REFUSED,
     Told,
     outcome,
     stated_signatures,
@@ -85,6 +86,19 @@ def test_produce_batch_does_what_the_client_does(name: str, pair: Any) -> None:
     bare, ours = (outcome(BATCH[name], producer, "mock") for producer in pair)
 
     assert ours == bare
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_of_a_batch_that_is_refused_nothing_is_sent(name: str, pair: Any) -> None:
+    for producer in pair:
+        told: Told = []
+        records = [{"value": b"%d" % i} for i in range(8)] + [dict(REFUSED[name])]
+
+        with pytest.raises((TypeError, ValueError, NotImplementedError)):
+            producer.produce_batch("mock", records, callback=telling(told, "batch"))
+        producer.flush(10)
+
+        assert told == []
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -525,3 +539,12 @@ def test_a_difference_would_be_noticed() -> None:
 
     with Producer(MOCK) as bare, Swallowing(MOCK, "node") as ours:
         assert outcome(PRODUCE["value"], ours, "mock") != outcome(PRODUCE["value"], bare, "mock")
+
+
+@pytest.mark.parametrize("name", ["adaptive", "rack-aware"])
+def test_who_hears_only_of_errors_cannot_count_what_is_under_way(name: str) -> None:
+    config = {**MOCK, "delivery.report.only.error": True}
+    with pytest.raises(ConfigError, match="cannot be counted"):
+        RoutedProducer(config, name, admin={"bootstrap.servers": "x"})
+    with RoutedProducer(config, "node"):
+        pass

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.unit.apply.fake_leaders import HOURS, FakeSource
+from trimtab.apply.kafka import routed_producer
 from trimtab.apply.kafka.leader_watch import LeaderWatch
 from trimtab.apply.kafka.routed_producer import RoutedProducer
 from trimtab.apply.outstanding import Outstanding
@@ -75,6 +76,19 @@ class FakeProducer:
         if self.refusals:
             raise self.refusals.pop(0)
         self.taken.append(Message(topic, partition, value, key, callback, timestamp, headers))
+
+    def produce_batch(
+        self, topic: str, messages: list[dict[str, Any]], partition: int, callback: Any
+    ) -> int:
+        taken = 0
+        for message in messages:
+            if self.refusals and partition >= 0:
+                message["_error"] = self.refusals.pop(0).args[0]
+            else:
+                taken += 1
+                rest = (message.get("value"), message.get("key"), callback, 0, None)
+                self.taken.append(Message(topic, partition, *rest))
+        return taken
 
     def poll(self, timeout: float) -> int:
         self.polls += 1
@@ -279,6 +293,37 @@ def test_a_partition_of_the_callers_own_is_not_replaced(code: int) -> None:
             routed.produce("U", b"v", partition=9)
 
 
+def refused(code: int) -> KafkaException:
+    return KafkaException(KafkaError(code))
+
+
+def test_records_of_a_batch_whose_partition_is_gone_are_chosen_anew() -> None:
+    with stage("default") as (client, source, routed):
+        routed.produce("U", b"v")
+        source.topics["U"] = {0: 1}
+        client.refusals = [refused(KafkaError._UNKNOWN_PARTITION) for _ in range(2)]
+        records = [{"value": b"%d" % n} for n in range(6)]
+
+        assert routed.produce_batch("U", records) == 6
+
+        assert client.looks == ["U"]
+        assert sorted(m.said or b"" for m in client.taken[1:]) == [b"%d" % n for n in range(6)]
+        assert all("_error" not in record for record in records)
+
+
+def test_choices_for_records_of_a_batch_that_found_no_room_are_kept() -> None:
+    with stage("default") as (client, _, routed):
+        client.refusals = [refused(KafkaError._QUEUE_FULL)]
+        records = [{"value": b"%d" % n} for n in range(6)]
+
+        assert routed.produce_batch("U", records) == 5
+        assert [n for n, record in enumerate(records) if "_error" in record] == [0]
+        routed.produce("U", b"0")
+
+        assert client.taken[-1].number == 0
+        assert client.counts("U") == {0: 2, 1: 2, 2: 2}
+
+
 def test_errors_of_the_client_are_not_changed() -> None:
     with stage() as (client, _, routed):
         client.refusals = [error := KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))]
@@ -474,6 +519,24 @@ def test_nothing_is_left_under_way_after_a_flush() -> None:
         routed.flush(30)
 
     assert set(under_way.queues("mock").values()) == {0}
+
+
+def test_a_client_that_cannot_be_closed_delivers_what_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Older(FakeProducer):
+        """As confluent-kafka before 2.13."""
+
+        def __init__(self, _config: Any) -> None:
+            super().__init__()
+
+    monkeypatch.setattr(routed_producer, "Producer", Older)
+    told: list[object] = []
+    watch = LeaderWatch(FakeSource({**U}), refresh_s=HOURS)
+    with watch, RoutedProducer({}, "node", watch=watch) as routed:
+        routed.produce("U", b"v", on_delivery=lambda error, _: told.append(error))
+
+    assert told == [None]
 
 
 def test_a_lost_connection_makes_it_look_again() -> None:

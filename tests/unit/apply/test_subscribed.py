@@ -21,7 +21,7 @@ def plan_of(*bins: tuple[int, ...], version: int = 1) -> GroupPlan:
 def told(plan: GroupPlan, *members: str) -> Told:
     joined = tuple(GroupMember(member_id=m, client_id=m) for m in members)
     request = AssignmentRequest(group="g", generation=1, members=joined, partitions=tuple(P))
-    return Told(request, answer(plan, joined, P))
+    return Told(request, answer(plan, joined, P), plan)
 
 
 def test_a_pod_that_goes_does_not_renumber_the_others():
@@ -76,7 +76,29 @@ def test_a_plan_for_consumers_on_their_way_says_nothing_new_to_the_one_that_is_t
     assert not one.is_told_otherwise_by(plan_of((0, 1), (2, 3), (4, 5)))
 
 
+@given(
+    owners=st.lists(st.integers(0, 4), min_size=1, max_size=len(P)),
+    loads=st.lists(st.sampled_from([0.0, 1.0, 5.0, 100.0]), min_size=len(P), max_size=len(P)),
+    members=st.integers(1, 5),
+)
+def test_the_plan_that_was_told_is_never_news(owners, loads, members):
+    plan = GroupPlan(
+        version=1,
+        assignment=Assignment(dict(zip(P, owners, strict=False))),
+        loads=dict(zip(P, loads, strict=True)),
+    )
+
+    assert not told(plan, *"abcde"[:members]).is_told_otherwise_by(plan)
+
+
 def test_a_plan_that_moves_something_among_those_there_is_news():
     two = told(plan_of((0, 1, 2), (3, 4, 5)), "a", "b")
     assert two.is_told_otherwise_by(plan_of((0, 1), (2, 3, 4, 5)))
     assert not two.is_told_otherwise_by(plan_of((3, 4, 5), (0, 1, 2)))  # other numbers only
+
+
+def test_members_learn_of_a_plan_by_its_version():
+    two = told(plan_of((0, 1, 2), (3, 4, 5)), "a", "b")
+    assert two.never_learns_of(plan_of((0, 1), (2, 3, 4, 5)))
+    assert not two.never_learns_of(plan_of((0, 1), (2, 3, 4, 5), version=2))
+    assert not two.never_learns_of(plan_of((3, 4, 5), (0, 1, 2)))

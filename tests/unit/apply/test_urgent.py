@@ -70,7 +70,7 @@ def test_a_group_that_keeps_up_with_arrivals_but_not_with_its_backlog_is_scaled_
     found = decided(seen(0, 0, 0, 0), behind)
 
     assert found.decision.action is Action.SCALE_UP
-    assert "carries 192 records/s, above 100" in found.decision.reason
+    assert "carries 80 records/s and a backlog, together 192, above 100" in found.decision.reason
 
 
 def test_what_is_under_way_in_a_healthy_group_is_no_reason_to_do_anything():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -370,6 +371,62 @@ def test_rates_of_other_topics_only_are_said(capsys: pytest.CaptureFixture[str])
     assert "has no rate of any topic here" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("age_s", "options", "said"),
+    [
+        (7200, [], "were measured 2 h ago, longer than 15 min"),
+        (7200, ["--max-age", "3h"], None),
+        (60, [], None),
+        (-8000, [], "were measured 2 h in the future: a clock is wrong"),
+    ],
+)
+def test_an_old_measurement_is_said(
+    age_s: int, options: list[str], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(measured(A=[1e6, 1e6, 1e6]))
+    made = json.loads(file.read_text(encoding="utf-8"))
+    to_ts = time.time_ns() // 1000 - age_s * 1_000_000
+    file.write_text(json.dumps({**made, "to_ts": to_ts, "from_ts": to_ts - 60_000_000}))
+    words = ["audit", "--snapshot", written(EVEN), "--loads", str(file), *options]
+
+    assert run([*words, "--fail-on", "note"]) == 0
+
+    err = capsys.readouterr().err
+    assert err == "" if said is None else said in err
+
+
+@pytest.mark.parametrize(
+    ("rates", "options", "said"),
+    [
+        ({"A": [1.0] * 3, "gone": [7.0]}, (), "1 partitions that are not here, 70% of its load"),
+        ({"A": [1.0] * 4}, ("--topic", "A"), "25% of its load: A-3"),
+        ({"A": [1.0] * 3, "gone": [7.0]}, ("--topic", "A"), ""),
+        ({"A": [1.0] * 3, "__consumer_offsets": [7.0]}, (), ""),
+    ],
+)
+def test_rates_of_partitions_that_are_not_here_are_said(
+    rates: dict[str, list[float | None]],
+    options: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["audit", "--snapshot", written(EVEN), "--loads", measured(**rates), *options]) == 0
+
+    err = " ".join(capsys.readouterr().err.split())
+    assert said in err if said else "not here" not in err
+
+
+def test_a_trickle_fails_no_audit_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = audited(capsys, EVEN, "--loads", measured(A=[900.0, 0.0, 0.0]))
+    assert [(f["kind"], f["level"]) for f in found["findings"]] == [("peak", "note")]
+
+    Path("loads.json").write_text(
+        '{"v":1,"steps":[{"loads":{"A":{"0":900,"1":0,"2":0}}}]}', encoding="utf-8"
+    )
+    _, found = audited(capsys, EVEN, "--loads", "loads.json")  # perhaps in MB/s
+    assert [(f["kind"], f["level"]) for f in found["findings"]] == [("peak", "warning")]
+
+
 # ---------------------------------------------------------------- refused
 
 
@@ -381,6 +438,7 @@ def test_rates_of_other_topics_only_are_said(capsys: pytest.CaptureFixture[str])
         (["--domain", "1,9"], "there is no broker 9"),
         (["--domain", "a"], "should be broker ids"),
         (["--unit", "bytes/s"], "about --loads"),
+        (["--max-age", "1h"], "about --loads"),
         (["--loads", "missing.json"], "missing.json"),
         (["--faults", "3"], "--faults"),
         (["--fail-on", "sometimes"], "--fail-on"),

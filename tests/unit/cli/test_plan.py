@@ -248,6 +248,15 @@ def test_with_a_measurement_the_live_group_says_who_reads_what(plan, live):
     ]
 
 
+def test_loads_of_another_cluster_are_said(plan, live):
+    three = measurement(*map(measured, range(3)))
+    _, _, unsaid = plan(three, "--capacity", "15", "--group", "g")
+    code, _, err = plan({**three, "cluster": "other"}, "--capacity", "15", "--group", "g")
+    assert code == 0
+    assert "was measured on cluster other, not on fake" in " ".join(err.split())
+    assert "was measured on" not in unsaid
+
+
 def test_a_live_partition_that_was_not_measured_is_refused(plan, live):
     two = measurement(measured(0), measured(1))
     code, _, err = plan(two, "--capacity", "100", "--group", "g")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trimtab.measure.learned_capacity import Progress, learned, learned_from
+from trimtab.measure.learned_capacity import Look, Progress, commit_speed, learned, learned_from
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Measurement, PartitionLoad, Source, Unit
@@ -71,3 +71,42 @@ def test_a_measurement_shows_it_too():
     found = learned_from(measured, "g", Assignment({P[0]: 0, P[1]: 1}))
     assert (found.records_s, found.bytes_s) == ({0: 100.0}, {0: 10_000.0})
     assert not learned_from(measured, "other", Assignment({P[0]: 0})).records_s
+
+
+def test_a_lag_that_was_low_between_the_ends_is_no_backlog():
+    # A consumer that keeps up and commits once a minute: its lag is low right after a commit.
+    seldom = Progress(arrived_s=100.0, committed_s=100.0, lag=3000, least_lag=80)
+    assert not learned({P[0]: seldom}, Assignment({P[0]: 0}), span_s=300.0).records_s
+    behind = Progress(arrived_s=100.0, committed_s=100.0, lag=9000, least_lag=4000)
+    assert learned({P[0]: behind}, Assignment({P[0]: 0}), span_s=300.0).records_s == {0: 100.0}
+
+
+def look(second: int, committed: int, end: int | None = 9000) -> Look:
+    return Look(second * 1_000_000, end, committed)
+
+
+@pytest.mark.parametrize(
+    ("looks", "speed"),
+    [
+        ([look(0, 0), look(10, 500), look(60, 1000), look(110, 1500)], (10.0, 7500)),
+        ([look(0, 0, 0), look(60, 0, 0)], (0.0, 0)),
+        ([look(0, 8000), look(40, 9000), look(50, 9000)], (20.0, 0)),
+        ([look(0, 5, None), look(10, 5, None)], (0.0, None)),
+        ([look(0, 0), look(29, 500), look(30, 500)], None),
+        ([look(0, 100), look(10, 0), look(20, 500)], None),
+        ([look(0, 100)], None),
+        ([], None),
+    ],
+    ids=[
+        "from commit to commit",
+        "idle",
+        "one commit that leaves nothing",
+        "ends that are not known",
+        "one commit that leaves a backlog",
+        "a reset",
+        "one look",
+        "no look",
+    ],
+)
+def test_the_speed_of_commits(looks, speed):
+    assert commit_speed(looks) == speed

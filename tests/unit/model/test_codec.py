@@ -103,6 +103,7 @@ def test_what_is_unknown_stays_null_through_a_measurement_file():
         lag={"g": None},
         lag_s={"g": None},
         committed_s={"g": 95.5},
+        least_lag={"g": 40},
         complete=False,
     )
     m = Measurement(

@@ -146,6 +146,8 @@ def test_old_loads_and_loads_of_nothing_are_warned_of():
     idle = measurement(measured(A0, bytes_s=0.0), measured(A1))
     assert warned(m, age_s=900) == []
     assert warned(m, age_s=7200) == ["the loads were measured 2 h ago, longer than 15 min"]
+    assert warned(m, age_s=-30) == []  # clocks differ a little
+    assert warned(m, age_s=-7200) == ["the loads were measured 2 h in the future: a clock is wrong"]
     assert [said.partition(":")[0] for said in warned(nothing)] == ["all loads are 0"]
     assert warned(idle) == []
     zeros = situation_of_file(replace(FILE, steps=(LoadStep(loads={A0: 0}),)))

@@ -76,6 +76,8 @@ class _Pod:
     created: str
     restarts: int
     has_process: bool
+    runs: bool
+    grace_s: float
     words: str
 
     @property
@@ -125,10 +127,13 @@ class KubernetesBackend:
         return self._words
 
     def names(self) -> Collection[str] | None:
-        """Returns the names of a Deployment's pods; those of a StatefulSet have numbers."""
+        """Returns the names of a Deployment's pods that run; those of a StatefulSet have numbers.
+
+        One that has no node or no image yet is not there: it may never come.
+        """
         if self._workload.kind is WorkloadKind.STATEFUL_SET:
             return None
-        return frozenset(pod.name for pod in self._pods() if pod.has_process)
+        return frozenset(pod.name for pod in self._pods() if pod.runs)
 
     def create(self, consumers: Collection[int]) -> None:
         """Raises the replica count so far that all of these exist; never lowers it.
@@ -148,13 +153,16 @@ class KubernetesBackend:
         """
         if self._workload.kind is WorkloadKind.DEPLOYMENT:
             left = self._scale(lambda replicas: max(0, replicas - len(set(idle))))
-            self._wait_until(lambda: len(self.living()) <= left, f"{left} pods are left")
+            grace_s = max((pod.grace_s for pod in self._pods()), default=0.0)
+            self._wait_until(lambda: len(self.living()) <= left, f"{left} pods are left", grace_s)
             return
         left = self._scale(lambda replicas: _cut_from_the_top(replicas, idle))
-        leaving = {pod.uid for pod in self._pods() if pod.ordinal >= left and pod.ordinal in idle}
+        going = [pod for pod in self._pods() if pod.ordinal >= left and pod.ordinal in idle]
+        leaving = {pod.uid for pod in going}
         self._wait_until(
             lambda: not any(pod.uid in leaving for pod in self._pods()),
             f"pods {left} and above are gone",
+            max((pod.grace_s for pod in going), default=0.0),
         )
         if kept := sorted(index for index in idle if index < left):
             log.info("idle_consumers_kept", workload=str(self._workload), consumers=kept)
@@ -256,12 +264,14 @@ class KubernetesBackend:
             if self._workload.kind is WorkloadKind.DEPLOYMENT or _is_owned(item, scale.metadata.uid)
         ]
 
-    def _wait_until(self, is_so: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + self._patience_s
+    def _wait_until(self, is_so: Callable[[], bool], what: str, grace_s: float = 0.0) -> None:
+        """Looks until it is so; pods may take their whole grace period to end."""
+        patience_s = self._patience_s + grace_s
+        deadline = time.monotonic() + patience_s
         while not is_so():
             if time.monotonic() > deadline:
                 raise ApplyError(
-                    f"Waited {self._patience_s:g} s for {self._workload} until {what}, in vain.",
+                    f"Waited {patience_s:g} s for {self._workload} until {what}, in vain.",
                     hint="If its node does not answer, Kubernetes cannot know whether the consumer "
                     "still runs. Bring the node back, or fence it and delete the Node object.",
                 )
@@ -280,7 +290,7 @@ class KubernetesBackend:
             if error.status in (401, 403):
                 raise ConfigError(
                     f"{what} in namespace {self._namespace}.",
-                    hint="It needs the role of deploy/kubernetes/common/access.yaml.",
+                    hint="It needs the role in deploy/kubernetes/directed/execute/consumers.yaml.",
                 ) from error
             if error.status == 404:
                 raise ConfigError(
@@ -315,13 +325,15 @@ def _pod(item: Any) -> _Pod:
     name = item.spec.containers[0].name
     statuses = item.status.container_statuses or ()
     status = next((s for s in statuses if s.name == name), None)
+    ended = item.status.phase in ("Succeeded", "Failed") or bool(status and _has_ended(status))
     return _Pod(
         name=item.metadata.name,
         uid=item.metadata.uid,
         created=str(item.metadata.creation_timestamp),
         restarts=status.restart_count if status else 0,
-        has_process=item.status.phase not in ("Succeeded", "Failed")
-        and not (status and _has_ended(status)),
+        has_process=not ended,
+        runs=not ended and item.status.phase == "Running",
+        grace_s=float(item.spec.termination_grace_period_seconds or 0),
         words=_words(item, status),
     )
 

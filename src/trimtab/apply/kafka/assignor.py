@@ -4,9 +4,12 @@ Why      Kafka's own assignors deal partitions out by count. Here the plan decid
          protocol still fences whoever has lost its partitions.
 Promise  An answer that cannot be used, or none within two tries, never stops the group: everybody
          keeps what it owned, the rest goes to whoever has fewest, and that is logged and counted.
+         Before the first plan partitions are dealt out by count.
          Every member learns the version of the plan that its assignment follows: `NO_PLAN` when
          the controller was away, and that of the plan when its answer was wrong, since asking
          again would only bring the same answer and another stop of the whole group.
+         A static member that led, ended and came back without a rebalance still leads: brokers do
+         not tell it so, but the assignment names the instance that made it.
 Cost     Eager protocol: the whole group stops during a rebalance, for twice the line's timeout at
          worst.
 Paper    Ezzeddine et al., section 3.3.
@@ -37,7 +40,7 @@ from trimtab.apply.assignments import (
 )
 from trimtab.errors import ApplyError, BadFile, ProtocolViolation
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import VERSION, by_partition, dumps, read_by_partition
+from trimtab.model.codec import VERSION, Json, by_partition, dumps, read_by_partition
 from trimtab.model.reading import parse
 from trimtab.observe.logging import library_log
 
@@ -61,23 +64,38 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         client_id: str,
         ask: Callable[[AssignmentRequest], AssignmentAnswer],
         generation: Callable[[], int],
+        *,
+        instance: str | None = None,
     ) -> None:
         self._group = group
         self._client_id = client_id
+        self._instance = instance
         self._ask = ask
         self._generation = generation
         self._led = -1
+        self._led_before = False
+        self._assigned = 0
         self._joined = -1
         self._owned: tuple[TopicPartition, ...] = ()
         self._heard_of: set[str] = set()
+        self._planned = False
         self.version = NO_PLAN
         self.fallbacks = 0
         self.fallbacks_in_a_row = 0
 
     @property
     def leads(self) -> bool:
-        """Whether this member made the assignment that it now follows."""
-        return self._joined != -1 and self._led == self._joined
+        """Whether this member, or the process in its place before, made the assignment."""
+        return self._joined != -1 and (self._led == self._joined or self._led_before)
+
+    def is_outgrown(self, known: Callable[[], int]) -> bool:
+        """Whether there are more partitions now, or fewer, than were assigned; 0 is not known.
+
+        A leader's client sees to that by itself; one that came back in a leader's place does not.
+        """
+        if not (self._led_before and self._assigned):
+            return False
+        return known() not in (0, self._assigned)
 
     def metadata(self, topics: Iterable[str]) -> Any:
         """What this member tells the leader: who it is and what it owned, since when."""
@@ -85,6 +103,7 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             "v": VERSION,
             "client_id": self._client_id,
             "generation": self._joined,
+            "planned": self._planned,
             "owned": by_partition(dict.fromkeys(self._owned, True)),
         }
         return ConsumerProtocolSubscription(_WIRE_VERSION, sorted(topics), dumps(told).encode())
@@ -95,7 +114,10 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         partitions = tuple(sorted(self._partitions(cluster, joining)))
         version, shares = self._decided(joining, partitions)
         self._led = self._generation()
-        data = dumps({"v": VERSION, "version": version}).encode()
+        told: Json = {"v": VERSION, "version": version, "partitions": len(partitions)}
+        if self._instance is not None:
+            told["leader"] = self._instance
+        data = dumps(told).encode()
         return {
             member: ConsumerProtocolAssignment(_WIRE_VERSION, _by_topic(share), data)
             for member, share in shares.items()
@@ -105,11 +127,10 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         """What this member is to read from now on."""
         self._owned = tuple(sorted(TopicPartition(*p) for p in assignment.partitions()))
         self._joined = generation
-        try:
-            data = parse(bytes(assignment.user_data or b""), origin="user_data")
-            self.version = data.need("version").integer(least=NO_PLAN)
-        except BadFile:
-            self.version = NO_PLAN
+        self.version, leader, self._assigned = _told(assignment)
+        self._planned = self._planned or self.version != NO_PLAN
+        is_ours = self._instance is not None and leader == self._instance
+        self._led_before = is_ours and self._led != generation
 
     def _decided(
         self, members: Sequence[GroupMember], partitions: tuple[TopicPartition, ...]
@@ -180,15 +201,32 @@ def _member(joining: Any) -> GroupMember:
     try:
         told = parse(bytes(joining.metadata.user_data or b""), origin="user_data")
         told.version()
+        planned = told.get("planned")
         return GroupMember(
             member_id=joining.member_id,
             client_id=told.need("client_id").text(),
             generation=told.need("generation").integer(),
             owned=tuple(read_by_partition(told.get("owned"), lambda n: n.flag())),
             topics=topics,
+            planned=planned is None or planned.flag(),
         )
     except BadFile:
         return GroupMember(member_id=joining.member_id, client_id=joining.member_id, topics=topics)
+
+
+def _told(assignment: Any) -> tuple[int, str | None, int]:
+    """What the leader wrote beside an assignment: plan, its instance, how many partitions."""
+    try:
+        data = parse(bytes(assignment.user_data or b""), origin="user_data")
+        version = data.need("version").integer(least=NO_PLAN)
+        leader, count = data.get("leader"), data.get("partitions")
+        return (
+            version,
+            None if leader is None else leader.text(),
+            0 if count is None else count.integer(least=0),
+        )
+    except BadFile:
+        return NO_PLAN, None, 0
 
 
 def _by_topic(share: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:

@@ -188,13 +188,15 @@ def spectate(
 
 
 def _present(post: Post, admin: Admin) -> tuple[frozenset[TopicPartition], Assignment]:
-    """What there is to be read, and who reads it: as a controller left it, else as Kafka says."""
-    kept = state_left(post, missing_ok=True)
+    """What there is to be read, and who reads it: as Kafka says, else as a controller left it.
+
+    A directed group has no members in Kafka's eyes. One that has some was perhaps directed once.
+    """
+    found = group_state(admin, post.group, frozenset(post.topics))
+    kept = None if found.assignment else state_left(post, missing_ok=True)
     if kept is None:
-        found = group_state(admin, post.group, frozenset(post.topics))
         return found.partitions, found.assignment
-    partitions = post.partitions(admin)
-    return partitions, kept.assignment.only(dict.fromkeys(partitions))
+    return found.partitions, kept.assignment.only(dict.fromkeys(found.partitions))
 
 
 def _named(note: Note) -> dict[str, Any]:

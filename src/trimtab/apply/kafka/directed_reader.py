@@ -101,6 +101,8 @@ class DirectedReader:
         self._on_lost = on_lost
         self._beginning = beginning
         self._positions: dict[TopicPartition, int | None] = {}
+        self._at_the_end: set[TopicPartition] = set()
+        self._handed_out: set[TopicPartition] = set()
         self._missing_since: dict[TopicPartition, float] = {}
         self._look_at = 0.0
         self._probe_at, self._probed = 0.0, ""
@@ -185,6 +187,7 @@ class DirectedReader:
         for partition in held:
             del self._positions[partition]
             self._missing_since.pop(partition, None)
+            self._at_the_end.discard(partition)
 
     def _insistently(
         self,
@@ -249,6 +252,8 @@ class DirectedReader:
             elif source in self._positions:
                 record = _record(message)
                 self._positions[source] = record.offset + 1
+                self._at_the_end.discard(source)
+                self._handed_out.add(source)
                 records.append(record)
         return records
 
@@ -257,8 +262,13 @@ class DirectedReader:
         return self._positions.get(partition)
 
     def behind(self) -> int:
-        """Records at the brokers that were not handed out, as of the last fetch."""
-        return records_behind(self._consumer, self._positions)
+        """Records at the brokers that were not handed out, as of the last fetch.
+
+        Those behind an open transaction do not count, for nobody can have them yet, nor those of
+        partitions of which nothing has come since it was last asked, as when their leader is away.
+        """
+        moving, self._handed_out = self._handed_out - self._at_the_end, set()
+        return records_behind(self._consumer, {p: self._positions.get(p) for p in moving})
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Keeps the next offset to read of these partitions."""
@@ -311,6 +321,7 @@ class DirectedReader:
         if error.code() == KafkaError._PARTITION_EOF:
             if source in self._positions and offset is not None and offset >= 0:
                 self._positions[source] = offset
+                self._at_the_end.add(source)
         elif error.code() in _UNKNOWN:
             self._suspect(source)
         elif error.fatal() or error.code() in _HARMFUL:

@@ -5,19 +5,31 @@ Promise  Records of a partition in order, and its end when it is reached. Partit
          are kept when told to, and never by themselves. Where there is none, or it is out of range,
          reading begins at the first record; `from_latest` commits the ends that lack one, once,
          before it joins: partitions that are added later are read from their start.
+         Committed offsets are asked for here, again and again: the client asks once, and leaves
+         partitions unread for ever when the group's coordinator moves just then (librdkafka
+         issue 5586).
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+)
 from confluent_kafka import TopicPartition as TheirPartition
 
+from trimtab.apply.handling import Retry
 from trimtab.apply.kafka.headers import headers_of
 from trimtab.apply.records import Record
 from trimtab.client_properties import ClientProperties
@@ -28,6 +40,7 @@ from trimtab.workload.kafka.errors import is_passing, kafka_errors, reason_of
 log = structlog.get_logger()
 
 _ASK_S = 30.0
+_INSISTING = Retry(first_s=0.1, most_s=2.0)
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _NO_LONGER_OURS = frozenset(
     {
@@ -204,7 +217,43 @@ class GroupSource:
         gained = [TopicPartition(p.topic, p.partition) for p in places]
         self._owned.update(gained)
         self.hooks.took(gained)
+        starts = self._starts(gained)
+        if starts:
+            self._read_from(starts)
         self._pausing = self._still  # not yet: the client does not know them before it returns
+
+    def _starts(self, partitions: Collection[TopicPartition]) -> list[TheirPartition]:
+        """Where to begin with each; nothing where nobody says so in time: the client asks then."""
+        deadline = time.monotonic() + _ASK_S
+        asked = [TheirPartition(*p) for p in partitions]
+        for pause_s in _INSISTING.for_ever():
+            left_s = deadline - time.monotonic()
+            if not asked or left_s <= 0:
+                break
+            try:
+                found = self._consumer.committed(asked, timeout=left_s)
+                refused = next((p.error for p in found if p.error is not None), None)
+                if refused is not None:
+                    raise KafkaException(refused)  # noqa: TRY301 - one way to fail for both
+            except KafkaException as error:
+                log.warning("committed_offsets_are_not_known", why=reason_of(error))
+                if not is_passing(error):
+                    break
+                time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+                continue
+            for place in found:
+                if place.offset < 0:
+                    place.offset = OFFSET_BEGINNING
+            return found
+        return []
+
+    def _read_from(self, places: list[TheirPartition]) -> None:
+        try:
+            self._consumer.assign(places)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+            self._consumer.incremental_assign(places)  # a protocol that gives partitions in part
 
     def _on_revoke(self, _consumer: Any, places: Collection[Any]) -> None:
         gone = [TopicPartition(p.topic, p.partition) for p in places]

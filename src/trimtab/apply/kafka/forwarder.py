@@ -403,6 +403,8 @@ def _not_taken(error: KafkaException | BufferError) -> TrimtabError:
 def _refused(source: TopicPartition, offset: int, error: KafkaError, message: Any) -> ApplyError:
     hints = {
         KafkaError.MSG_SIZE_TOO_LARGE: "Raise max.message.bytes of the target topic.",
+        KafkaError.INVALID_TIMESTAMP: "Raise message.timestamp.before.max.ms, or after.max.ms, of "
+        "the target topic: timestamps are kept.",
         KafkaError.TOPIC_AUTHORIZATION_FAILED: "Give the user of the target the ACL Write.",
         KafkaError.UNKNOWN_TOPIC_OR_PART: "Was the target topic deleted?",
     }

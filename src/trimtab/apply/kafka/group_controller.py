@@ -7,7 +7,8 @@ Promise  A plan is written down, under the lease, before anybody is told of it; 
          newer version makes the whole group rebalance. Consumers are started before the plan counts
          on them. Numbers of members are written down too, so that another controller goes on with
          them. While no controller leads, the group goes on with what it has
-         (`apply.kafka.assignor`).
+         (`apply.kafka.assignor`). The first plan of a group takes no member away before the rates
+         of all partitions are known.
 Cost     A rebalance of the whole group per version, short but for everybody.
 Paper    Ezzeddine et al., section 3.3.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
@@ -33,6 +34,7 @@ from trimtab.apply.planning import Judge
 from trimtab.apply.policy import Measured
 from trimtab.apply.sockets.assignment_service import AssignmentService
 from trimtab.apply.subscribed import Told, numbered, read_by
+from trimtab.apply.waiting import listed
 from trimtab.errors import ConfigError, PortTaken, TrimtabError
 from trimtab.measure.kafka.admin import Admin, connect
 from trimtab.model.assignment import Assignment
@@ -78,6 +80,7 @@ class SubscribedController:
         self._cooldown_s = cooldown_s
         self._plan: GroupPlan | None = None
         self._told: Told | None = None
+        self._compared: tuple[Told, GroupPlan] | None = None
 
     @property
     def plan(self) -> GroupPlan | None:
@@ -93,7 +96,7 @@ class SubscribedController:
         if plan is None:
             return None
         answer = answered(plan, request)
-        self._told = Told(request, answer.assignment)
+        self._told = Told(request, answer.assignment, plan)
         return answer
 
     def _version(self) -> int | None:
@@ -172,36 +175,74 @@ class SubscribedController:
             log.warning("look_failed", why=error.message)
             return
         metrics.controller_consumers.labels(self._post.group).set(len(view.consumers))
+        self._catch_up(turns, voice)
         verdict = self._judge(view, turns.measured, micros())
         if verdict is None:
             self._keep_numbers(turns, voice)
             return
-        if verdict.target is not None and turns.leaving & set(verdict.target.consumers):
-            return  # who is just ending cannot be counted on, nor be started again yet
         turns.decided = view.now
         decision = turns.with_waiting(verdict.decision)
+        if verdict.target is not None and (ending := turns.leaving & set(verdict.target.consumers)):
+            # One that is just ending cannot be counted on, nor be started again yet.
+            who = listed(map(str, sorted(ending)))
+            announcer.announce(_put_off(decision, f"consumer {who} has yet to end"))
+            return
+        if verdict.target is not None and (unknown := self._unknown(verdict.target, view, turns)):
+            there = len(view.consumers)
+            decision = replace(
+                decision, action=Action.REFUSE, before=there, after=there, reason=unknown, plan=None
+            )
+            announcer.announce(decision)
+            return
         if verdict.target is None:
             turns.let_go(sorted(surplus(view, decision)))
         elif (rest := self._rest(verdict.target, turns)) is not None:
-            decision = replace(
-                decision,
-                action=Action.NONE,
-                after=decision.before,
-                reason=f"{decision.reason}; {rest}",
-                plan=None,
-            )
-            announcer.announce(decision, None)
+            announcer.announce(_put_off(decision, rest))
             return
-        else:
-            if decision.before != decision.after:
-                turns.scaled = view.now
-            self._go(verdict.target, view, turns, voice)
+        elif (failure := self._go(verdict.target, view, turns, voice)) is not None:
+            announcer.announce(_put_off(decision, failure))
+            return
+        elif decision.before != decision.after:
+            turns.scaled = view.now
         self._keep_numbers(turns, voice)
         announcer.announce(decision, verdict.plan)
 
+    def _unknown(self, target: Assignment, view: View, turns: _Turns) -> str | None:
+        """Why a first plan would be a blind one, if it would: members do read without any plan."""
+        if self._plan is not None or len(target.consumers) >= len(view.consumers):
+            return None
+        known = {p: turns.measured.of(p) for p in sorted(view.partitions)}
+        thin = [str(p) for p, rate in known.items() if rate is None or not rate.complete]
+        if not thin:
+            return None
+        return (
+            f"there is no plan yet, and too little is known of {listed(thin)} to do with fewer "
+            f"than the {len(view.consumers)} consumers that are there"
+        )
+
+    def _catch_up(self, turns: _Turns, voice: Voice) -> None:
+        """Raises the version where members were answered while the plan was being replaced.
+
+        They follow the one before, and would not learn of it: what they had when the new one was
+        made was the same by both.
+        """
+        told, plan = self._told, self._plan
+        if told is None or plan is None or self._compared == (told, plan):
+            return
+        if told.never_learns_of(plan):
+            if self._cooldown_left_s(turns) > 0:
+                return
+            plan = replace(plan, version=plan.version + 1)
+            self._keep(plan, turns, voice)
+            self._plan, turns.rebalanced = plan, time.monotonic()
+        self._compared = told, plan
+
+    def _cooldown_left_s(self, turns: _Turns) -> float:
+        return self._cooldown_s - (time.monotonic() - turns.rebalanced)
+
     def _rest(self, target: Assignment, turns: _Turns) -> str | None:
         """Why the group is not rebalanced again yet, if it is not."""
-        left_s = self._cooldown_s - (time.monotonic() - turns.rebalanced)
+        left_s = self._cooldown_left_s(turns)
         if left_s <= 0 or self._plan is None or not self._rebalances(target):
             return None
         return f"the group was just rebalanced, and the cooldown goes on for {left_s:.0f} s"
@@ -213,29 +254,32 @@ class SubscribedController:
             return True
         return told.is_told_otherwise_by(replace(plan, assignment=target))
 
-    def _go(self, target: Assignment, view: View, turns: _Turns, voice: Voice) -> None:
+    def _go(self, target: Assignment, view: View, turns: _Turns, voice: Voice) -> str | None:
         """Writes the plan down, starts who is missing, publishes it, lets the idle go.
 
         A plan that gives the members that are there what they have keeps its version: others are
-        told of it when they join, and nobody has to stop for it.
+        told of it when they join, and nobody has to stop for it. Returns why nothing was done
+        where consumers could not be started.
         """
-        version = self._plan.version if self._plan else 0
-        if self._rebalances(target):
-            version += 1
-            turns.rebalanced = view.now
+        rebalances = self._rebalances(target)
+        version = (self._plan.version if self._plan else 0) + rebalances
         known = {p: turns.measured.of(p) for p in target}
         loads = {p: rate.records_s or 0.0 for p, rate in known.items() if rate is not None}
         plan = GroupPlan(version=version, assignment=target, loads=loads)
         self._keep(plan, turns, voice)
-        try:
-            missing = set(target.consumers) - view.consumers
-            if missing:
+        missing = set(target.consumers) - view.consumers
+        if missing:
+            try:
                 turns.start(missing, {*target.consumers, *view.consumers})
-            self._plan = plan
-            idle = sorted(view.consumers - set(target.consumers))
-            turns.let_go(idle[self._post.rules.warm_spares :])
-        except TrimtabError as error:
-            log.warning("group_was_not_scaled", why=error.message)
+            except TrimtabError as error:
+                log.warning("group_was_not_scaled", why=error.message)
+                return f"consumers could not be started: {error.message}"
+        self._plan = plan
+        if rebalances:
+            turns.rebalanced = view.now
+        idle = sorted(view.consumers - set(target.consumers))
+        turns.let_go(idle[self._post.rules.warm_spares :])
+        return None
 
     def _keep_numbers(self, turns: _Turns, voice: Voice) -> None:
         """Writes down who has which number, for the next controller, when that has changed."""
@@ -271,6 +315,7 @@ class _Turns:
         self._leaving: set[int] = set()
         self._awaited: dict[int, float] = {}
         self._given_up: set[int] | None = None
+        self._refused: Set[int] = set()  # lost, and could not be started again yet
         self.numbers = self.kept = dict(numbers)
         self.measured = Measured()
         self.rates: Sequence[MemberRate] = ()
@@ -309,16 +354,22 @@ class _Turns:
             self._leaving.difference_update(consumers)
 
     def start(self, missing: Collection[int], all_of_them: Collection[int]) -> None:
-        """Starts consumers, and waits for them."""
+        """Starts consumers, and waits for them; those that could not be asked for never come."""
+        self._backend.create(all_of_them)
+        self._await(missing)
+
+    def _await(self, missing: Collection[int]) -> None:
         until = time.monotonic() + self._post.rules.start_timeout_s
         self._awaited.update(dict.fromkeys(missing, until))
-        self._backend.create(all_of_them)
 
     def with_waiting(self, decision: Decision) -> Decision:
-        """The same decision, which says whom it waits for."""
+        """The same decision, which says whom it waits for, and what these said last."""
         if not self._awaited:
             return decision
-        who = ", ".join(map(str, sorted(self._awaited)))
+        words = self._backend.last_words()
+        who = ", ".join(
+            f"{c} ({words[c]})" if words.get(c) else f"{c}" for c in sorted(self._awaited)
+        )
         return replace(decision, reason=f"{decision.reason}; waiting for consumer {who} to join")
 
     def view(self, plan: GroupPlan | None) -> View:
@@ -369,10 +420,29 @@ class _Turns:
         lost = absent - self._given_up - self._awaited.keys()
         if lost:
             log.warning("consumers_have_gone", group=self._post.group, consumers=sorted(lost))
+            self._await(lost)  # in any case: whoever runs them may start them again
+        again = (self._refused & self._awaited.keys()) | lost
+        if again:
             try:
-                self.start(lost, living | planned)
-            except TrimtabError as error:
-                log.warning("group_was_not_scaled", why=error.message)
+                self._backend.create(living | planned)
+            except TrimtabError as error:  # such as too early after it died: at the next look
+                if lost:
+                    log.warning("group_was_not_scaled", why=error.message)
+                self._refused = again
+            else:
+                self._refused = set()
+                self._await(again)
+
+
+def _put_off(decision: Decision, why: str) -> Decision:
+    """The decision to change nothing yet."""
+    return replace(
+        decision,
+        action=Action.NONE,
+        after=decision.before,
+        reason=f"{decision.reason}; {why}",
+        plan=None,
+    )
 
 
 def _known(reported: Iterable[float | None]) -> dict[int, float]:

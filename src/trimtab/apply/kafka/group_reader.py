@@ -31,6 +31,7 @@ from kafka.structs import TopicPartition as TheirPartition
 
 from trimtab.apply.assignments import AssignmentAnswer, AssignmentRequest
 from trimtab.apply.kafka.assignor import PlannedAssignor, request_rejoin
+from trimtab.apply.kafka.fetching import mend
 from trimtab.apply.records import Record
 from trimtab.apply.sockets.assignment_service import ControllerLine
 from trimtab.client_properties import ClientProperties
@@ -115,11 +116,13 @@ class GroupReader:
         config: Mapping[str, Any],
     ) -> None:
         self._group = group
+        self._topics = tuple(sorted(topics))
         self._config = dict(config)
         self._line = line
         self._on_revoked = on_revoked
         self._owned: frozenset[TopicPartition] = frozenset()
         self._unplaced: frozenset[TopicPartition] = frozenset()
+        self._handed_out: frozenset[TopicPartition] = frozenset()
         self._resting = False
         self._stopped_at: float | None = None
         self._silences = 0
@@ -129,7 +132,11 @@ class GroupReader:
         self.blocked_s = 0.0
         self.member_id = ""
         self._assignor = PlannedAssignor(
-            group, client_id, self._ask, lambda: int(self._consumer.group_metadata().generation_id)
+            group,
+            client_id,
+            self._ask,
+            lambda: int(self._consumer.group_metadata().generation_id),
+            instance=self._instance,
         )
         with kafka_errors(f"joining group {group}"):
             self._consumer = KafkaConsumer(
@@ -150,7 +157,8 @@ class GroupReader:
                     **config,
                 }
             )
-            self._consumer.subscribe(sorted(topics), listener=_Listener(self))
+            mend(self._consumer)
+            self._consumer.subscribe(self._topics, listener=_Listener(self))
 
     # ------------------------------------------------------------ as a member
 
@@ -166,7 +174,7 @@ class GroupReader:
 
     @property
     def leads(self) -> bool:
-        """Whether this member made the current assignment."""
+        """Whether this member, or the process in its place before, made the assignment."""
         return self._assignor.leads
 
     @property
@@ -194,9 +202,14 @@ class GroupReader:
         return None if found is None else int(found)
 
     def behind(self) -> int:
-        """Records at the brokers that were not handed out, as of the last fetch."""
+        """Records at the brokers that were not handed out, as of the last fetch.
+
+        Those behind an open transaction do not count, for nobody can have them yet, nor those of
+        partitions of which nothing has come since it was last asked, as when their leader is away.
+        """
         behind = 0
-        for partition in self._owned - self._unplaced:
+        moving, self._handed_out = self._handed_out & self._owned, frozenset()
+        for partition in moving - self._unplaced:
             end = self._consumer.highwater(TheirPartition(*partition))
             position = None if end is None else self.position(partition)
             behind += 0 if position is None else max(0, int(end) - position)
@@ -240,15 +253,15 @@ class GroupReader:
     def _leave_for_good(self, instance: str) -> None:
         """Takes a static member off the group: its client leaves without a word.
 
-        Otherwise its partitions would have no reader until its session ends.
+        Otherwise its partitions would have no reader until its session ends. With its member id
+        that can only be itself, and not one that has taken over its instance id by now.
         """
         known = KafkaAdminClient.DEFAULT_CONFIG.keys()
         config = {name: value for name, value in self._config.items() if name in known}
         try:
             with closing(KafkaAdminClient(**config)) as admin:
-                admin.remove_group_members(
-                    self._group, [MemberToRemove(group_instance_id=instance, reason="stopped")]
-                )
+                ours = MemberToRemove(self.member_id, instance, reason="stopped")
+                admin.remove_group_members(self._group, [ours])
         except theirs.KafkaError as error:
             log.warning("member_left_without_a_word", group=self._group, reason=str(error))
 
@@ -300,12 +313,14 @@ class GroupReader:
                     found = self._consumer.poll(timeout_ms=round(_JOIN_S * 1000))
             except theirs.FencedInstanceIdError as error:
                 raise self._taken_over() from error
+        readable = self._owned - self._unplaced
+        ours = {TopicPartition(*p): records for p, records in found.items() if p in readable}
+        self._handed_out |= frozenset(ours)
         return [
             Record(
                 r.topic, r.partition, r.offset, r.key, r.value, tuple(r.headers or ()), r.timestamp
             )
-            for partition, records in found.items()
-            if partition in self._owned - self._unplaced
+            for records in ours.values()
             for r in records
         ]
 
@@ -362,10 +377,18 @@ class GroupReader:
             newer = False
         else:
             self._silences = 0
-        if newer:
+        if newer or self._assignor.is_outgrown(self._partitions_known):
             log.info("rejoin_requested", group=self._group, version=self.version)
             request_rejoin(self._consumer)
         self._ask_at = time.monotonic() + self._interval_s()
+
+    def _partitions_known(self) -> int:
+        """How many partitions the topics have, as of the last look; 0 if one is not known."""
+        try:
+            found = [self._consumer.partitions_for_topic(topic) for topic in self._topics]
+        except theirs.KafkaError:
+            return 0
+        return sum(map(len, found)) if all(found) else 0
 
     def _interval_s(self) -> float:
         """Doubles with every failure in a row, so that neither side wears the other out."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from operator import methodcaller
 from typing import Any
 
-import structlog
-
 from trimtab.apply.records import Headers
+from trimtab.observe.logging import library_log
 
-log = structlog.get_logger()
+log = library_log()
 
 _headers = methodcaller("headers")
 """Asks so that Python looks whether the client failed: a direct call, once it is hot, does not."""

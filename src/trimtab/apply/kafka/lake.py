@@ -2,11 +2,14 @@
 
 Promise  Files are named `<table>/partition=<p>/<first>-<last>.parquet` after their offsets. Each is
          written under another name, made durable and renamed: a reader sees whole files only.
-         Offsets up to the highest `last` that is there are skipped, so a repeat changes nothing.
+         Offsets up to the highest `last` that is there are skipped, so a repeat changes nothing;
+         but other records under offsets that are there, as of a topic that was made anew, are
+         refused: to skip them would be to lose them.
          What a killed writer left half done is removed by the next writer of the partition.
          The partition stands in the folder's name alone, as Spark and Arrow expect it: a table
          read as a whole has `topic`, `partition` and `offset` of each record.
-Cost     One file per partition and batch; a folder is listed once, when a partition is taken.
+Cost     One file per partition and batch; a folder is listed once, when a partition is taken. Of
+         each batch that repeats something one file is read.
 """
 
 from __future__ import annotations
@@ -14,14 +17,15 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trimtab.apply.records import Record
-from trimtab.errors import ConfigError
+from trimtab.errors import ApplyError, ConfigError
 from trimtab.model.cluster import TopicPartition
 
 SCHEMA = pa.schema(
@@ -82,12 +86,14 @@ class Lake:
     def _place(self, partition: TopicPartition) -> Path:
         return self._folder / partition.topic / f"partition={partition.partition}"
 
-    def _write(self, partition: TopicPartition, records: Iterable[Record]) -> None:
+    def _write(self, partition: TopicPartition, records: Sequence[Record]) -> None:
         last = self.last(partition)
         new = [record for record in records if record.offset > last]
+        place = self._place(partition)
+        if len(new) < len(records):
+            _compare(place, {r.offset: r for r in records if r.offset <= last})
         if not new:
             return
-        place = self._place(partition)
         _make(place)
         whole = place / f"{new[0].offset}-{new[-1].offset}.parquet"
         half = place / f".{whole.name}.{os.getpid()}.part"
@@ -116,6 +122,27 @@ def _highest(place: Path) -> int:
         elif _HALF.fullmatch(entry.name):
             Path(entry.path).unlink(missing_ok=True)
     return highest
+
+
+def _compare(place: Path, repeated: Mapping[int, Record]) -> None:
+    """Refuses records that are not those which a file has under their offsets."""
+    for path in sorted(place.iterdir()):
+        found = _FILE.fullmatch(path.name)
+        if not found or not any(int(found["first"]) <= n <= int(found["last"]) for n in repeated):
+            continue
+        with suppress(pa.ArrowException, OSError):  # one that cannot be read proves nothing
+            with pq.ParquetFile(path) as file:
+                held = file.read(["offset", "key", "value"]).to_pylist()
+            for row in held:
+                record = repeated.get(row["offset"])
+                if record is not None and (record.key, record.value) != (row["key"], row["value"]):
+                    raise ApplyError(
+                        f"The lake has another record at {record.source}, offset {record.offset}: "
+                        f"{path}.",
+                        hint="Was the topic made anew? Move the table's folder away, or choose "
+                        "another --lake.",
+                    )
+            return
 
 
 def _make(place: Path) -> None:

@@ -2,7 +2,8 @@
 
 Promise  What was put is delivered, or put again, until it is acknowledged by all in-sync replicas;
          `confirm` returns only then. A producer that broke for good is replaced. A dead letter is
-         taken whatever was raised; one that its topic finds too large goes without its value.
+         taken whatever was raised; one that its topic finds too large goes without its value, and
+         one whose time it does not take (`message.timestamp.before.max.ms`) with the time of now.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ log = library_log()
 _CONFIRM_S = 10.0
 _DEAD_KEPT_MS = 30 * 24 * 60 * 60 * 1000
 _HEADERS_ROOM = 64 * 1024
+_MOST = 2**31 - 1
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_ODD = _TOO_LARGE | {KafkaError.INVALID_TIMESTAMP}
+"""What the brokers say of a whole batch for the sake of one record in it."""
 _HOPELESS = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -99,7 +103,8 @@ class Outbox:
     ) -> None:
         """Takes a record to be sent; never raises, and waits only when the buffer is full.
 
-        `smaller` are key, value and headers to send instead if the record is too large.
+        `smaller` are key, value and headers to send instead if the record is too large. A time
+        that the topic does not take goes into the header `tt-timestamp`.
         """
         at = (partition, max(timestamp_ms, 0))
         others = tuple(_Letter(topic, *parts, *at, alone=True) for parts in smaller)
@@ -114,7 +119,8 @@ class Outbox:
             with self._guard:
                 self._producer.purge()
                 self._producer.flush(1.0)  # reports each purged record as failed
-                self._producer, self._broken = Producer(self._config), False
+                with kafka_errors("starting a producer again"):
+                    self._producer, self._broken = Producer(self._config), False
         for _ in range(len(self._failed)):
             self._send_again(*self._failed.popleft(), within_s)
         left = self._producer.flush(within_s)
@@ -129,13 +135,12 @@ class Outbox:
             )
 
     def _send_again(self, letter: _Letter, why: KafkaError, within_s: float) -> None:
-        """Sends a failed record; one that was too large alone in its batch, then a smaller one."""
+        """Sends a failed record; one that was refused alone in its batch, then another for it."""
         if not _may_fit(letter, why):
             self._send(letter)
             return
         if letter.alone:
-            letter, *rest = letter.smaller
-            letter = letter._replace(smaller=tuple(rest))
+            letter = _instead(letter, why)
         self._producer.flush(within_s)  # so that it is alone in its batch
         self._send(letter._replace(alone=True))
         self._producer.flush(within_s)
@@ -177,8 +182,22 @@ class Outbox:
 
 
 def _may_fit(letter: _Letter, error: KafkaError) -> bool:
-    """Whether a record that was too large may be taken alone in its batch, or a smaller one."""
-    return error.code() in _TOO_LARGE and not (letter.alone and not letter.smaller)
+    """Whether a record that was refused may be taken alone in its batch, or another for it."""
+    more = letter.smaller if error.code() in _TOO_LARGE else letter.timestamp_ms
+    return error.code() in _ODD and (bool(more) or not letter.alone)
+
+
+def _instead(letter: _Letter, why: KafkaError) -> _Letter:
+    """A smaller record, or the same one with the time of now."""
+    if why.code() in _TOO_LARGE:
+        smaller, *rest = letter.smaller
+        return smaller._replace(smaller=tuple(rest))
+    return _of_now(letter)._replace(smaller=tuple(_of_now(other) for other in letter.smaller))
+
+
+def _of_now(letter: _Letter) -> _Letter:
+    was = _text_headers({"tt-timestamp": str(letter.timestamp_ms)})
+    return letter._replace(timestamp_ms=0, headers=(*letter.headers, *was))
 
 
 class DeadLetterTopics:
@@ -246,7 +265,7 @@ class DeadLetterTopics:
             return
         with self._open_admin() as admin:
             if not admin.topics([dead]):
-                largest = (admin.topic_settings(like) or {}).get("max.message.bytes", "1048588")
+                largest = int((admin.topic_settings(like) or {}).get("max.message.bytes", 1048588))
                 replication = replicas_for(admin)
                 spec = TopicSpec(
                     name=dead,
@@ -254,7 +273,7 @@ class DeadLetterTopics:
                     replication=replication,
                     settings={
                         "retention.ms": str(_DEAD_KEPT_MS),
-                        "max.message.bytes": str(int(largest) + _HEADERS_ROOM),
+                        "max.message.bytes": str(min(largest + _HEADERS_ROOM, _MOST)),
                         "min.insync.replicas": str(max(1, replication - 1)),
                     },
                 )
@@ -288,7 +307,7 @@ class ReceiptTopic:
             seq=_number(record.header("tt-seq")),
             consumer=self._consumer,
             incarnation=self._incarnation,
-            event_ts=record.timestamp_ms * 1000 if event_ts is None else event_ts,
+            event_ts=_micros(record.timestamp_ms) if event_ts is None else event_ts,
             started_ts=started_ts,
             finished_ts=finished_ts,
         )
@@ -301,6 +320,11 @@ class ReceiptTopic:
 
 def _text_headers(texts: Mapping[str, str]) -> Headers:
     return tuple((name, text.encode()) for name, text in texts.items())
+
+
+def _micros(time_ms: int) -> int:
+    """In 64 bits, whatever a producer has made of its clock: else no reader takes the receipt."""
+    return max(-(2**63), min(time_ms * 1000, 2**63 - 1))
 
 
 def _number(header: bytes | None) -> int | None:

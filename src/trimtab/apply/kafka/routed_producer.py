@@ -67,6 +67,7 @@ _LEADERS_MOVED = frozenset(
     }
 )
 _PARTITION_GONE = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
+_NO_ROOM = frozenset({KafkaError._QUEUE_FULL})
 _BY_QUEUE = frozenset({"adaptive", "rack-aware"})
 _UNASSIGNED = -1
 _POLL_S = 0.1
@@ -132,6 +133,13 @@ class RoutedProducer:
             )
         chooser, counts = _chooser(partitioner, options, stuck_after_s)
         outstanding = outstanding or counts
+        if outstanding is not None and (config or {}).get("delivery.report.only.error") is True:
+            raise ConfigError(
+                "RoutedProducer: with delivery.report.only.error nobody hears of what has arrived, "
+                "so what is under way cannot be counted.",
+                hint="Leave that setting out, or take a partitioner other than adaptive and "
+                "rack-aware.",
+            )
         self._choose = chooser.partition
         self._keys_by_partitioner = keys_by_partitioner
         self._keyless = _keyless(config, chooser, asked=keys_by_partitioner)
@@ -235,17 +243,45 @@ class RoutedProducer:
         """
         told = on_delivery if callback is None else callback
         send = self.producer.produce_batch
-        if partition != _UNASSIGNED or not _are_records(messages):
+        sizes = None if partition != _UNASSIGNED else _sizes(messages)
+        if sizes is None:
             return int(send(topic, messages, partition, told))  # which says what is wrong
-        batches: dict[int, list[dict[str, Any]]] = {}
-        for message in messages:
-            value, key = message.get("value"), message.get("key")
-            chosen = message.get("partition", _UNASSIGNED)
-            if chosen == _UNASSIGNED and self._routes(key):
-                key = key.encode() if isinstance(key, str) else key
-                chosen = self._chosen(topic, key, len(value or b"") + len(key or b""))
-            batches.setdefault(chosen, []).append(message)
-        return sum(send(topic, batch, chosen, told) for chosen, batch in batches.items())
+        copies = [{k: v for k, v in m.items() if k != "_error"} for m in messages]
+        routed = {at for at, copy in enumerate(copies) if self._is_free(copy)}
+        chosen = [
+            self._chosen(topic, _bytes(copy.get("key")), size)
+            if at in routed
+            else _own_partition(copy)
+            for at, (copy, size) in enumerate(zip(copies, sizes, strict=True))
+        ]
+        taken, left = 0, list(range(len(copies)))
+        late_at = time.monotonic() + _GONE_FOR_S
+        try:
+            while left:
+                batches: dict[int, list[dict[str, Any]]] = {}
+                for at in left:
+                    copies[at].pop("_error", None)
+                    batches.setdefault(chosen[at], []).append(copies[at])
+                taken += sum(send(topic, batch, place, told) for place, batch in batches.items())
+                routed -= {at for at in left if chosen[at] == _UNASSIGNED}
+                left = [at for at in left if at in routed and _failed(copies[at], _PARTITION_GONE)]
+                if left:
+                    self._look_anew(topic)
+                late = time.monotonic() >= late_at
+                for at in left:
+                    key = _bytes(copies[at].get("key"))
+                    chosen[at] = _UNASSIGNED if late else self._chosen(topic, key, sizes[at])
+        finally:
+            for at, (message, copy) in enumerate(zip(messages, copies, strict=True)):
+                if "_error" in copy:
+                    message["_error"] = copy["_error"]
+                if at in routed and _failed(copy, _NO_ROOM):
+                    self._give_back(topic, copy.get("key"), chosen[at])
+        return taken
+
+    def _is_free(self, message: Mapping[str, Any]) -> bool:
+        """Whether a record of a batch is routed here."""
+        return _own_partition(message) == _UNASSIGNED and self._routes(message.get("key"))
 
     def _routes(self, key: bytes | str | None) -> bool:
         """Whether a record with this key is routed here, or left to the client."""
@@ -291,6 +327,12 @@ class RoutedProducer:
         except UnknownTopic:
             return None
 
+    def _give_back(self, topic: str, key: object, chosen: int) -> None:
+        """Keeps the choice for a record that was not taken, unless its key made it."""
+        if not (self._keys_by_partitioner and key is not None):
+            with self._returning:
+                self._returned.setdefault(topic, []).append(chosen)
+
     def _insist(
         self,
         error: Exception,
@@ -306,9 +348,8 @@ class RoutedProducer:
         while True:
             if isinstance(error, BufferError):
                 if time.monotonic() >= began + self._wait_s:
-                    if routed and not (self._keys_by_partitioner and key is not None):
-                        with self._returning:
-                            self._returned.setdefault(topic, []).append(chosen)
+                    if routed:
+                        self._give_back(topic, key, chosen)
                     raise error
                 self.producer.poll(_POLL_S)
             elif routed and _is_gone(error):
@@ -325,12 +366,15 @@ class RoutedProducer:
                 return
 
     def _chosen_anew(self, topic: str, key: bytes | None, size: int) -> int:
+        self._look_anew(topic)
+        return self._chosen(topic, key, size)
+
+    def _look_anew(self, topic: str) -> None:
         """Lets client and watch look at the topic, which has other partitions than they thought."""
         with suppress(KafkaException):  # the watch says what is wrong
             self.producer.list_topics(topic, timeout=_ANSWER_S)
         self.producer.poll(_POLL_S)
         self.watch.refresh(topic)
-        return self._chosen(topic, key, size)
 
     # ------------------------------------------------------------ as the client has it
 
@@ -391,7 +435,7 @@ class RoutedProducer:
         """Delivers what is under way and closes the client; one that was given stays open."""
         if self._owns_watch:
             self.watch.close()
-        if self._owns_client:
+        if self._owns_client and hasattr(self.producer, "close"):  # the client has it since 2.13
             return bool(self.producer.close())
         self.producer.flush()
         return True
@@ -409,8 +453,45 @@ class RoutedProducer:
         self.close()
 
 
-def _are_records(messages: object) -> bool:
-    return isinstance(messages, list) and all(isinstance(message, dict) for message in messages)
+def _sizes(messages: object) -> list[int] | None:
+    """Bytes of each record of a batch; None if it has any that the client refuses.
+
+    The client looks at all of them before it takes one; so nothing of such a batch is sent.
+    """
+    if not (isinstance(messages, list) and all(_is_record(message) for message in messages)):
+        return None
+    try:
+        return [
+            len(_bytes(m.get("value")) or b"") + len(_bytes(m.get("key")) or b"") for m in messages
+        ]
+    except UnicodeEncodeError:
+        return None
+
+
+def _is_record(message: object) -> bool:
+    return (
+        isinstance(message, dict)
+        and isinstance(message.get("value"), bytes | str | None)
+        and isinstance(message.get("key"), bytes | str | None)
+        and isinstance(message.get("partition"), int | None)
+        and abs(message.get("partition") or 0) < 2**31
+        and message.get("timestamp") is None
+    )
+
+
+def _own_partition(message: Mapping[str, Any]) -> int:
+    found: int | None = message.get("partition")
+    return _UNASSIGNED if found is None else found
+
+
+def _bytes(text: bytes | str | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
+
+
+def _failed(message: Mapping[str, Any], codes: frozenset[int]) -> bool:
+    """Whether the client has not taken a record of a batch for one of these reasons."""
+    error = message.get("_error")
+    return isinstance(error, KafkaError) and error.code() in codes
 
 
 def _check(client: Any, settings: Mapping[str, Any]) -> None:

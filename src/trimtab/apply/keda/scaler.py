@@ -2,9 +2,10 @@
 
 Why      Where KEDA scales the consumers already, it should scale to what the plan asks for instead
          of counting lag.
-Promise  The metric is the wanted number of consumers and its target 1, so that KEDA arrives at just
-         that number. What is not known is never answered with a number: an unknown group is
-         NOT_FOUND, no fresh decision UNAVAILABLE, and KEDA's own `fallback` acts.
+Promise  The metric is the wanted number of consumers and its target 1, so that KEDA arrives at that
+         number; `Wish` allows for the autoscaler's tolerance. What is not known is never answered
+         with a number: an unknown group is NOT_FOUND, no fresh decision UNAVAILABLE, and KEDA
+         leaves the count as it is.
 Cost     One thread, whatever the number of streams.
 """
 

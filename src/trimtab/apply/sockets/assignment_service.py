@@ -86,7 +86,7 @@ class AssignmentService:
     ) -> None:
         self._desk = _Desk(group, decide, version, token)
         try:
-            self._server = _Server((host, port), self._desk)
+            self._server = _Server((host.strip("[]"), port), self._desk)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             raise (PortTaken if taken else ConfigError)(
@@ -104,8 +104,8 @@ class AssignmentService:
     @property
     def url(self) -> str:
         """Where the service listens."""
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        host, port = str(self._server.server_address[0]), self._server.server_address[1]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def __enter__(self) -> AssignmentService:
         self._thread.start()

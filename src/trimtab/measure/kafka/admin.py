@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import kafka.errors as theirs
-from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
 from kafka.protocol.metadata import MetadataRequest
@@ -272,13 +271,8 @@ class KafkaAdmin:
 
     def topic_settings(self, name: str) -> dict[str, str] | None:
         """All settings of a topic, defaults included; None when there is no such topic."""
-        if not self.topics([name]):
-            return None
         with kafka_errors(f"reading the settings of topic {name}"):
-            asked = [ConfigResource(ConfigResourceType.TOPIC, name)]
-            found = self._brokers.client.describe_configs(asked, config_filter="all")
-        settings = found.get("topic", {}).get(name, {})
-        return {key: entry["value"] or "" for key, entry in settings.items()}
+            return topic_facts.settings(self._brokers.ask_any, name)
 
     def min_insync(self, names: Collection[str]) -> dict[str, int]:
         """In-sync replicas that a write with acks=all needs, of all topics that exist."""

@@ -16,18 +16,22 @@ from trimtab.workload.kafka.errors import kafka_errors
 _TIMEOUT_S = 20.0
 _GENEROUS_S = 600
 
+AHEAD_S = 60
+"""A record stamped further ahead of our clock is stamped in the future."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSpan:
     """Offsets per partition, `starts` included, `ends` not.
 
     `cut` names the partitions whose log begins later than the span does: what was there before is
-    gone, so counts over the span are too low.
+    gone, so counts over the span are too low. `born` names those whose very first record is in it.
     """
 
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     cut: frozenset[TopicPartition] = frozenset()
+    born: frozenset[TopicPartition] = frozenset()
 
 
 def offsets_between(
@@ -42,8 +46,10 @@ def offsets_between(
 
     Kafka keeps milliseconds, and producers stamp as they like: a record may stand behind one that
     is stamped later. So the end lies generously behind `to_ts`, and the reader filters by time.
+    Where the record that would be the end is stamped in the future, it says nothing of when it was
+    written: the end is that of the log then.
     """
-    named = sorted(partitions)
+    named, now = sorted(partitions), time.time_ns() // 1000
     config = {
         "client.id": "trimtab-spans",
         **properties.for_confluent(),
@@ -59,16 +65,18 @@ def offsets_between(
             }
             starts = _at(consumer, named, from_ts // 1000, marks)
             generous = to_ts + _GENEROUS_S * 1_000_000
-            if generous >= time.time_ns() // 1000:
-                ends = {p: end for p, (_, end) in marks.items()}
-            else:
-                ends = _at(consumer, named, -(-generous // 1000), marks)
+            ends = {p: end for p, (_, end) in marks.items()}
+            if generous < now:
+                found = _at(consumer, named, -(-generous // 1000), marks)
+                ahead = _at(consumer, named, (now + AHEAD_S * 1_000_000) // 1000, marks)
+                ends |= {p: end for p, end in found.items() if end != ahead[p]}
         finally:
             consumer.close()
     return OffsetSpan(
         starts=starts,
         ends={p: max(ends[p], starts[p]) for p in named},
         cut=frozenset(p for p in named if starts[p] == marks[p][0] > 0),
+        born=frozenset(p for p in named if starts[p] == 0 < marks[p][1]),
     )
 
 

@@ -23,6 +23,19 @@ MIN_INSYNC = "min.insync.replicas"
 _AT_ONCE = 500
 
 
+def settings(ask: Ask, name: str) -> dict[str, str] | None:
+    """All settings of a topic, defaults included; None where the broker does not know the topic.
+
+    kafka-python's own `describe_configs` ignores errors, and so takes a topic that this broker has
+    not heard of yet, or that may not be described, for one without settings.
+    """
+    resources = [(ConfigResourceType.TOPIC, name, None)]
+    [result] = ask(partial(DescribeConfigsRequest, resources=resources)).results
+    if not _known(result.error_code):
+        return None
+    return {config.name: config.value or "" for config in result.configs}
+
+
 def min_insync(ask: Ask, names: Collection[str]) -> dict[str, int]:
     """In-sync replicas that a write with acks=all needs, by topic."""
     found = {}

@@ -1,35 +1,44 @@
-"""Samples → what each group committed per second on each partition, over all samples."""
+"""Samples → what each group committed per second on each partition, over all samples.
+
+As with lag, the history of a partition is gathered into a sorted array and judged by the plain
+function that the unit tests call.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
+from trimtab.measure.learned_capacity import Look, commit_speed
+
+_COLUMNS = "group string, topic string, partition int, committed_s double, least_lag bigint"
+
 
 def commits(samples: DataFrame) -> DataFrame:
-    """One row per group and partition that has two samples with a committed offset.
+    """One row per group and partition whose commits tell a speed, with the lowest lag of all looks.
 
-    Columns group, topic, partition and committed_s; offsets that go back, as after a reset, are
-    left out.
+    Columns group, topic, partition, committed_s and least_lag.
     """
     seen = samples.select(
-        F.unix_micros("ts").alias("ts"),
-        "topic",
-        "partition",
-        F.explode("committed").alias("group", "committed"),
+        "ts", "topic", "partition", "end_offset", F.explode("committed").alias("group", "committed")
     ).where(F.col("committed").isNotNull())
-    span = seen.groupBy("group", "topic", "partition").agg(
-        F.min("ts").alias("first_ts"),
-        F.max("ts").alias("last_ts"),
-        F.min_by("committed", "ts").alias("first"),
-        F.max_by("committed", "ts").alias("last"),
+    look = F.struct(F.unix_micros("ts").alias("ts"), "end_offset", "committed")
+    gathered = seen.groupBy("group", "topic", "partition").agg(
+        F.sort_array(F.collect_list(look)).alias("looks")
     )
-    grown = (F.col("last") - F.col("first")) * F.lit(1e6)
-    return span.where(
-        (F.col("last_ts") > F.col("first_ts")) & (F.col("last") >= F.col("first"))
-    ).select(
-        "group",
-        "topic",
-        "partition",
-        (grown / (F.col("last_ts") - F.col("first_ts"))).alias("committed_s"),
-    )
+    return gathered.mapInPandas(_judged, _COLUMNS)
+
+
+def _judged(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for frame in frames:
+        found = [
+            commit_speed([Look(k["ts"], k["end_offset"], k["committed"]) for k in looks])
+            for looks in frame.pop("looks")
+        ]
+        frame["committed_s"] = [None if f is None else f.committed_s for f in found]
+        frame["least_lag"] = [None if f is None else f.least_lag for f in found]
+        typed = frame.astype({"committed_s": "float64", "least_lag": "Int64"})
+        yield typed[typed["committed_s"].notna()]

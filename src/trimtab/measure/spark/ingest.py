@@ -110,21 +110,28 @@ def read_stream(
     )
 
 
-def read_files(session: SparkSession, path: Path, table: str) -> DataFrame:
-    """A Parquet or JSON table of ours; JSON lines that do not parse are kept in `RAW_JSON`."""
+def is_json(path: Path) -> bool:
+    """Whether files are JSON, else they are Parquet; refuses what is neither, or not there."""
     if not path.exists():
         raise BadFile(f"{path}: there is no such file or folder")
     names = [path.name] if path.is_file() else [p.name for p in path.rglob("*") if p.is_file()]
     if any(name.endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")) for name in names):
-        # As text first: Spark's JSON source does not look at columns that nobody asks for, and
-        # would let through what is wrong in them.
-        lines = session.read.text(storage_path(path), recursiveFileLookup=True)
-        return _from_json(lines, table)
+        return True
     if not any(name.endswith(".parquet") for name in names):
         raise BadFile(
             f"{path}: neither Parquet nor JSON was found there",
             hint="Give a .parquet or .json file, or a folder of them.",
         )
+    return False
+
+
+def read_files(session: SparkSession, path: Path, table: str) -> DataFrame:
+    """A Parquet or JSON table of ours; JSON lines that do not parse are kept in `RAW_JSON`."""
+    if is_json(path):
+        # As text first: Spark's JSON source does not look at columns that nobody asks for, and
+        # would let through what is wrong in them.
+        lines = session.read.text(storage_path(path), recursiveFileLookup=True)
+        return _from_json(lines, table)
     return fitting(session.read.parquet(storage_path(path)), table, source=str(path))
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from trimtab.errors import ThinData
 from trimtab.measure.activity import SLOTS, Activity, Used, longest_pause, said, used
 from trimtab.measure.counters import Share, Threshold
+from trimtab.measure.kafka.spans import AHEAD_S
 from trimtab.measure.spark.commits import commits
 from trimtab.measure.spark.hot_keys import Mode, heavy_keys
 from trimtab.measure.spark.lag import lag
@@ -24,6 +25,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import short_hash
 from trimtab.model.load import KeyLoad, Measurement, PartitionLoad, Source
 
+_NAMED = 5
 _MOST_WORDS = 500
 """Words of activity per topic that are looked at; a longer span is looked at more coarsely."""
 
@@ -34,10 +36,12 @@ class Given:
 
     `partitions` are those spoken of, with their end offset where it is known; `counted` are those
     whose events were read: one of them without a single event was idle, any other is unknown.
-    `cut` are partitions whose log begins after the span does. `sizes` is the number of partitions
-    of each topic, where it is known. Rates are those of the samples, if there are any, unless
-    `rates_by_samples` says that lag alone is; `watched_part` says that the span is what samples
-    cover of a longer one.
+    `cut` are partitions whose log begins after the span does, `born` those whose very first record
+    is in it. `strays` are partitions of whose newest records so many, of how many, are stamped with
+    another time than that of their writing. `sizes` is the number of partitions of each topic,
+    where it is known. Rates are those of the samples, if there are any, unless `rates_by_samples`
+    says that lag alone is; partitions that were not sampled are counted, unless `only_samples` are
+    to be trusted. `watched_part` says that the span is what samples cover of a longer one.
     """
 
     from_ts: int
@@ -47,10 +51,13 @@ class Given:
     events: DataFrame | None = None
     samples: DataFrame | None = None
     rates_by_samples: bool = True
+    only_samples: bool = False
     watched_part: bool = False
     rejects: DataFrame | None = None
     cluster: str | None = None
     cut: frozenset[TopicPartition] = frozenset()
+    born: frozenset[TopicPartition] = frozenset()
+    strays: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -105,11 +112,7 @@ class Found:
 
 def measure(given: Given, how: How, warehouse: Warehouse | None = None) -> Found:
     """Runs every step that the given sources allow, and keeps the tables."""
-    if given.span_s < how.min_span_s:
-        raise ThinData(
-            f"The span is {given.span_s:.1f} s long; a rate needs at least {how.min_span_s:g} s.",
-            hint="Ask for a longer span, or wait until there is more.",
-        )
+    check_span(given.span_s, how)
     run = _run_id(given, how)
     with spark_errors("measuring"):
         steps = _Steps(given, how)
@@ -120,6 +123,15 @@ def measure(given: Given, how: How, warehouse: Warehouse | None = None) -> Found
             return _summary(given, how, steps, run)
         finally:
             steps.forget()
+
+
+def check_span(span_s: float, how: How) -> None:
+    """Refuses a span that is too short for a rate."""
+    if span_s < how.min_span_s:
+        raise ThinData(
+            f"The span is {span_s:.1f} s long; a rate needs at least {how.min_span_s:g} s.",
+            hint="Ask for a longer span, or wait until there is more.",
+        )
 
 
 class _Counted(NamedTuple):
@@ -172,30 +184,37 @@ class _Steps:
 
 def used_spans(counts: DataFrame, span: tuple[int, int], how: How) -> dict[str, Used]:
     """The part of the span in which each topic had records, of topics that had any."""
+    found = _activities(counts, span, how, "topic")
+    return {t: used(span, activity, min_span_s=how.min_span_s) for (t,), activity in found.items()}
+
+
+def _activities(
+    counts: DataFrame, span: tuple[int, int], how: How, *by: str
+) -> dict[tuple[Any, ...], Activity]:
+    """When there were records, by these columns."""
     width = round(how.window_s * MICROS)
     word, bits, slot_us = F.col("window"), F.col("slots"), width / SLOTS
     if (span[1] - span[0]) // width > _MOST_WORDS:  # a slot is a window then
         in_word = F.expr(f"shiftleft(1L, cast(window % {SLOTS} as int))")
         word, bits, slot_us = F.expr(f"window div {SLOTS}"), in_word, width
-    rows = counts.groupBy("topic", word.alias("word")).agg(
+    rows = counts.groupBy(*by, word.alias("word")).agg(
         F.bit_or(bits).alias("slots"),
         F.min("first_ts").alias("first_ts"),
         F.max("last_ts").alias("last_ts"),
         F.sum("samples").alias("records"),
     )
-    by_topic: dict[str, list[Row]] = {}
+    together: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows.collect():
-        by_topic.setdefault(row.topic, []).append(row)
-    found = {
-        topic: Activity(
+        together.setdefault(tuple(row[column] for column in by), []).append(row)
+    return {
+        key: Activity(
             first_ts=min(r.first_ts for r in own),
             last_ts=max(r.last_ts for r in own),
             records=sum(r.records for r in own),
             longest_pause_us=longest_pause(((r.word, r.slots) for r in own), slot_us),
         )
-        for topic, own in by_topic.items()
+        for key, own in together.items()
     }
-    return {t: used(span, activity, min_span_s=how.min_span_s) for t, activity in found.items()}
 
 
 def _inside(topics: Mapping[str, Used]) -> Column:
@@ -248,22 +267,29 @@ def default_epsilon(threshold: Threshold) -> float:
 def _summary(given: Given, how: How, steps: _Steps, run: str) -> Found:
     tables, by_samples = steps.tables, steps.by_samples
     lag_of, lag_s_of, states = _lags(tables["lag"]) if "lag" in tables else ({}, {}, {})
-    committed_of = _committed(given.samples) if given.samples is not None else {}
+    committed_of, least_of = _committed(given.samples) if given.samples is not None else ({}, {})
     events = _over_events(steps.counts) if steps.counts is not None else {}
     samples = _over_samples(by_samples, given, how) if by_samples is not None else {}
     keys, key_span = _key_loads(tables["hot_keys"]) if "hot_keys" in tables else ((), None)
-    parts = _parts(given, steps.used, events, how)
+    unsampled = given.counted - samples.keys()
+    by_count: frozenset[TopicPartition] = (
+        frozenset() if by_samples is not None and given.only_samples else unsampled
+    )
+    parts = _parts(given, steps, by_count, events, how)
     loads = []
     for name, end in sorted(given.partitions.items()):
         part = parts[name]
-        if by_samples is not None:
-            bytes_s, records_s, complete = samples.get(name, (None, None, False))
-            complete = complete and part.complete and not given.watched_part
-        elif name in given.counted:
+        bytes_s: float | None
+        records_s: float | None
+        if name in by_count:
             found = events.get(name)
             bytes_s = found.bytes / part.seconds if found else 0.0
             records_s = found.records / part.seconds if found else 0.0
             complete = part.complete and (found is not None or name not in given.cut)
+            complete = complete and name not in given.strays and not given.watched_part
+        elif by_samples is not None:
+            bytes_s, records_s, complete = samples.get(name, (None, None, False))
+            complete = complete and part.complete and not given.watched_part
         else:
             bytes_s, records_s, complete = None, None, False
         loads.append(
@@ -272,11 +298,12 @@ def _summary(given: Given, how: How, steps: _Steps, run: str) -> Found:
                 partition=name.partition,
                 bytes_s=bytes_s,
                 records_s=records_s,
-                source=Source.LOG_DIRS if by_samples is not None else Source.EVENTS,
+                source=Source.EVENTS if name in by_count or by_samples is None else Source.LOG_DIRS,
                 end_offset=end,
                 lag=lag_of.get(name, {}),
                 lag_s=lag_s_of.get(name, {}),
                 committed_s=committed_of.get(name, {}),
+                least_lag=least_of.get(name, {}),
                 complete=complete,
             )
         )
@@ -294,7 +321,7 @@ def _summary(given: Given, how: How, steps: _Steps, run: str) -> Found:
         stored_ratio=_stored_ratio(samples, events),
         key_span=key_span,
         run=run,
-        notes=_notes(given, steps.used, parts),
+        notes=(*_notes(given, steps.used, parts), *_of_unsampled(by_count, samples)),
     )
 
 
@@ -317,33 +344,69 @@ def _lags(
     return records, seconds, states
 
 
-def _committed(samples: DataFrame) -> dict[TopicPartition, dict[str, float | None]]:
-    """Records that each group commits per second, by partition."""
-    found: dict[TopicPartition, dict[str, float | None]] = {}
+def _committed(
+    samples: DataFrame,
+) -> tuple[
+    dict[TopicPartition, dict[str, float | None]], dict[TopicPartition, dict[str, int | None]]
+]:
+    """Records that each group commits per second, and its lowest lag, by partition."""
+    speeds: dict[TopicPartition, dict[str, float | None]] = {}
+    lags: dict[TopicPartition, dict[str, int | None]] = {}
     for row in samples.transform(commits).collect():
         name = TopicPartition(row.topic, row.partition)
-        found.setdefault(name, {})[row.group] = row.committed_s
-    return found
+        speeds.setdefault(name, {})[row.group] = row.committed_s
+        if row.least_lag is not None:
+            lags.setdefault(name, {})[row.group] = row.least_lag
+    return speeds, lags
 
 
 def _parts(
     given: Given,
-    topics: Mapping[str, Used],
+    steps: _Steps,
+    by_count: Set[TopicPartition],
     events: Mapping[TopicPartition, _Counted],
     how: How,
 ) -> dict[TopicPartition, Used]:
-    """The part of the span that each partition's rate is over: its topic's, or what its log has."""
+    """The part of the span that each partition's rate is over: its topic's, or what its log has.
+
+    Where log sizes were watched, what was deleted does not matter.
+    """
     whole = Used(asked=given.span, from_ts=given.from_ts, to_ts=given.to_ts)
-    parts = {name: topics.get(name.topic, whole) for name in given.partitions}
-    if given.samples is not None and given.rates_by_samples:
-        return parts  # log sizes were watched: what was deleted does not matter
-    for name in given.cut & events.keys():
+    parts = {name: steps.used.get(name.topic, whole) for name in given.partitions}
+    counted = {name: found for name, found in events.items() if name in by_count}
+    for name in given.cut & counted.keys():
         part, first_ts = parts[name], events[name].first_ts
         if first_ts - part.from_ts > MICROS:
             thin = part.to_ts - first_ts < how.min_span_s * MICROS
             start = part.from_ts if thin else first_ts
             parts[name] = replace(part, from_ts=start, thin=part.thin or thin)
-    return parts
+    return parts | _since_birth(given, steps, parts, counted, how)
+
+
+def _since_birth(
+    given: Given,
+    steps: _Steps,
+    parts: Mapping[TopicPartition, Used],
+    events: Mapping[TopicPartition, _Counted],
+    how: How,
+) -> dict[TopicPartition, Used]:
+    """Partitions that were added or first written within the span: their time begins there."""
+    young = {
+        name
+        for name in given.born & events.keys()
+        if events[name].first_ts - parts[name].from_ts > MICROS and not parts[name].thin
+    }
+    if steps.counts is None or not young:
+        return {}
+    theirs = steps.counts.where(F.col("topic").isin(sorted({name.topic for name in young})))
+    activities = _activities(theirs, given.span, how, "topic", "partition")
+    found = {}
+    for name in young:
+        part = parts[name]
+        own = used((part.from_ts, part.to_ts), activities[name], min_span_s=how.min_span_s)
+        if own.from_ts > part.from_ts and part.to_ts - own.from_ts >= how.min_span_s * MICROS:
+            found[name] = replace(part, from_ts=own.from_ts)
+    return found
 
 
 def _notes(
@@ -352,13 +415,34 @@ def _notes(
     """What to say of rates that are not over the whole span."""
     of_samples = [f"the monitor watched only {given.span_s:.0f} s of the span asked for"]
     of_topics = [said(topic, used) for topic, used in sorted(topics.items())]
+    new, cut = "nothing was in it before", "older records are deleted"
     of_logs = [
-        f"{name}: older records are deleted; {text.partition(': ')[2]}"
+        f"{name}: {new if name in given.born else cut}; {text.partition(': ')[2]}"
         for name, part in sorted(parts.items())
         if part != topics.get(name.topic) and (text := said(str(name), part))
     ]
     watched = of_samples if given.watched_part else []
-    return (*watched, *(text for text in of_topics if text), *of_logs)
+    of_clocks = [
+        f"{name}: {bad} of {of} records written since the command was given are stamped more than "
+        f"{AHEAD_S} s before that or in the future, so its rate does not show when records came "
+        "(a producer's clock is off, or it stamps events with their own time); measure by log "
+        "sizes: --for 30s"
+        for name, (bad, of) in sorted(given.strays.items())
+    ]
+    return (*watched, *(text for text in of_topics if text), *of_logs, *of_clocks)
+
+
+def _of_unsampled(
+    by_count: Iterable[TopicPartition], samples: Mapping[TopicPartition, object]
+) -> Iterator[str]:
+    """What to say of topics that the monitor does not watch, where it watches others."""
+    topics = sorted({name.topic for name in by_count})
+    if samples and topics:
+        more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+        yield (
+            f"{', '.join(topics[:_NAMED])}{more}: the monitor did not sample it, or not all of it; "
+            "there rates are counted from the records, in bytes as they were sent"
+        )
 
 
 def _stored_ratio(
@@ -368,8 +452,8 @@ def _stored_ratio(
     """Stored bytes of a record over its bytes as sent; None where a side is unknown."""
     stored = [s for s in samples.values() if s[0] is not None and s[1] is not None]
     stored_bytes, stored_records = sum(s[0] or 0 for s in stored), sum(s[1] or 0 for s in stored)
-    sent_bytes = sum(e.bytes for e in events.values())
-    sent_records = sum(e.records for e in events.values())
+    sent = [found for name, found in events.items() if name in samples]
+    sent_bytes, sent_records = sum(e.bytes for e in sent), sum(e.records for e in sent)
     if not (stored_records and sent_bytes):
         return None
     return (stored_bytes / stored_records) / (sent_bytes / sent_records)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -14,7 +16,7 @@ from trimtab.client_properties import ClientProperties
 from trimtab.errors import ConfigError, ThinData
 from trimtab.measure.kafka.admin import Admin
 from trimtab.measure.kafka.snapshot import INTERNAL_PREFIX, is_internal
-from trimtab.measure.kafka.spans import offsets_between
+from trimtab.measure.kafka.spans import AHEAD_S, offsets_between
 from trimtab.measure.kafka.topics import OwnTopics
 from trimtab.measure.spark import ingest
 from trimtab.measure.spark.jobs import Given, times_of
@@ -22,6 +24,9 @@ from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import Replicas, TopicPartition
 
 _BEATS_S = 2.5
+_RECENT_S = 60.0
+_LOOKED_AT = 1000
+_MOST_STRAYS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +82,32 @@ class Asked:
         return wanted | (~own & name.rlike(f"^(?:{pattern})$"))
 
 
-def from_kafka(session: SparkSession, admin: Admin, target: Target, asked: Asked) -> Given:
-    """Reads the span from Kafka: the data topics, and the telemetry where there is any."""
+class Earlier(NamedTuple):
+    """Where the logs ended at an earlier moment: what stands behind was written since."""
+
+    ts: int
+    ends: Mapping[TopicPartition, int]
+
+
+def ends_now(admin: Admin, placed: Iterable[Replicas]) -> Earlier:
+    """Where the log of each partition with a leader ends now."""
+    ts = time.time_ns() // 1000
+    found = admin.offsets({p.name: p.leader for p in placed if not p.offline})
+    return Earlier(ts, {name: end for name, (_, end) in found.items()})
+
+
+def from_kafka(
+    session: SparkSession,
+    admin: Admin,
+    target: Target,
+    asked: Asked,
+    *,
+    earlier: Earlier | None = None,
+) -> Given:
+    """Reads the span from Kafka: the data topics, and the telemetry where there is any.
+
+    With `earlier`, the records written since then show whether stamps tell when records come.
+    """
     placed = check_topics(admin, target, asked)
     names = frozenset(p.name for p in placed if not p.offline)
     ends = admin.offsets({p.name: p.leader for p in placed if not p.offline})
@@ -108,6 +137,7 @@ def from_kafka(session: SparkSession, admin: Admin, target: Target, asked: Asked
         partitions={p.name: ends[p.name][1] if p.name in ends else None for p in placed},
         samples=samples,
         rates_by_samples=not by_events,
+        only_samples=asked.only_samples,
         watched_part=watched_part and not by_events,
         rejects=rejects,
         cluster=admin.cluster().cluster,
@@ -115,7 +145,14 @@ def from_kafka(session: SparkSession, admin: Admin, target: Target, asked: Asked
     )
     if asked.offsets is not None:
         return _of_offsets(session, target, given, asked.offsets)
-    return _with_events(session, target, given, names) if asked.events else given
+    if not asked.events:
+        return given
+    given = _with_events(session, target, given, names)
+    by_stamps = samples is None or by_events
+    if earlier is None or not by_stamps or asked.to_ts < earlier.ts - _RECENT_S * MICROS:
+        return given
+    since = {n: (end, ends[n][1]) for n, end in earlier.ends.items() if n in ends}
+    return replace(given, strays=_strays(session, target, since, earlier.ts))
 
 
 def _is_part(covered: tuple[int, int], asked: Asked) -> bool:
@@ -150,7 +187,44 @@ def _with_events(
     )
     events = _read(session, target, span.starts, span.ends)
     inside = ingest.between("ts", given.from_ts, given.to_ts)
-    return replace(given, events=events.where(inside), counted=names, cut=span.cut)
+    return replace(given, events=events.where(inside), counted=names, cut=span.cut, born=span.born)
+
+
+def _strays(
+    session: SparkSession,
+    target: Target,
+    since: Mapping[TopicPartition, tuple[int, int]],
+    earlier_ts: int,
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Of records written since `earlier_ts`, up to a thousand of each partition, those misstamped.
+
+    Only partitions where they are more than one in a hundred: a few come late anywhere.
+    """
+    grown = {name: (first, last) for name, (first, last) in since.items() if last > first}
+    if not grown:
+        return {}
+    written = _read(
+        session,
+        target,
+        {name: first for name, (first, _) in grown.items()},
+        {name: min(last, first + _LOOKED_AT) for name, (first, last) in grown.items()},
+    )
+    return misstamped(written, earlier_ts, time.time_ns() // 1000)
+
+
+def misstamped(
+    written: DataFrame, from_ts: int, to_ts: int
+) -> dict[TopicPartition, tuple[int, int]]:
+    """How many records of how many written in a span are stamped far outside of it."""
+    ahead = AHEAD_S * MICROS
+    outside = ~ingest.between("ts", from_ts - ahead, to_ts + ahead)
+    rows = (
+        written.groupBy("topic", "partition")
+        .agg(F.count_if(outside).alias("bad"), F.count("*").alias("of"))
+        .where(F.col("bad") > _MOST_STRAYS * F.col("of"))
+        .collect()
+    )
+    return {TopicPartition(r.topic, r.partition): (r.bad, r.of) for r in rows}
 
 
 def _of_offsets(

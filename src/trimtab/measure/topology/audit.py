@@ -26,6 +26,7 @@ import numpy as np
 from trimtab.measure.topology.carried import (
     WANTED_AFTER,
     WANTED_PEAK,
+    Basis,
     Carried,
     PartitionWeights,
     carried,
@@ -102,6 +103,7 @@ class AuditOptions:
         wanted_leaders: Without rates: most leaders of a broker over the best spread, still fine.
         wanted_after: Peak after a failure over the least that it can be, still fine.
         server: The brokers that the commands in advice name.
+        quiet: Where no broker carries so much, measured loads are too little to act upon.
     """
 
     internal: bool = False
@@ -117,6 +119,7 @@ class AuditOptions:
     wanted_leaders: float = WANTED_LEADERS
     wanted_after: float = WANTED_AFTER
     server: str = SERVER
+    quiet: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +190,11 @@ class Audit:
     layout: Layout = field(repr=False, compare=False)
     weights: PartitionWeights = field(repr=False, compare=False)
     scan: FaultScan | None = field(repr=False, compare=False)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether rates were measured and no broker carries enough for them to matter."""
+        return self.carried.basis is Basis.RATES and self.carried.peak < self.options.quiet
 
     def details(self, fault: Fault) -> Details:
         """A failure in full."""
@@ -282,6 +290,8 @@ def _leader_moves(
 ) -> tuple[LeaderMove, ...]:
     """Moves for brokers that could be more even; back to preferred leaders where that is enough."""
     if load.thin or load.excess <= how.wanted_peak or load.peak_to_mean <= how.wanted_peak:
+        return ()
+    if load.basis is Basis.RATES and load.peak < how.quiet:
         return ()
     elected = preferred_moves(layout, weights.weight, down=how.down)
     if elected and peak_after(load.by_broker, elected) <= how.wanted_peak * load.bound:

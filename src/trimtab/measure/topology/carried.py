@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import fsum
 from operator import attrgetter
 from typing import cast
 
@@ -40,7 +41,7 @@ WANTED_AFTER = 1.5
 """Peak after a failure over the least that it can be that is still fine."""
 
 LARGE_GAP = 0.1
-"""Rates that are missing for a larger part of the partitions do not show what brokers carry."""
+"""Rates that are missing for a larger part of partitions or load do not show what brokers carry."""
 
 ROUNDING = 1e-9
 """By so much sums in another order may differ."""
@@ -56,12 +57,16 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionWeights:
-    """The load of each partition of a layout, in its order; 0 where it is not `known`."""
+    """The load of each partition of a layout, in its order; 0 where it is not `known`.
+
+    `left_out` is the load of partitions whose rate was not measured well enough to count.
+    """
 
     basis: Basis
     unit: Unit | None
     weight: Floats
     known: NDArray[np.bool_]
+    left_out: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,7 @@ class Carried:
         hottest_load: Its load.
         unmeasured: Partitions with a leader whose rate is unknown.
         online: Partitions with a leader.
+        left_out: Load of partitions whose rate was not measured well enough to count.
     """
 
     basis: Basis
@@ -93,6 +99,7 @@ class Carried:
     hottest_load: float
     unmeasured: int
     online: int
+    left_out: float = 0.0
 
     @property
     def peak_to_mean(self) -> float:
@@ -111,8 +118,14 @@ class Carried:
 
     @property
     def thin(self) -> bool:
-        """Whether so many rates are unknown that they do not show what brokers carry."""
-        return self.unmeasured > LARGE_GAP * self.online
+        """Whether so much is unknown that it does not show what brokers carry: rates, or load."""
+        return self.unmeasured > LARGE_GAP * self.online or self.left_out_share > LARGE_GAP
+
+    @property
+    def left_out_share(self) -> float:
+        """The part of all load, as far as it was seen, that is left out."""
+        seen = sum(self.by_broker.values()) + self.left_out
+        return self.left_out / seen if seen > 0 else 0.0
 
     @property
     def hottest_to_others(self) -> float:
@@ -134,7 +147,16 @@ def weights_of(layout: Layout, rates: TopicRates | None = None) -> PartitionWeig
     if rates is not None:
         weight, known = _rates(layout, rates)
         if weight[online].sum() > 0:
-            return PartitionWeights(basis=Basis.RATES, unit=rates.unit, weight=weight, known=known)
+            names = (layout.partitions[at].name for at in np.flatnonzero(online).tolist())
+            return PartitionWeights(
+                basis=Basis.RATES,
+                unit=rates.unit,
+                weight=weight,
+                known=known,
+                left_out=fsum(rates.left_out.get(name, 0.0) for name in names)
+                if rates.left_out
+                else 0.0,
+            )
     everything = np.ones(size, dtype=bool)
     sizes = list(map(attrgetter("log_bytes"), layout.partitions))
     stored = np.fromiter((np.nan if s is None else s for s in sizes), np.float64, size)
@@ -187,6 +209,7 @@ def carried(layout: Layout, weights: PartitionWeights, *, down: Collection[int] 
         hottest_load=float(weight[hot]) if hot >= 0 else 0.0,
         unmeasured=int((~weights.known[online]).sum()),
         online=int(online.size),
+        left_out=weights.left_out,
     )
 
 

@@ -75,6 +75,18 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def _nothing(audit: Audit) -> Iterator[Finding]:
+    """An audit of nothing must not look like a clean cluster."""
+    if audit.brokers and not audit.partitions:
+        yield Finding(
+            level=Level.WARNING,
+            kind="no_partitions",
+            count=len(audit.brokers),
+            text=f"{counted(len(audit.brokers), 'broker')} and no partition to judge: the cluster "
+            "has no topics but its own, or they may not be seen with these credentials",
+        )
+
+
 def _offline(audit: Audit) -> Iterator[Finding]:
     names = audit.offline_partitions
     if names:
@@ -100,7 +112,7 @@ def _unwritable(audit: Audit) -> Iterator[Finding]:
 
 
 def _down(audit: Audit) -> Iterator[Finding]:
-    down = sorted(audit.options.down.intersection(audit.brokers))
+    down = _down_brokers(audit)
     if down:
         late = (
             f"; still listed as the leader of {counted(audit.led_by_down, 'partition')}, audited "
@@ -113,6 +125,10 @@ def _down(audit: Audit) -> Iterator[Finding]:
             text=f"{_brokers(down)} {'are' if len(down) > 1 else 'is'} down"
             f"{late if audit.led_by_down else ''}",
         )
+
+
+def _down_brokers(audit: Audit) -> list[int]:
+    return sorted(audit.options.down.intersection(audit.brokers))
 
 
 def _silent(audit: Audit) -> Iterator[Finding]:
@@ -181,7 +197,7 @@ def _peak(audit: Audit) -> Iterator[Finding]:
     if load.basis is not Basis.RATES or not _above(load.peak_to_mean, wanted):
         return
     hot = _above(min(load.hottest_to_mean, load.hottest_to_others), wanted)
-    mend = hot or _above(load.excess, wanted)
+    mend = (hot or _above(load.excess, wanted)) and not audit.is_quiet
     yield Finding(
         level=Level.WARNING if mend and not load.thin else Level.NOTE,
         kind="peak",
@@ -195,6 +211,11 @@ def _peak(audit: Audit) -> Iterator[Finding]:
 def _advice(audit: Audit, *, hot: bool) -> str:
     """What could make the fullest broker less full."""
     load, said = audit.carried, []
+    if audit.is_quiet:
+        return (
+            f"no broker carries {audit.options.quiet:,.0f} {load.unit}: too little to act upon, "
+            "measure while there is load"
+        )
     if hot:
         said.append(
             f"{load.hottest} alone has {load.hottest_to_mean:.2f} times the mean, wherever its "
@@ -209,6 +230,11 @@ def _advice(audit: Audit, *, hot: bool) -> str:
         )
     elif load.thin:
         said.append("measure all partitions before leaders are moved")
+    elif _above(load.excess, audit.options.wanted_peak) and (down := _down_brokers(audit)):
+        said.append(
+            f"leaders cannot be moved while {_brokers(down)} {'are' if len(down) > 1 else 'is'} "
+            "down: Kafka's tools refuse replica lists that name a broker that is away"
+        )
     elif _above(load.excess, audit.options.wanted_peak):
         said.append(
             "no leader can move to a replica in sync on a broker with less load: move replicas "
@@ -271,7 +297,7 @@ def _peak_after_failure(audit: Audit) -> Iterator[Finding]:
     """One failure that leaves a broker with too much, and more so than today."""
     how, now, alone = audit.options, audit.carried, _alone(audit)
     bad = [f for f in alone if _above(f.excess, max(how.wanted_after, now.excess))]
-    level = Level.WARNING if bad and not now.thin else Level.NOTE
+    level = Level.WARNING if bad and not now.thin and not audit.is_quiet else Level.NOTE
     bad = bad or [
         f
         for f in alone
@@ -322,12 +348,14 @@ def _unmeasured(audit: Audit) -> Iterator[Finding]:
     if audit.loads.unmeasured:
         missing = load.unmeasured if load.basis is Basis.RATES else load.online
         part = f" ({len(audit.loads.in_part):,} in part)" if audit.loads.in_part else ""
+        gaps = f"; with gaps, {load.left_out_share:.0%} of the load" if load.left_out else ""
         yield Finding(
             level=Level.WARNING if _thin(audit) else Level.NOTE,
             kind="unmeasured",
             count=len(audit.loads.unmeasured),
             text=f"{counted(len(audit.loads.unmeasured), 'topic')} without a measured rate{part}, "
-            f"{missing:,} of {counted(load.online, 'partition')}: {some(audit.loads.unmeasured)}",
+            f"{missing:,} of {counted(load.online, 'partition')}{gaps}: "
+            f"{some(audit.loads.unmeasured)}",
         )
 
 
@@ -450,7 +478,7 @@ def _sampled(audit: Audit) -> Iterator[Finding]:
 
 
 _RULES: tuple[Callable[[Audit], Iterator[Finding]], ...] = (
-    *(_offline, _unwritable),
+    *(_nothing, _offline, _unwritable),
     *(_single_failures, _down, _silent, _behind, _peak, _leaders, _peak_after_failure),
     *(_unmeasured, _uneven, _stacked, _drift),
     *(_several_failures, _uneven_after_failure, _overlaps, _new_overlaps, _idle, _sampled),

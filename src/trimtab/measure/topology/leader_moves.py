@@ -3,10 +3,12 @@
 Why      A replica in sync can lead at once. Putting it first in the replica list and electing the
          preferred leader costs nothing but the election.
 Promise  A leader moves only to a replica in sync on a broker that is up, and only to one that has
-         less load afterwards than the old leader had before. Stops when the fullest broker has no
-         more than `goal`, when no such move is left, or after `most` moves. Deterministic: the
-         fullest broker first, then the move that leaves the lower peak of the two brokers, then
-         by partition and broker. The peak is lower than before, or there are no moves.
+         less load afterwards than the old leader had before. Partitions with a replica on a broker
+         that is down stay: kafka-reassign-partitions refuses a whole file that names one. Stops
+         when the fullest broker has no more than `goal`, when no such move is left, or after `most`
+         moves. Deterministic: the fullest broker first, then the move that leaves the lower peak of
+         the two brokers, then by partition and broker. The peak is lower than before, or there are
+         no moves.
 Cost     O(moves · (partitions + partitions of a broker · replicas)), in arrays.
 
 >>> from trimtab.measure.topology.carried import weights_of
@@ -56,6 +58,8 @@ def leader_moves(
     up = np.fromiter((broker not in down for broker in layout.brokers), bool, len(layout.brokers))
     leader, ways = layout.leader_of.copy(), np.sort(padded(layout, "isr"), axis=1)
     ways[ways >= 0] = np.where(up[ways[ways >= 0]], ways[ways >= 0], NOBODY)
+    held = padded(layout, "replicas")
+    ways[((held >= 0) & ~up[held]).any(axis=1)] = NOBODY
     online = leader >= 0
     load = summed(leader[online], weight[online], len(layout.brokers))
     before = float(load.max(initial=0.0))

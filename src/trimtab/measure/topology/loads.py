@@ -47,12 +47,14 @@ class TopicRates:
         unit: What it is counted in; None where every topic just counts 1.
         in_part: Topics some of whose partitions were not measured: their rate is unknown too.
         by_partition: The rate of each partition, where it was measured.
+        left_out: Rates of partitions that were measured, and not well enough to count.
     """
 
     by_topic: Mapping[str, float]
     unit: Unit | None = None
     in_part: tuple[str, ...] = ()
     by_partition: Mapping[TopicPartition, float] = field(default_factory=dict)
+    left_out: Mapping[TopicPartition, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,11 @@ class BrokerLoads:
 
 
 def topic_rates(
-    snapshot: ClusterSnapshot, loads: Mapping[TopicPartition, float], unit: Unit
+    snapshot: ClusterSnapshot,
+    loads: Mapping[TopicPartition, float],
+    unit: Unit,
+    *,
+    left_out: Mapping[TopicPartition, float] | None = None,
 ) -> TopicRates:
     """Rates by topic from rates by partition.
 
@@ -132,6 +138,7 @@ def topic_rates(
         unit=unit,
         in_part=tuple(sorted(measured.keys() & missing)),
         by_partition=loads,
+        left_out=left_out or {},
     )
 
 

@@ -19,7 +19,8 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 
 from trimtab.model.assignment import Assignment
@@ -88,12 +89,9 @@ def first_aid(
     else the biggest, to the consumer with the most room; to a new one, if there may be one, where
     it fits nowhere. A partition that nobody reads goes somewhere whether it fits or not.
     """
-    owners = dict(current.only(loads))
+    owners = dict(given_out(loads, current, limits, most=most))
     moves = len(loads) if max_moves is None else max_moves
     budget = math.inf if max_moved_load is None else max_moved_load
-    for partition in sorted(loads.keys() - owners.keys(), key=lambda p: (-loads[p], p)):
-        place = _place(loads[partition], owners, loads, limits, most, but=None)
-        owners[partition] = _lightest(owners, loads) if place is None else place
     for _ in range(moves):
         move = _next_move(owners, loads, limits, most, budget)
         if move is None:
@@ -101,6 +99,39 @@ def first_aid(
         partition, target = move
         owners[partition] = target
         budget -= loads[partition]
+    return Assignment({p: owners[p] for p in sorted(owners)})
+
+
+def given_out(
+    loads: Mapping[TopicPartition, float],
+    current: Assignment,
+    limits: GroupLimits,
+    *,
+    most: int | None = None,
+    idle: Collection[int] = (),
+) -> Assignment:
+    """Gives a consumer to every partition without one, the biggest first, and moves nothing.
+
+    It goes to the consumer with the most room, of equal ones to the one with the fewest partitions;
+    to a new one, if there may be one, where it fits nowhere. Those in `idle` take part as far as
+    there may be so many.
+    """
+    owners = dict(current.only(loads))
+    carried = Assignment(owners).loads(loads)
+    allowed = len(loads) if most is None else max(0, most - len(carried))
+    carried |= dict.fromkeys([c for c in sorted(idle) if c not in carried][:allowed], 0.0)
+    held = Counter(owners.values())
+    for partition in sorted(loads.keys() - owners.keys(), key=lambda p: (-loads[p], p)):
+        best = max(carried, key=lambda c: (limits.of(c) - carried[c], -held[c], -c), default=None)
+        if best is None or (
+            carried[best] > 0
+            and carried[best] + loads[partition] > limits.of(best)
+            and (most is None or len(carried) < most)
+        ):
+            best = next(c for c in count() if c not in carried)
+        owners[partition] = best
+        carried[best] = carried.get(best, 0.0) + loads[partition]
+        held[best] += 1
     return Assignment({p: owners[p] for p in sorted(owners)})
 
 
@@ -131,7 +162,7 @@ def _place(
     limits: GroupLimits,
     most: int | None,
     *,
-    but: int | None,
+    but: int,
 ) -> int | None:
     """The consumer with the most room for that load, else a new one if there may be one."""
     carried = Assignment(owners).loads(loads)
@@ -142,11 +173,6 @@ def _place(
     if most is not None and len(carried) >= most:
         return None
     return next(c for c in count() if c not in carried)
-
-
-def _lightest(owners: Mapping[TopicPartition, int], loads: Mapping[TopicPartition, float]) -> int:
-    carried = Assignment(owners).loads(loads)
-    return min(carried, key=lambda c: (carried[c], c))
 
 
 def too_big(loads: Mapping[TopicPartition, float], limits: GroupLimits) -> list[TopicPartition]:

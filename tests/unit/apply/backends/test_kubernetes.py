@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -103,6 +105,20 @@ def test_a_pod_that_has_not_begun_yet_counts_as_living(connect):
     assert list(connect(fake).living()) == [0]
 
 
+def test_pods_of_a_deployment_are_there_when_they_run(connect):
+    fake = FakeKubernetes(kind="Deployment")
+    fake.scaled(4)
+    runs, pending, waits, ended = sorted(fake.pods)
+    fake.pods[pending]["status"] = {"phase": "Pending"}
+    fake.pods[waits]["status"] = {
+        "phase": "Pending",
+        "containerStatuses": [status_of({"waiting": {"reason": "ImagePullBackOff"}})],
+    }
+    fake.restarted(ended, backs_off=True)
+
+    assert connect(fake).names() == {runs}
+
+
 def test_why_a_pod_does_not_run_is_known_after_a_look(connect):
     fake = FakeKubernetes()
     fake.scaled(4)
@@ -155,6 +171,36 @@ def test_a_pod_that_does_not_leave_is_told_and_still_counts(connect):
         backend.remove({1})
 
     assert list(backend.living()) == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
+def test_a_pod_may_take_its_whole_grace_period_to_end(connect, monkeypatch, kind):
+    fake = FakeKubernetes(kind=kind)
+    fake.scaled(2)
+    last = sorted(fake.pods)[-1]
+    for pod in fake.pods.values():
+        pod["spec"]["terminationGracePeriodSeconds"] = 300
+    fake.stuck = {last}
+    backend = connect(fake, patience_s=120.0)
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(
+        backend_module,
+        "time",
+        SimpleNamespace(
+            monotonic=lambda: next(clock), sleep=lambda _: clock_ends(fake, last, next(clock))
+        ),
+    )
+
+    backend.remove([1])
+
+    assert len(fake.pods) == 1
+
+
+def clock_ends(fake: FakeKubernetes, pod: str, now: int) -> None:
+    """The pod's process ends after 300 s."""
+    if now >= 300:
+        fake.stuck.discard(pod)
+        fake.pods.pop(pod, None)
 
 
 def test_a_killed_consumer_is_gone_and_the_one_in_its_place_is_another(connect):
@@ -264,6 +310,8 @@ def test_a_refusal_says_what_to_do(connect, status, kind, word):
         backend.living()
 
     assert word is None or word in str(refused.value.hint)
+    for named in re.findall(r"deploy/\S+\.yaml", str(refused.value.hint)):
+        assert (Path(__file__).parents[4] / named).is_file()
 
 
 def test_an_api_that_does_not_answer_is_an_apply_error(tmp_path):

@@ -10,7 +10,7 @@ from trimtab.measure.topology.audit import AuditOptions, audit
 from trimtab.measure.topology.findings import Finding, at_least, findings
 from trimtab.measure.topology.loads import TopicRates, topic_rates
 from trimtab.measure.topology.unevenness import Level
-from trimtab.model.cluster import ClusterSnapshot, TopicPartition
+from trimtab.model.cluster import BrokerId, ClusterSnapshot, Replicas, TopicPartition
 from trimtab.model.load import Unit
 from trimtab.testing.placements import led, placement
 
@@ -385,6 +385,78 @@ def test_no_leader_is_moved_by_rates_that_are_mostly_unknown() -> None:
     found = judged(snapshot, A=[5.0, 5.0, None])
 
     assert "measure all partitions before leaders are moved" in found["peak"].advice
+
+
+def test_a_hot_partition_whose_rate_has_a_gap_is_no_clean_bill() -> None:
+    # 30 partitions, one of which has most of the load; its log was cut, so its rate is not sure.
+    snapshot = placement({"A": [[n % 3 + 1, (n + 1) % 3 + 1] for n in range(30)]})
+    hot = TopicPartition("A", 0)
+    loads = {p.name: 1e6 for p in snapshot.partitions if p.name != hot}
+
+    def level(rate: float) -> Level:
+        rates = topic_rates(snapshot, loads, Unit.BYTES_S, left_out={hot: rate})
+        found = {one.kind: one for one in findings(audit(snapshot, rates))}
+        return found["unmeasured"].level
+
+    assert level(9e7) is Level.WARNING
+    assert level(1e6) is Level.NOTE
+
+
+@pytest.mark.parametrize(("quiet", "level"), [(0.0, Level.WARNING), (10.0, Level.NOTE)])
+def test_a_trickle_in_a_quiet_cluster_is_a_note(quiet: float, level: Level) -> None:
+    snapshot = placement(EVEN)
+
+    found = judged(snapshot, AuditOptions(quiet=quiet), A=[9.0, 0.0, 0.0])
+
+    assert found["peak"].level is level
+    assert ("too little to act upon" in found["peak"].advice) == (quiet > 0)
+    loaded = judged(snapshot, AuditOptions(quiet=quiet), A=[9e6, 0.0, 0.0])
+    assert loaded["peak"].level is Level.WARNING
+
+
+def test_no_leader_of_a_quiet_cluster_is_moved() -> None:
+    snapshot = placement({"A": [[1, 2]] * 6})
+    rates = measured(snapshot, A=[1.0] * 6)
+
+    assert audit(snapshot, rates).leader_moves
+    assert not audit(snapshot, rates, AuditOptions(quiet=10.0)).leader_moves
+
+
+def test_leaders_are_not_moved_by_lists_that_name_a_broker_that_is_down() -> None:
+    # kafka-reassign-partitions would refuse the whole file: "Unknown broker id 3".
+    one, two, three = map(BrokerId, (1, 2, 3))
+    on_three = Replicas(
+        topic="A",
+        partition=0,
+        leader=one,
+        replicas=(one, two, three),
+        isr=(one, two),
+        log_bytes=None,
+    )
+    snapshot = replace(
+        placement({"A": [[1, 2]] * 6}, brokers=[1, 2, 3]),
+        partitions=tuple(replace(on_three, partition=n) for n in range(6)),
+    )
+    how = AuditOptions(down=frozenset({3}))
+
+    found = audit(snapshot, measured(snapshot, A=[1.0] * 6), how)
+
+    assert found.leader_moves == ()
+    (peak,) = (finding for finding in findings(found) if finding.kind == "peak")
+    assert "leaders cannot be moved while broker 3 is down" in peak.advice
+    elsewhere = replace(
+        snapshot,
+        partitions=(
+            *snapshot.partitions[:3],
+            *(replace(p, replicas=(one, two)) for p in snapshot.partitions[3:]),
+        ),
+    )
+    moves = audit(elsewhere, measured(snapshot, A=[1.0] * 6), how).leader_moves
+    assert [move.name.partition for move in moves] == [3, 4, 5]
+
+
+def test_an_audit_of_no_partition_is_no_clean_cluster() -> None:
+    assert kinds(placement({}, brokers=[1, 2, 3])) == {"no_partitions": Level.WARNING}
 
 
 def test_the_worst_stand_first_and_levels_include_the_worse_ones() -> None:

@@ -75,3 +75,40 @@ def test_everything_is_placed_on_so_many_and_no_single_move_would_help(
         heavy, light = max(carried, key=carried.__getitem__), min(carried.values())
         rest = [loads[q] for q, c in after.items() if c == heavy]
         assert all(light + x >= carried[heavy] for x in rest if x) or len(carried) == 1
+
+
+def test_a_budget_empties_what_is_emptied_soonest_and_the_next_plan_goes_on() -> None:
+    loads, now = of(30, 30, 30, 30, 10, 10, 10), on(0, 0, 1, 1, 2, 2, 3)
+
+    first = level(loads, now, 2, max_moves=1)
+    second = level(loads, first, 2, max_moves=2)
+
+    assert first.consumers == (0, 1, 2)
+    assert len(moved(now, first)) == 1
+    assert second.consumers == (0, 1)
+    assert len(moved(first, second)) == 2
+
+
+def test_what_nobody_has_is_placed_whatever_the_budget() -> None:
+    after = level(of(60, 50, 10), on(0, 0, None), 2, max_moves=0)
+
+    assert after == on(0, 0, 1)
+
+
+@given(
+    owners=st.lists(st.integers(0, 5), min_size=1, max_size=12),
+    consumers=st.integers(1, 6),
+    moves=st.integers(0, 5),
+    load=st.sampled_from([0.0, 25.0, 100.0, 1e9]),
+    data=st.data(),
+)
+def test_a_budget_is_kept(owners, consumers, moves, load, data) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 60), min_size=len(owners), max_size=len(owners)))
+    loads, now = of(*sizes), on(*owners)
+
+    after = level(loads, now, consumers, max_moves=moves, max_moved_load=load)
+
+    away = moved(now, after)
+    assert after.keys() == loads.keys()
+    assert len(away) <= moves
+    assert sum(loads[q] for q in away) <= load
