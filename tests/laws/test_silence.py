@@ -165,6 +165,7 @@ def test_a_consumer_that_never_answered_is_not_forgotten_by_the_controller_after
         world.turn(to_0)
 
     assert dict(world.owners) == dict.fromkeys(P[:4], 0)
+    assert world.kept is not None
     assert world.kept.clean
 
 
