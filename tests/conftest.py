@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -16,7 +17,13 @@ settings.register_profile("trimtab", deadline=None)
 settings.load_profile("trimtab")
 
 
-LONGEST_FIRST = ("test_quickstart", "test_demo", "test_deployed", "test_standalone", "test_live")
+LONGEST_FIRST = (
+    "kafka/test_quickstart.py",
+    "kafka/test_demo.py",
+    "kafka/test_deployed.py",
+    "spark/test_standalone.py",
+    "kafka/test_live.py",
+)
 """Modules that take minutes; whoever began one of them last would finish long after the others."""
 
 
@@ -26,7 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
     rank = {name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+    items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
+
+
+@pytest.fixture(autouse=True)
+def unconfigured_log() -> None:
+    """No test finds the log as the one before has configured it, with a level of its own."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
