@@ -219,6 +219,8 @@ def measure(
         continuous=continuous,
         files=files,
         narrowed=bool(topic or pattern or group),
+        output=output is not None,
+        publish=publish,
     )
     ask = Ask(
         settings=settings,
@@ -298,10 +300,19 @@ def _check_span_options(
     continuous: bool,
     files: bool,
     narrowed: bool,
+    output: bool,
+    publish: bool,
 ) -> None:
     """Refuses options that contradict each other: none of them may be left unheard."""
     if continuous and (files or for_ or since or between or offsets):
         raise ConfigError("--continuous takes no span and no files: it begins now and goes on.")
+    if continuous and output:
+        raise ConfigError(
+            "--continuous writes no file: it has no end.",
+            hint="Its rates are in the topic and the table; -o goes with --for or --since.",
+        )
+    if files and publish:
+        raise ConfigError("--publish is for what was measured of Kafka, not of files.")
     if offsets and (since or between or for_):
         raise ConfigError("--offsets names records, so it takes no span of time.")
     if for_ and (since or between):

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 STEPS = 7
 CLUSTER = "demo"
 BROKERS = 3
-PLANNER = "mwf"
+PLANNER = "trim"
+"""The default of `plan` and `run`."""
 LEAST_DURATION_S = 10.0
 """The warm-up, and enough samples after it for a rate."""
 

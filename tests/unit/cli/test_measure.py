@@ -62,6 +62,8 @@ def measure(
         (("--events", "no-such-folder"), "there is no such file or folder"),
         (("--events", "e", "--since", "1m"), "measured whole, or from --from to --to"),
         (("--samples", "s", "--topic", "orders"), "measured whole, or from --from to --to"),
+        (("--topic", "orders", "--continuous", "-o", "m.json"), "--continuous writes no file"),
+        (("--events", "e", "--publish"), "not of files"),
         (("--topic", "orders", "--master", "spark://127.0.0.1"), "Invalid Spark master"),
         (("--topic", "orders", "--master", "spark://127.0.0.1:99999"), "Invalid Spark master"),
     ],
