@@ -60,7 +60,7 @@ clean:
 	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
 
 # A marker that is written last, so that an interrupted install is done again.
-$(READY): pyproject.toml constraints.txt setup.py src/trimtab/apply/keda/externalscaler.proto
+$(READY): pyproject.toml constraints.txt setup.py src/trimtab/apply/consumers/keda/externalscaler.proto
 	@python=""; \
 	for name in $(PYTHONS); do \
 	  if command -v "$$name" >/dev/null && \

@@ -45,8 +45,8 @@ def unconfigured_log() -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the run, with the Kafka connector."""
-    from trimtab.measure.spark.session import SparkOptions, build
-    from trimtab.testing.jars import connector_jars
+    from trimtab.local.jars import connector_jars
+    from trimtab.spark.session import SparkOptions, build
 
     session = build(
         SparkOptions(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trimtab.client_properties import ClientProperties
 from trimtab.errors import (
     ApplyError,
     BadFile,
@@ -33,6 +32,7 @@ from trimtab.errors import (
     UnknownTopic,
     UnsupportedStore,
 )
+from trimtab.kafka.properties import ClientProperties
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import (
     Broker,
@@ -66,49 +66,50 @@ from trimtab.model.plan import (
     Unplaced,
 )
 from trimtab.model.writing import write_loads, write_plan, write_snapshot
-from trimtab.plan.consumers import plan_consumers
-from trimtab.plan.planner import FirstBin, Keeps, Order, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.plan import plan_consumers
+from trimtab.plan.consumers.planner import FirstBin, Keeps, Order, PackingOptions, PackingPlanner
+from trimtab.plan.records.leaders import LeaderSnapshot
+from trimtab.plan.records.live_weights import LiveWeights
+from trimtab.plan.records.partitioner import Counted, Granularity, Partitioner, RoutingOptions
+from trimtab.plan.records.ratios import Ratios, ratios
+from trimtab.plan.records.registry import PARTITIONERS, partitioner_of
 from trimtab.plan.registry import PLANNERS, planner_of
-from trimtab.plan.routing.leaders import LeaderSnapshot
-from trimtab.plan.routing.live_weights import LiveWeights
-from trimtab.plan.routing.partitioner import Counted, Granularity, Partitioner, RoutingOptions
-from trimtab.plan.routing.ratios import Ratios, ratios
-from trimtab.plan.routing.registry import PARTITIONERS, partitioner_of
 
 if TYPE_CHECKING:
-    from trimtab.apply.cycle import Limits, Totals
-    from trimtab.apply.handling import Retry
-    from trimtab.apply.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
-    from trimtab.apply.kafka.directed_reader import Beginning
-    from trimtab.apply.kafka.lake import Lake
-    from trimtab.apply.kafka.leader_watch import LeaderWatch
-    from trimtab.apply.kafka.partitioner import RoutedPartitioner
-    from trimtab.apply.kafka.routed_producer import RoutedProducer
-    from trimtab.apply.kafka.weights_reader import WeightsReader
-    from trimtab.apply.records import Handler, Record, Sink
-    from trimtab.apply.spark.routed_sink import leaders_now, with_partitions, write_routed
+    from trimtab.apply.consumers.cycle import Limits, Totals
+    from trimtab.apply.consumers.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
+    from trimtab.apply.consumers.kafka.directed_reader import Beginning
+    from trimtab.apply.consumers.kafka.lake import Lake
+    from trimtab.apply.consumers.ports import Handler, Sink
+    from trimtab.apply.records.kafka.leader_watch import LeaderWatch
+    from trimtab.apply.records.kafka.partitioner import RoutedPartitioner
+    from trimtab.apply.records.kafka.routed_producer import RoutedProducer
+    from trimtab.apply.records.kafka.weights_reader import WeightsReader
+    from trimtab.apply.records.spark.routed_sink import leaders_now, with_partitions, write_routed
+    from trimtab.kafka.retry import Retry
+    from trimtab.model.record import Record
 
 __version__ = "0.1.0"
 
 _WHEN_ASKED_FOR = {
-    "Beginning": "trimtab.apply.kafka.directed_reader",
-    "DirectedConsumer": "trimtab.apply.kafka.consumer",
-    "Duties": "trimtab.apply.kafka.consumer",
-    "GroupConsumer": "trimtab.apply.kafka.consumer",
-    "Handler": "trimtab.apply.records",
-    "Lake": "trimtab.apply.kafka.lake",
-    "LeaderWatch": "trimtab.apply.kafka.leader_watch",
-    "Limits": "trimtab.apply.cycle",
-    "Record": "trimtab.apply.records",
-    "Retry": "trimtab.apply.handling",
-    "RoutedPartitioner": "trimtab.apply.kafka.partitioner",
-    "RoutedProducer": "trimtab.apply.kafka.routed_producer",
-    "Sink": "trimtab.apply.records",
-    "Totals": "trimtab.apply.cycle",
-    "WeightsReader": "trimtab.apply.kafka.weights_reader",
-    "leaders_now": "trimtab.apply.spark.routed_sink",
-    "with_partitions": "trimtab.apply.spark.routed_sink",
-    "write_routed": "trimtab.apply.spark.routed_sink",
+    "Beginning": "trimtab.apply.consumers.kafka.directed_reader",
+    "DirectedConsumer": "trimtab.apply.consumers.kafka.consumer",
+    "Duties": "trimtab.apply.consumers.kafka.consumer",
+    "GroupConsumer": "trimtab.apply.consumers.kafka.consumer",
+    "Handler": "trimtab.apply.consumers.ports",
+    "Lake": "trimtab.apply.consumers.kafka.lake",
+    "LeaderWatch": "trimtab.apply.records.kafka.leader_watch",
+    "Limits": "trimtab.apply.consumers.cycle",
+    "Record": "trimtab.model.record",
+    "Retry": "trimtab.kafka.retry",
+    "RoutedPartitioner": "trimtab.apply.records.kafka.partitioner",
+    "RoutedProducer": "trimtab.apply.records.kafka.routed_producer",
+    "Sink": "trimtab.apply.consumers.ports",
+    "Totals": "trimtab.apply.consumers.cycle",
+    "WeightsReader": "trimtab.apply.records.kafka.weights_reader",
+    "leaders_now": "trimtab.apply.records.spark.routed_sink",
+    "with_partitions": "trimtab.apply.records.spark.routed_sink",
+    "write_routed": "trimtab.apply.records.spark.routed_sink",
 }
 """Where those stand that load a Kafka client, Spark or pyarrow, or belong to those that do."""
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 ASK_COORDINATORS = {
     "alter_consumer_group_offsets",
     "delete_consumer_groups",

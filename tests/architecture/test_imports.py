@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 HEAVY = {
     *("confluent_kafka", "grpc", "kafka", "kubernetes"),
     *("matplotlib", "pandas", "py4j", "pyarrow", "pyspark"),

@@ -10,12 +10,12 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 CHART = ROOT / "deploy" / "helm" / "trimtab"
 
 _WORD = re.compile(r'"(?:\\.|[^"\\])*"|[()|]|[^\s()|]+')

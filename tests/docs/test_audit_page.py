@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from trimtab.measure.topology.audit import Audit, AuditOptions, audit
+from tests import ROOT
+from trimtab.audit.topology import Audit, AuditOptions, audit
 from trimtab.model.codec import snapshot_from
 from trimtab.model.reading import parse
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "audit-a-topology.md"
+PAGE = ROOT / "docs" / "how-to" / "audit-a-topology.md"
 
 
 def shown() -> list[Audit]:

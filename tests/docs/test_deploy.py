@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import ROOT
 from tests.docs.helm_subset import (
     CHART,
-    ROOT,
     Documents,
     Refused,
     chart,

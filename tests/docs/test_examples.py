@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from trimtab.cli.main import run
 
-README = Path(__file__).parents[2] / "README.md"
+README = ROOT / "README.md"
 DOCS = README.with_name("docs")
 
 

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import pytest
 from typer.main import get_command
 
 from trimtab.cli import main
-from trimtab.cli.examples import EXAMPLES
+from trimtab.cli.examples import EXAMPLES as OF_THE_PRODUCT
 from trimtab.cli.reference import commands
+from trimtab_lab.cli.verbs import EXAMPLES as OF_THE_LABORATORY
 
 LEAVES = {
     " ".join(path): command for path, command, _ in commands() if not hasattr(command, "commands")
 }
+EXAMPLES = {**OF_THE_PRODUCT, **OF_THE_LABORATORY}
 SHOWN = [(name, example) for name, examples in EXAMPLES.items() for example in examples]
 
 
@@ -63,8 +66,8 @@ def test_help_shows_two_examples_unbroken(
 
 def test_verbs_are_grouped_by_what_they_are_for() -> None:
     root: Any = get_command(main.app)
-    listed = [verb for verbs in main._VERBS.values() for verb in verbs]
-    assert sorted(listed) == sorted(root.commands)
+    panels = {verb: command.rich_help_panel for verb, command in root.commands.items()}
+    assert set(panels.values()) == set(main._GROUPS)
     out = subprocess.run(
         [sys.executable, "-m", "trimtab.cli.main", "--help"],
         capture_output=True,
@@ -76,3 +79,16 @@ def test_verbs_are_grouped_by_what_they_are_for() -> None:
     assert places == sorted(places)
     assert out.index("\n  audit") < places[1] < out.index("\n  plan") < places[2]
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_laboratory_adds_its_verbs_and_a_broken_add_on_costs_only_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root: Any = get_command(main.app)
+    assert {"demo", "experiment", "bench", "run"} <= set(root.commands)
+    broken = EntryPoint(name="broken", value="nothing_of_ours:add", group=main.ADD_ONS)
+    monkeypatch.setattr(main, "entry_points", lambda group: [broken])
+
+    main._add_verbs_of_others()
+
+    assert "the verbs of nothing_of_ours:add are missing" in capsys.readouterr().err

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from trimtab.apply.assignments import answer_from, request_from
-from trimtab.apply.kafka.assignor import PlannedAssignor
+from tests import ROOT
+from trimtab.apply.consumers.assignments import answer_from, request_from
+from trimtab.apply.consumers.kafka.assignor import PlannedAssignor
 from trimtab.model.codec import weights_from
 from trimtab.model.control_codec import control_from
 from trimtab.model.reading import parse
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "other-languages.md"
+PAGE = ROOT / "docs" / "how-to" / "other-languages.md"
 EXAMPLES = re.findall(r"^```json\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
 
 

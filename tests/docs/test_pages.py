@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
 from trimtab.cli.reference import commands
 from trimtab.errors import TrimtabError
 from trimtab.model.codec import loads_from, measurement_from, plan_from, snapshot_from
 from trimtab.model.reading import parse
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = {path: command for path, command, _ in commands()}
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 TEXTS = {".py", ".md", ".toml", ".txt", ".cfg", ".html", ".jinja", ".css", ".js", ".json", ""}
 SKIPPED = {".git", ".venv", "build", "dist", "__pycache__", "spark-warehouse", "artifacts"}
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
 from trimtab.cli.reference import SAMPLE, commands, pages, settings_of
-from trimtab.measure.kafka.topics import OwnTopics
+from trimtab.kafka.topics import OwnTopics
 from trimtab.observe import metrics
 from trimtab.plan.registry import PLANNERS
 from trimtab.settings import Settings, load_settings
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+REFERENCE = ROOT / "docs" / "reference"
 LEAVES = [
     (path, command) for path, command, _ in commands() if path and not hasattr(command, "commands")
 ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-README = Path(__file__).parents[2] / "README.md"
+from tests import ROOT
+
+README = ROOT / "README.md"
 QUICKSTART = README.with_name("docs") / "quickstart.md"
 
 

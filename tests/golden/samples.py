@@ -63,8 +63,8 @@ from trimtab.model.load import KeyLoad, Loads, LoadStep, Measurement, PartitionL
 from trimtab.model.plan import MemberName, Plan
 from trimtab.model.reading import Node, parse
 from trimtab.model.weights import Weights
-from trimtab.plan.consumers import plan_consumers
-from trimtab.plan.situation import situation_of_file
+from trimtab.plan.consumers.plan import plan_consumers
+from trimtab.plan.consumers.situation import situation_of_file
 
 FOLDER = Path(__file__).parent / "wire"
 TWO = (TopicPartition("orders", 0), TopicPartition("orders", 1))

@@ -15,9 +15,9 @@ import threading
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
 
-from trimtab.client_properties import ClientProperties
 from trimtab.errors import BrokerUnavailable
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
 from trimtab.model.cluster import Group, TopicPartition
 from trimtab.observe import logging
 

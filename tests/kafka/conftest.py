@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from trimtab.local.cluster import LocalCluster, SaslUser
 from trimtab.settings import load_settings
-from trimtab.testing.local_cluster import LocalCluster, SaslUser
 
 HERE = Path(__file__).parent
 

@@ -28,12 +28,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
 from tests.kafka.streams import wait_until
-from trimtab.apply.backends.processes import ProcessBackend
-from trimtab.client_properties import ClientProperties
+from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.errors import TrimtabError
 from trimtab.evaluate.order import Commit, Kind, Place, audit, findings
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.measure.kafka.topics import OwnTopics, ensure
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics, ensure
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
 from trimtab.model.control import (
@@ -57,7 +58,6 @@ from trimtab.model.control_codec import (
     topic_rates_from,
 )
 from trimtab.model.reading import parse
-from trimtab.testing.local_cluster import LocalCluster
 
 WITHIN_S = 120.0
 """Generous: on a busy machine a process may take ten seconds until it speaks."""

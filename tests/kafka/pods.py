@@ -35,9 +35,9 @@ from urllib.parse import parse_qs, urlsplit
 import grpc
 
 from tests.docs.helm_subset import Documents
-from tests.unit.apply.backends.kubernetes_fake import failure, served
-from trimtab.apply.keda import externalscaler_pb2 as messages
-from trimtab.apply.keda.externalscaler_pb2_grpc import ExternalScalerStub
+from tests.unit.apply.consumers.backends.kubernetes_fake import failure, served
+from trimtab.apply.consumers.keda import externalscaler_pb2 as messages
+from trimtab.apply.consumers.keda.externalscaler_pb2_grpc import ExternalScalerStub
 from trimtab.settings import load_settings
 
 _LOOK_S = 0.1

@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
 from tests.kafka.streams import wait_until
-from trimtab.client_properties import ClientProperties
 from trimtab.errors import BrokerUnavailable, ConfigError, MeasurementError
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.measure.kafka.snapshot import take_snapshot
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.snapshot import take_snapshot
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import BrokerId, TopicPartition
-from trimtab.testing.local_cluster import LocalCluster
 
 PLAIN = ClientProperties.none()
 

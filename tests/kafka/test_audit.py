@@ -14,10 +14,10 @@ from kafka import TopicPartition as KafkaPartition
 
 from tests.kafka.streams import wait_until
 from trimtab.cli import main
-from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
-from trimtab.testing.local_cluster import LocalCluster
 
 LISTS = {
     1: [[1], [2], [3], [3]],

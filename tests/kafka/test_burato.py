@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from trimtab.experiments.burato.design import OURS, SLOWED, Cell, Policy, Setting, World
-from trimtab.experiments.burato.experiment import Design, burato
-from trimtab.experiments.burato.kafka.ground import prepared
+from trimtab_lab.papers.burato.design import OURS, SLOWED, Cell, Policy, Setting, World
+from trimtab_lab.papers.burato.experiment import Design, burato
+from trimtab_lab.papers.burato.kafka.ground import prepared
 
 SETTING = Setting(topic="U2", acks="1", world=World.SLOWED)
 

@@ -23,14 +23,14 @@ from confluent_kafka import TopicPartition as TheirPartition
 from kafka import KafkaProducer
 
 from tests.kafka.streams import wait_until
-from trimtab.apply.cycle import Limits, Totals
-from trimtab.apply.handling import Retry
-from trimtab.apply.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
-from trimtab.apply.records import Record
-from trimtab.client_properties import ClientProperties
+from trimtab.apply.consumers.cycle import Limits, Totals
+from trimtab.apply.consumers.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
 from trimtab.errors import ApplyError, ConfigError
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.measure.kafka.topics import OwnTopics
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.retry import Retry
+from trimtab.kafka.topics import OwnTopics
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
 from trimtab.model.control import (
@@ -46,7 +46,7 @@ from trimtab.model.control import (
 )
 from trimtab.model.control_codec import control_from, control_to, receipt_from
 from trimtab.model.reading import parse
-from trimtab.testing.local_cluster import LocalCluster
+from trimtab.model.record import Record
 
 WITHIN_S = 60.0
 

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
+from tests import ROOT
 from tests.kafka.ask_coordinators import GROUPS
 from tests.kafka.streams import wait_until
+from trimtab.local.cluster import LocalCluster
 from trimtab.settings import load_settings
-from trimtab.testing.local_cluster import LocalCluster
 
-ROOT = Path(__file__).parents[2]
 RESTARTS = 6
 
 

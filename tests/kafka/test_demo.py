@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kafka.streams import wait_until
-from trimtab.demo.story import Outcome, Scene, Script, play, write
-from trimtab.measure.murmur2 import home
+from trimtab.local.cluster import BrokerState, LocalCluster
 from trimtab.model.codec import plan_id, read_loads, read_plan, read_snapshot
 from trimtab.model.load import Unit
+from trimtab.model.murmur2 import home
 from trimtab.report.tables import limits_of
 from trimtab.settings import load_settings
-from trimtab.testing.local_cluster import BrokerState, LocalCluster
+from trimtab_lab.demo.story import Outcome, Scene, Script, play, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,15 +27,15 @@ from confluent_kafka import TopicPartition as TheirPartition
 from tests.docs.helm_subset import Documents, chart
 from tests.kafka.pods import Namespace, Pod
 from tests.kafka.streams import wait_until
-from trimtab.apply.kafka.control_channel import TO_CONTROLLER
-from trimtab.apply.kafka.leadership import Post, state_left
-from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import TopicSpec, connect
-from trimtab.measure.kafka.topics import OwnTopics
+from trimtab.apply.consumers.kafka.control_channel import TO_CONTROLLER
+from trimtab.apply.consumers.kafka.leadership import Post, state_left
+from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.control import MemberRate, Rate
 from trimtab.model.control_codec import control_from
 from trimtab.model.reading import parse
-from trimtab.testing.local_cluster import LocalCluster
 
 WITHIN_S = 150.0
 CAPACITY = 100

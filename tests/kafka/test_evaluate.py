@@ -15,17 +15,17 @@ from pyspark.sql import SparkSession
 
 from tests.kafka.streams import wait_until
 from trimtab.cli import main
-from trimtab.client_properties import ClientProperties
 from trimtab.evaluate.spark.live_outcomes import Watching, outcomes_query
-from trimtab.measure.kafka.admin import connect
-from trimtab.measure.kafka.topics import OwnTopics, ensure
+from trimtab.kafka.admin import connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics, ensure
+from trimtab.local.cluster import LocalCluster
 from trimtab.measure.spark.live import Supervised
 from trimtab.measure.spark.spans import Target
-from trimtab.measure.spark.tables import Warehouse
 from trimtab.model.codec import dumps
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_to
-from trimtab.testing.local_cluster import LocalCluster
+from trimtab.spark.warehouse import Warehouse
 
 PLAIN = ClientProperties.none()
 HOW = Watching(window_s=2.0, sla_s=1.0, delay_s=0.5)

@@ -27,9 +27,10 @@ from tests.kafka.live_group import (
     overlaps,
 )
 from tests.kafka.streams import wait_until
-from trimtab.apply.backends.measuring import measuring
-from trimtab.apply.backends.processes import ProcessBackend
+from trimtab.apply.consumers.backends.measuring import measuring
+from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.evaluate.order import Commit, Kind, Place, audit, findings
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import (
     Action,
@@ -40,7 +41,6 @@ from trimtab.model.control import (
     Stop,
     Stopped,
 )
-from trimtab.testing.local_cluster import LocalCluster
 
 SPREAD = HIGH, LOW, HIGH, LOW
 """Two partitions that no consumer can carry together."""

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.benchmarks.kafka.filled_topic import filled_topic
-from trimtab.client_properties import ClientProperties
 from trimtab.errors import TrimtabError
-from trimtab.experiments.live.kafka.conduct import Place
-from trimtab.experiments.live.kafka.peak import peak
-from trimtab.measure.kafka.admin import connect
+from trimtab.kafka.admin import connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
-from trimtab.testing.local_cluster import LocalCluster
 from trimtab.workload.kafka.fill import fill
+from trimtab_lab.benchmarks.kafka.filled_topic import filled_topic
+from trimtab_lab.papers.live.kafka.conduct import Place
+from trimtab_lab.papers.live.kafka.peak import peak
 
 
 def test_a_topic_for_benchmarks_holds_exactly_what_was_asked_for_and_is_filled_once(

@@ -18,14 +18,20 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.kafka.streams import wait_until
-from trimtab.apply.kafka.forward_source import GroupSource
-from trimtab.apply.kafka.forwarder import Forwarder, ForwardReport, Route, open_forwarder, survey
+from trimtab.apply.records.kafka.forward_source import GroupSource
+from trimtab.apply.records.kafka.forwarder import (
+    Forwarder,
+    ForwardReport,
+    Route,
+    open_forwarder,
+    survey,
+)
 from trimtab.cli.main import run
-from trimtab.client_properties import ClientProperties
 from trimtab.errors import ApplyError
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.measure.kafka.topics import OwnTopics
-from trimtab.testing.local_cluster import LocalCluster
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics
+from trimtab.local.cluster import LocalCluster
 
 NONE = ClientProperties.none()
 
@@ -216,8 +222,8 @@ def test_a_forwarder_killed_in_the_middle_loses_nothing_and_keeps_the_order(post
 
 
 COMMITS_TOO_EARLY = """
-from trimtab.apply import forwarding
-from trimtab.apply.kafka import forwarder
+from trimtab.apply.records import forwarding
+from trimtab.apply.records.kafka import forwarder
 take, reliable = forwarding.Progress.taken, forwarder.reliable
 def taken(self, partition, offset, *, size):
     take(self, partition, offset, size=size)

@@ -18,23 +18,23 @@ from confluent_kafka import Producer
 from kafka.structs import MemberState
 
 from tests.kafka.streams import wait_until
-from trimtab.apply.assignments import (
+from trimtab.apply.consumers.assignments import (
     NO_PLAN,
     AssignmentAnswer,
     AssignmentRequest,
     GroupPlan,
     answered,
 )
-from trimtab.apply.kafka import group_reader
-from trimtab.apply.kafka.assignor import request_rejoin
-from trimtab.apply.kafka.group_reader import GroupReader, open_group_reader
-from trimtab.apply.sockets.assignment_service import AssignmentService, ControllerLine
-from trimtab.client_properties import ClientProperties
+from trimtab.apply.consumers.kafka import group_reader
+from trimtab.apply.consumers.kafka.assignor import request_rejoin
+from trimtab.apply.consumers.kafka.group_reader import GroupReader, open_group_reader
+from trimtab.apply.consumers.sockets.assignment_service import AssignmentService, ControllerLine
 from trimtab.errors import ApplyError, ConfigError
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.testing.local_cluster import LocalCluster
 
 PARTITIONS = 6
 SOON_S = 120.0
@@ -281,9 +281,9 @@ def test_a_killed_member_s_partitions_are_read_by_who_is_left(
     controller.decide_on(1, (0, 1, 2), (3, 4, 5))
     program = (
         "import sys\n"
-        "from trimtab.apply.kafka.group_reader import open_group_reader\n"
-        "from trimtab.apply.sockets.assignment_service import ControllerLine\n"
-        "from trimtab.client_properties import ClientProperties\n"
+        "from trimtab.apply.consumers.kafka.group_reader import open_group_reader\n"
+        "from trimtab.apply.consumers.sockets.assignment_service import ControllerLine\n"
+        "from trimtab.kafka.properties import ClientProperties\n"
         "topic, brokers, url = sys.argv[1:]\n"
         "reader = open_group_reader(topic, [topic], brokers, ClientProperties.none(),\n"
         "    line=ControllerLine(url), client_id='c-9', on_revoked=lambda gone: None,\n"

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from tests import ROOT
 from tests.kafka.streams import wait_until
-from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import TopicSpec, connect
-from trimtab.testing.local_cluster import LocalCluster
+from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-from-python.md"
+PAGE = ROOT / "docs" / "how-to" / "use-from-python.md"
 
 
 def test_the_consumer_of_the_page_handles_every_record_and_stops_when_told(

@@ -15,17 +15,17 @@ from pyspark.sql import SparkSession
 
 from trimtab.evaluate.order import Place as Expected
 from trimtab.evaluate.order import Rules, audit, findings
-from trimtab.experiments.live.kafka import conduct as door
-from trimtab.experiments.live.kafka.conduct import Conducted, conduct
-from trimtab.experiments.live.kafka.told import told
-from trimtab.experiments.live.plan import LiveRun, Strategy, Workload, runs_of, unexplained
-from trimtab.experiments.live.response import response_times
-from trimtab.experiments.live.spark.measuring import measured_here
-from trimtab.measure.kafka.topics import OwnTopics
+from trimtab.kafka.topics import OwnTopics
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_from
 from trimtab.model.reading import parse
-from trimtab.testing.local_cluster import LocalCluster
+from trimtab_lab.papers.live.kafka import conduct as door
+from trimtab_lab.papers.live.kafka.conduct import Conducted, conduct
+from trimtab_lab.papers.live.kafka.told import told
+from trimtab_lab.papers.live.plan import LiveRun, Strategy, Workload, runs_of, unexplained
+from trimtab_lab.papers.live.response import response_times
+from trimtab_lab.papers.live.spark.measuring import measured_here
 
 SLA_S = 3.0
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.kafka.streams import wait_until
 from trimtab.cli import main
-from trimtab.measure.murmur2 import home
+from trimtab.model.murmur2 import home
 from trimtab.workload import due
 from trimtab.workload.kafka.load import Ack, ensure_topic, send
 from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot

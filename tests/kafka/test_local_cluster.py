@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from tests.kafka.streams import wait_until
 from trimtab.cli.cluster import app
 from trimtab.errors import ClusterStartFailed, ConfigError
-from trimtab.measure.kafka.probe import brokers_seen
+from trimtab.kafka.probe import brokers_seen
+from trimtab.local.cluster import BrokerState, LocalCluster, SaslUser
+from trimtab.local.jars import BROKER, broker_jars, jars_folder
 from trimtab.settings import load_settings
-from trimtab.testing.jars import BROKER, broker_jars, jars_folder
-from trimtab.testing.local_cluster import BrokerState, LocalCluster, SaslUser
 
 
 @pytest.fixture(scope="module")

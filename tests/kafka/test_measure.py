@@ -26,21 +26,21 @@ from pyspark.sql import SparkSession
 
 from tests.kafka.streams import Known, counts, key_counts, produce, read_all, wait_until
 from trimtab.cli import main
-from trimtab.client_properties import ClientProperties
 from trimtab.errors import ThinData
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.publisher import open_publisher
+from trimtab.kafka.topics import OwnTopics, ensure_topics
+from trimtab.local.cluster import LocalCluster, SaslUser
 from trimtab.measure.counters import Count
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
 from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
-from trimtab.measure.kafka.publish import open_publisher
-from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
 from trimtab.measure.spark.hot_keys import Mode
 from trimtab.measure.spark.jobs import How, measure
 from trimtab.measure.spark.live import KeyCounting, KeysQuery
 from trimtab.measure.spark.spans import Asked, Target, from_kafka
-from trimtab.measure.spark.tables import Warehouse
 from trimtab.model.cluster import TopicPartition
-from trimtab.testing.local_cluster import LocalCluster, SaslUser
+from trimtab.spark.warehouse import Warehouse
 
 PLAIN = ClientProperties.none()
 SECOND = 1_000_000

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from tests.kafka.streams import wait_until
 from trimtab.cli.monitor import monitor as monitor_verb
-from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics, ensure_topics
+from trimtab.local.cluster import LocalCluster
 from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
-from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
-from trimtab.testing.local_cluster import LocalCluster
 
 PLAIN = ClientProperties.none()
 

@@ -15,11 +15,11 @@ from confluent_kafka import Consumer
 
 from tests.kafka.streams import wait_until
 from trimtab.cli import main
-from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.codec import dumps, measurement_to
 from trimtab.model.load import Measurement, PartitionLoad, Source
-from trimtab.testing.local_cluster import LocalCluster
 
 
 @pytest.fixture

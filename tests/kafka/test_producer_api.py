@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.unit.apply.producer_cases import (
+from tests.unit.apply.records.kafka.producer_cases import (
     BATCH,
     CLOSING,
     METHODS,
@@ -19,13 +19,13 @@ from tests.unit.apply.producer_cases import (
     telling,
     transactions,
 )
-from trimtab.apply.kafka.producer_settings import KEYLESS
-from trimtab.apply.kafka.routed_producer import RoutedProducer
-from trimtab.benchmarks.kafka.producing import Sending, compared
-from trimtab.client_properties import ClientProperties
+from trimtab.apply.records.kafka.producer_settings import KEYLESS
+from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.errors import MeasurementError
-from trimtab.measure.kafka.admin import TopicSpec, connect
-from trimtab.testing.local_cluster import LocalCluster
+from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
+from trimtab_lab.benchmarks.kafka.producing import Sending, compared
 
 KEYS = [b"", *(b"key-%d" % i for i in range(40))]
 

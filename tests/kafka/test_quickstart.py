@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.docs.test_tour import commands_of
 from trimtab.settings import load_settings
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "quickstart.md"
 
 

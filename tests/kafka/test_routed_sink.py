@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.kafka.streams import read_all
-from trimtab.apply.spark.routed_sink import leaders_now, write_routed
-from trimtab.client_properties import ClientProperties
+from trimtab.apply.records.spark.routed_sink import leaders_now, write_routed
 from trimtab.errors import MeasurementError
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.measure.murmur2 import home
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
-from trimtab.plan.routing.ratios import ratios
-from trimtab.testing.local_cluster import LocalCluster
+from trimtab.model.murmur2 import home
+from trimtab.plan.records.ratios import ratios
 
 PLAIN = ClientProperties.none()
 UNEVEN = {0: [1], 1: [2], 2: [2], 3: [2]}

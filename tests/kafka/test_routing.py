@@ -16,15 +16,15 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from kafka import KafkaProducer
 
 from tests.kafka.streams import read_all
-from trimtab.apply.kafka.partitioner import RoutedPartitioner
-from trimtab.apply.kafka.routed_producer import RoutedProducer
-from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.measure.murmur2 import home
-from trimtab.plan.routing.leaders import LeaderSnapshot
-from trimtab.plan.routing.partitioner import Partitioner, RoutingOptions
-from trimtab.plan.routing.registry import partitioner_of
-from trimtab.testing.local_cluster import LocalCluster
+from trimtab.apply.records.kafka.partitioner import RoutedPartitioner
+from trimtab.apply.records.kafka.routed_producer import RoutedProducer
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
+from trimtab.model.murmur2 import home
+from trimtab.plan.records.leaders import LeaderSnapshot
+from trimtab.plan.records.partitioner import Partitioner, RoutingOptions
+from trimtab.plan.records.registry import partitioner_of
 
 PLAIN = ClientProperties.none()
 VALUE = b"v" * 100

@@ -13,10 +13,10 @@ from confluent_kafka import Consumer
 
 from tests.kafka.live_group import LOW, WITHIN_S, LiveGroup, live_group
 from tests.kafka.streams import wait_until
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.codec import plan_from
 from trimtab.model.control import Action
 from trimtab.model.reading import parse
-from trimtab.testing.local_cluster import LocalCluster
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from trimtab.apply.kafka.routed_producer import RoutedProducer
+from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.cli import main
 from trimtab.cli.connection import admin_of, connection
-from trimtab.client_properties import ClientProperties
 from trimtab.errors import ConfigError, TrimtabError
-from trimtab.measure.kafka.admin import TopicSpec, connect
-from trimtab.measure.kafka.publish import open_publisher
-from trimtab.measure.kafka.snapshot import take_snapshot
-from trimtab.plan.routing.partitioner import RoutingOptions
+from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.publisher import open_publisher
+from trimtab.kafka.snapshot import take_snapshot
+from trimtab.plan.records.partitioner import RoutingOptions
 from trimtab.settings import Settings, load_settings
 from trimtab.workload.kafka.load import send
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.kafka.streams import produce
 from trimtab.cli import main
-from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import TopicSpec, connect
+from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.codec import read_snapshot
-from trimtab.testing.local_cluster import LocalCluster
 
 
 def test_a_snapshot_of_the_cluster_is_a_file_that_the_codec_reads(

@@ -16,16 +16,16 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from tests.kafka.streams import wait_until
-from trimtab.apply.kafka.routed_producer import RoutedProducer
-from trimtab.apply.kafka.steering import open_steering
-from trimtab.apply.kafka.weights_reader import WeightsReader
-from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import TopicSpec, connect
-from trimtab.measure.kafka.topics import OwnTopics
-from trimtab.plan.routing.live_weights import LiveWeights
-from trimtab.plan.routing.partitioner import RoutingOptions
-from trimtab.testing.local_cluster import LocalCluster
-from trimtab.testing.slowed import slowed
+from trimtab.apply.records.kafka.routed_producer import RoutedProducer
+from trimtab.apply.records.kafka.steering import open_steering
+from trimtab.apply.records.kafka.weights_reader import WeightsReader
+from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics
+from trimtab.local.cluster import LocalCluster
+from trimtab.plan.records.live_weights import LiveWeights
+from trimtab.plan.records.partitioner import RoutingOptions
+from trimtab_lab.slowed import slowed
 
 NONE = ClientProperties.none()
 EQUAL = {1: 1.0, 2: 1.0, 3: 1.0}

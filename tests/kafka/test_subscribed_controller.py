@@ -13,16 +13,16 @@ import pytest
 
 from tests.kafka.streams import wait_until
 from tests.kafka.test_group_mode import Members
-from trimtab.apply.controller import Verdict, View
-from trimtab.apply.kafka.group_controller import SubscribedController
-from trimtab.apply.kafka.leadership import Post, state_left
-from trimtab.apply.policy import Aim, Measured, verdict
-from trimtab.client_properties import ClientProperties
-from trimtab.measure.kafka.admin import TopicSpec, connect
-from trimtab.measure.kafka.topics import OwnTopics
+from trimtab.apply.consumers.controller import Verdict, View
+from trimtab.apply.consumers.kafka.leadership import Post, state_left
+from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController
+from trimtab.apply.consumers.policy import Aim, Measured, verdict
+from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics
+from trimtab.local.cluster import LocalCluster
 from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
 from trimtab.model.load import Unit
-from trimtab.testing.local_cluster import LocalCluster
 
 PARTITIONS = 6
 SOON_S = 60.0

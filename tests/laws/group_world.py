@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trimtab.apply.controller import (
+from trimtab.apply.consumers.controller import (
     Controller,
     Create,
     Decide,
@@ -32,7 +32,7 @@ from trimtab.apply.controller import (
     View,
     step,
 )
-from trimtab.apply.directed import Directed, Say, obey
+from trimtab.apply.consumers.directed import Directed, Say, obey
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, Command, Decision, GroupState, Rate, Report

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.plan.routing.leaders import LeaderSnapshot
+from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.simulate import closed_forms
 from trimtab.simulate.brokers import Records, Service, SpeedChange, World, arrivals, served
 from trimtab.simulate.closed_forms import ClosedForm

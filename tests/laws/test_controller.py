@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.laws.group_world import World, towards
-from trimtab.apply import controller as machine
-from trimtab.apply.controller import Controller, Effect, Event, Heard, Policy, Send, Stage
+from trimtab.apply.consumers import controller as machine
+from trimtab.apply.consumers.controller import Controller, Effect, Event, Heard, Policy, Send, Stage
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Start, State

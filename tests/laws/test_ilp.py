@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
-from trimtab.plan.packing.any_fit import ANY_FIT
-from trimtab.plan.packing.bounds import fewest_consumers
-from trimtab.plan.packing.ilp import exact
-from trimtab.plan.planner import PackingOptions
+from trimtab.plan.consumers.any_fit import ANY_FIT
+from trimtab.plan.consumers.bounds import fewest_consumers
+from trimtab.plan.consumers.ilp import exact
+from trimtab.plan.consumers.planner import PackingOptions
 from trimtab.testing.strategies import packing_problems
 
 CAPACITY = 12

@@ -10,8 +10,8 @@ from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
-from trimtab.plan.packing.ilp import exact
-from trimtab.plan.packing.least_loaded_ffd import (
+from trimtab.plan.consumers.ilp import exact
+from trimtab.plan.consumers.least_loaded_ffd import (
     Demand,
     decide,
     fewest,
@@ -20,7 +20,7 @@ from trimtab.plan.packing.least_loaded_ffd import (
     packed,
     spread,
 )
-from trimtab.plan.planner import PackingOptions
+from trimtab.plan.consumers.planner import PackingOptions
 
 MU, SLA_S = 100, 5
 unhurried = settings(max_examples=150, deadline=None)

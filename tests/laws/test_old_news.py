@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.laws.group_world import World, towards
-from trimtab.apply.controller import Gone
+from trimtab.apply.consumers.controller import Gone
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 

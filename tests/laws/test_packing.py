@@ -18,9 +18,9 @@ from trimtab.model.codec import dumps, plan_from, plan_id, plan_to
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import Layer, Plan
 from trimtab.model.reading import parse
-from trimtab.plan.consumers import plan_consumers
-from trimtab.plan.packing.bounds import fewest_consumers
-from trimtab.plan.planner import (
+from trimtab.plan.consumers.bounds import fewest_consumers
+from trimtab.plan.consumers.plan import plan_consumers
+from trimtab.plan.consumers.planner import (
     DEFAULTS,
     FirstBin,
     Keeps,
@@ -29,8 +29,8 @@ from trimtab.plan.planner import (
     PackingOptions,
 )
 from trimtab.plan.registry import PLANNERS
-from trimtab.testing.scan_reference import SCANS
 from trimtab.testing.strategies import PackingProblem, packing_problems
+from trimtab_lab.scans.packing import SCANS
 
 unhurried = settings(deadline=None, max_examples=60)  # a busy machine is no fault of a planner
 thorough = settings(deadline=None, max_examples=200)

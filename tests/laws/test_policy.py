@@ -17,14 +17,14 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from tests.laws.group_world import World
-from trimtab.apply.controller import Policy, Rules, Verdict, View
-from trimtab.apply.policy import Aim, Measured, verdict
+from trimtab.apply.consumers.controller import Policy, Rules, Verdict, View
+from trimtab.apply.consumers.policy import Aim, Measured, verdict
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, PartitionRate, TopicRates
 from trimtab.model.load import Unit
 from trimtab.model.plan import Layer
-from trimtab.plan.planner import Kind, PackingOptions
+from trimtab.plan.consumers.planner import Kind, PackingOptions
 from trimtab.plan.registry import PLANNERS
 
 CAPACITY, SLA_S = 100, 5.0

@@ -14,10 +14,10 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from kafka.partitioner import murmur2 as kafka_murmur2
 
-from trimtab.measure.murmur2 import murmur2
-from trimtab.plan.routing.leaders import LeaderSnapshot
-from trimtab.plan.routing.partitioner import Counted, Granularity, Partitioner, RoutingOptions
-from trimtab.plan.routing.registry import OURS, PARTITIONERS, PEERS, partitioner_of
+from trimtab.model.murmur2 import murmur2
+from trimtab.plan.records.leaders import LeaderSnapshot
+from trimtab.plan.records.partitioner import Counted, Granularity, Partitioner, RoutingOptions
+from trimtab.plan.records.registry import OURS, PARTITIONERS, PEERS, partitioner_of
 
 unhurried = settings(deadline=None, max_examples=60)
 KINDS = [(name, g) for name in OURS for g in Granularity] + [

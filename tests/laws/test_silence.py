@@ -9,8 +9,8 @@ import pytest
 from tests.laws.group_world import World, towards
 from tests.laws.test_policy import P, aim_of, measured
 from tests.laws.test_startup import turns
-from trimtab.apply.controller import Looked, Move, Phase, Stage, step
-from trimtab.apply.policy import verdict
+from trimtab.apply.consumers.controller import Looked, Move, Phase, Stage, step
+from trimtab.apply.consumers.policy import verdict
 from trimtab.model.assignment import Assignment
 from trimtab.model.control import Action
 

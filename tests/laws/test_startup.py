@@ -8,8 +8,8 @@ import pytest
 
 from tests.laws.group_world import World
 from tests.laws.test_policy import P, aim_of, measured
-from trimtab.apply.controller import Policy, Rules
-from trimtab.apply.policy import verdict
+from trimtab.apply.consumers.controller import Policy, Rules
+from trimtab.apply.consumers.policy import verdict
 from trimtab.model.control import Action
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.apply.probe_log import Probes
-from trimtab.apply.steering import Observation, Steering, step
+from trimtab.apply.records.probe_log import Probes
+from trimtab.apply.records.steering import Observation, Steering, step
 
 latency = st.floats(0.0001, 2.0)
 silence = st.one_of(st.just(0.0), st.floats(0.0, 30.0))

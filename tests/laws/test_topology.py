@@ -13,18 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.measure.topology.audit import AuditOptions, audit
-from trimtab.measure.topology.carried import (
+from trimtab.audit.carried import (
     carried,
     equal_weights,
     placement_bound,
     topic_excess,
     weights_of,
 )
-from trimtab.measure.topology.document import audit_to
-from trimtab.measure.topology.faults import FaultScan, after
-from trimtab.measure.topology.findings import findings
-from trimtab.measure.topology.groups import (
+from trimtab.audit.document import audit_to
+from trimtab.audit.faults import FaultScan, after
+from trimtab.audit.findings import findings
+from trimtab.audit.groups import (
     components,
     contested,
     count_pairs,
@@ -33,10 +32,10 @@ from trimtab.measure.topology.groups import (
     overlaps_by_broker,
     pairs,
 )
-from trimtab.measure.topology.layout import layout_of
-from trimtab.measure.topology.leader_moves import leader_moves, peak_after
-from trimtab.measure.topology.least_peak import least_peak
-from trimtab.measure.topology.loads import (
+from trimtab.audit.layout import layout_of
+from trimtab.audit.leader_moves import leader_moves, peak_after
+from trimtab.audit.least_peak import least_peak
+from trimtab.audit.loads import (
     TopicRates,
     broker_loads,
     rates_by_place,
@@ -44,13 +43,14 @@ from trimtab.measure.topology.loads import (
     sent_by_groups,
     topic_rates,
 )
-from trimtab.measure.topology.scenarios import Scenario
-from trimtab.measure.topology.unevenness import Level, uneven_topics
+from trimtab.audit.scenarios import Scenario
+from trimtab.audit.topology import AuditOptions, audit
+from trimtab.audit.unevenness import Level, uneven_topics
 from trimtab.model.cluster import ClusterSnapshot
 from trimtab.model.codec import dumps
 from trimtab.model.load import Unit
 from trimtab.testing.placements import led, placement
-from trimtab.testing.scan_topology import dpo, dpo2, get_max_groups, node_lists
+from trimtab_lab.scans.topology import dpo, dpo2, get_max_groups, node_lists
 
 IDS = (7, 42, 3, 1001)
 thousand = settings(max_examples=1000)

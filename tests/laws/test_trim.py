@@ -13,9 +13,9 @@ from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import Layer
-from trimtab.plan.packing.matching import named
-from trimtab.plan.packing.trim import trim
-from trimtab.plan.planner import PackingOptions
+from trimtab.plan.consumers.matching import named
+from trimtab.plan.consumers.planner import PackingOptions
+from trimtab.plan.consumers.trim import trim
 from trimtab.plan.registry import PLANNERS
 from trimtab.testing.strategies import packing_problems
 

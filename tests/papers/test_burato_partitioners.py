@@ -13,10 +13,10 @@ from itertools import groupby
 import pytest
 
 from trimtab.model.cluster import TopicPartition
-from trimtab.plan.routing.leaders import LeaderSnapshot
-from trimtab.plan.routing.partitioner import Counted, RoutingOptions
-from trimtab.plan.routing.ratios import ratios
-from trimtab.plan.routing.registry import partitioner_of
+from trimtab.plan.records.leaders import LeaderSnapshot
+from trimtab.plan.records.partitioner import Counted, RoutingOptions
+from trimtab.plan.records.ratios import ratios
+from trimtab.plan.records.registry import partitioner_of
 
 U = LeaderSnapshot({"U": {0: 1, 1: 2, 2: 2}})
 U_WITHOUT_1 = LeaderSnapshot({"U": {0: -1, 1: 2, 2: 2}})

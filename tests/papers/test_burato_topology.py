@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from trimtab.measure.topology.audit import Audit, AuditOptions, audit
-from trimtab.measure.topology.loads import TopicRates
-from trimtab.measure.topology.unevenness import Level
+from trimtab.audit.loads import TopicRates
+from trimtab.audit.topology import Audit, AuditOptions, audit
+from trimtab.audit.unevenness import Level
 from trimtab.model.cluster import TopicPartition
 from trimtab.testing.placements import led, placement
 

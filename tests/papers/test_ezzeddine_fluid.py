@@ -13,7 +13,7 @@ import pytest
 
 from trimtab.model.control import Action
 from trimtab.model.plan import Layer
-from trimtab.plan.planner import Keeps, PackingOptions
+from trimtab.plan.consumers.planner import Keeps, PackingOptions
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, scheduled
 from trimtab.simulate.fluid import World, fluid

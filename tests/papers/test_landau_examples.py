@@ -4,8 +4,8 @@ from trimtab.evaluate.rscore import rscore
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
-from trimtab.plan.packing.any_fit import ANY_FIT
-from trimtab.plan.packing.modified_any_fit import MODIFIED_ANY_FIT
+from trimtab.plan.consumers.any_fit import ANY_FIT
+from trimtab.plan.consumers.modified_any_fit import MODIFIED_ANY_FIT
 
 PLANNERS = {planner.name: planner for planner in (*ANY_FIT, *MODIFIED_ANY_FIT)}
 P = [TopicPartition("t", n) for n in range(7)]

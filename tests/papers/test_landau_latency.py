@@ -16,7 +16,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep
 from trimtab.model.plan import Layer
-from trimtab.plan.planner import FirstBin, Order, PackingOptions
+from trimtab.plan.consumers.planner import FirstBin, Order, PackingOptions
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.consumers import kafka_default, landau
 from trimtab.simulate.packing import simulate, summary

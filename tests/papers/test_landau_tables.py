@@ -13,10 +13,10 @@ from functools import cache
 
 import pytest
 
-from trimtab.experiments import landau
-from trimtab.experiments.grid import here
-from trimtab.experiments.landau import Design
-from trimtab.experiments.published import landau as paper
+from trimtab_lab.papers import landau
+from trimtab_lab.papers.grid import here
+from trimtab_lab.papers.landau import Design
+from trimtab_lab.papers.published import landau as paper
 
 SIX = ("mwf", "mbf", "mwfp", "mbfp", "bfd", "nfd")
 DELTAS = (5, 25)

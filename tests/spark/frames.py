@@ -8,10 +8,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.measure.spark.jobs import as_time
-from trimtab.measure.spark.schemas import EVENTS, RECEIPTS, SAMPLES
 from trimtab.measure.windows import MICROS, Sample
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Receipt
+from trimtab.spark.schemas import EVENTS, RECEIPTS, SAMPLES
 
 
 def events_frame(

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from trimtab.benchmarks.benchmark import Stage, judged
-from trimtab.benchmarks.registry import BENCHMARKS
-from trimtab.benchmarks.spark import data, sweep
-from trimtab.benchmarks.spark.batch import our_keys
 from trimtab.measure.spark.hot_keys import Mode
+from trimtab_lab.benchmarks.benchmark import Stage, judged
+from trimtab_lab.benchmarks.registry import BENCHMARKS
+from trimtab_lab.benchmarks.spark import data, sweep
+from trimtab_lab.benchmarks.spark.batch import our_keys
 
 ROWS = 4000
 FEW = {"cells": 3}

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.frames import events_frame
 from trimtab.errors import MeasurementError
 from trimtab.measure.counters import Count, Coverage, Share, Threshold
-from trimtab.measure.murmur2 import home
 from trimtab.measure.spark.hot_keys import Mode, heavy_keys
 from trimtab.measure.spark.jobs import Given, How, measure
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.murmur2 import home
 
 Truth = dict[int, Counter[bytes]]
 

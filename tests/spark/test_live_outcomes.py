@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.evaluate.spark.live_outcomes import OutcomesQuery, Watching
-from trimtab.measure.kafka.topics import OwnTopics
-from trimtab.measure.spark import ingest
+from trimtab.kafka.topics import OwnTopics
 from trimtab.measure.spark.spans import Asked
-from trimtab.measure.spark.tables import Warehouse
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import dumps
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_to
+from trimtab.spark import sources
+from trimtab.spark.warehouse import Warehouse
 
 HOW = Watching(window_s=10.0, sla_s=2.0, delay_s=1.0)
 
@@ -59,7 +59,7 @@ class Bench:
         lines = [dumps(receipt_to(r)) for r in receipts] + ["{"] * broken
         raw = self.spark.createDataFrame([(line.encode(),) for line in lines], "value binary")
         stamped = raw.withColumn("timestamp", F.timestamp_seconds(F.lit(10_000)))
-        return stamped.transform(ingest.receipt_records)
+        return stamped.transform(sources.receipt_records)
 
     def table(self) -> dict[tuple[str, int], tuple[int, float, float | None]]:
         """By group and start of the window: events, p50 in ms, share within the SLA."""

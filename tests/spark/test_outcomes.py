@@ -30,14 +30,14 @@ from trimtab.evaluate.spark.outcomes import (
     replica_minutes,
     replicas_from_timeline,
 )
-from trimtab.measure.spark import ingest
 from trimtab.measure.spark.jobs import as_time
-from trimtab.measure.spark.tables import Warehouse
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
 from trimtab.model.control import Command, Receipt, Report, Started, Stop, Stopped
 from trimtab.model.control_codec import control_to, receipt_to
+from trimtab.spark import sources
+from trimtab.spark.warehouse import Warehouse
 
 ASKED = Asked(group="g", run="r", from_ts=0, to_ts=10**12)
 P0 = TopicPartition("t", 0)
@@ -151,7 +151,7 @@ def _control(spark: SparkSession) -> Any:
         (dumps(control_to(m, ts=s * MICROS)).encode(),) for s, m in said
     ]
     raw = spark.createDataFrame([*values, (b"{nonsense",), (None,)], "value binary")
-    return raw.transform(ingest.control)
+    return raw.transform(sources.control)
 
 
 def test_a_hand_over_lasts_from_the_stop_until_somebody_has_started(spark: SparkSession) -> None:
@@ -191,13 +191,13 @@ def test_receipts_in_files_and_topics_are_read_alike_and_bad_ones_kept_aside(
     raw = spark.createDataFrame([(line.encode(),) for line in lines], "value binary")
     stamped = raw.withColumn("timestamp", F.timestamp_seconds(F.lit(100)))
 
-    parsed = stamped.transform(ingest.receipt_records)
+    parsed = stamped.transform(sources.receipt_records)
     given = from_files(spark, path, ASKED)
 
     wanted = receipts_frame(spark, RUN[:1]).collect()
     assert given.rejects is not None
-    assert given.receipts.collect() == parsed.transform(ingest.receipts).collect() == wanted
-    reasons = [r.reason for r in parsed.transform(ingest.rejects, source="x").collect()]
+    assert given.receipts.collect() == parsed.transform(sources.receipts).collect() == wanted
+    reasons = [r.reason for r in parsed.transform(sources.rejects, source="x").collect()]
     assert sorted(reasons) == ["no incarnation", *["not JSON, or a field of another type"] * 2]
     assert given.rejects.count() == 3
 

@@ -11,8 +11,6 @@ from trimtab.errors import SchemaMismatch
 from trimtab.evaluate.rscore import cbs
 from trimtab.evaluate.spark.packing_scores import COLUMNS, packing_scores
 from trimtab.measure.spark.jobs import as_time
-from trimtab.measure.spark.schemas import LAG, PARTITION_RATES
-from trimtab.measure.spark.tables import Warehouse
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep
@@ -21,6 +19,8 @@ from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.packing import Run, simulate, summary
 from trimtab.simulate.replay import LagRow, RateRow
 from trimtab.simulate.tables import read_history
+from trimtab.spark.schemas import LAG, PARTITION_RATES
+from trimtab.spark.warehouse import Warehouse
 from trimtab.workload.rate_streams import landau_stream
 
 NAMES = ("bfd", "mwf", "kafka-sticky")

@@ -13,13 +13,13 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from trimtab.apply.spark.routed_sink import with_partitions
+from trimtab.apply.records.spark.routed_sink import with_partitions
 from trimtab.errors import SchemaMismatch, UnknownPlanner, UnknownTopic
-from trimtab.measure.murmur2 import home
 from trimtab.model.cluster import TopicPartition
-from trimtab.plan.routing.leaders import LeaderSnapshot
-from trimtab.plan.routing.partitioner import RoutingOptions
-from trimtab.plan.routing.ratios import ratios
+from trimtab.model.murmur2 import home
+from trimtab.plan.records.leaders import LeaderSnapshot
+from trimtab.plan.records.partitioner import RoutingOptions
+from trimtab.plan.records.ratios import ratios
 
 U = LeaderSnapshot({"U": {0: 1, 1: 2, 2: 2}, "V": {0: 3, 1: 3, 2: 1, 3: -1}})
 ROW = "topic string, key binary, value binary, partition int, n int"
@@ -183,7 +183,7 @@ def test_a_wrong_name_fails_before_any_task(spark: SparkSession) -> None:
 
 def test_executors_need_no_kafka_client() -> None:
     tell = (
-        "import trimtab.apply.spark.routed_sink, sys, json;"
+        "import trimtab.apply.records.spark.routed_sink, sys, json;"
         "json.dump(sorted({name.partition('.')[0] for name in sys.modules}), sys.stdout)"
     )
 

@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 
 from tests.spark.frames import events_frame
 from trimtab.errors import ConfigError
+from trimtab.local.jars import pyspark_home
+from trimtab.local.ports import free_ports
 from trimtab.measure.spark.jobs import How, measure
-from trimtab.measure.spark.session import EXECUTOR_PACKAGES, SparkOptions, _missing, configuration
 from trimtab.measure.spark.spans import from_files
 from trimtab.model.codec import measurement_to
-from trimtab.testing.jars import pyspark_home
-from trimtab.testing.ports import free_ports
+from trimtab.spark.session import EXECUTOR_PACKAGES, SparkOptions, _missing, configuration
 
 
 @contextmanager

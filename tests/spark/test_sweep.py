@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from trimtab.cli import experiment as cli
 from trimtab.cli.main import run
 from trimtab.errors import MeasurementError
-from trimtab.experiments import packing_runs
-from trimtab.experiments.grid import Cell, here
-from trimtab.experiments.spark.sweep import sweep
+from trimtab_lab.cli import experiment as cli
+from trimtab_lab.papers import packing_runs
+from trimtab_lab.papers.grid import Cell, here
+from trimtab_lab.papers.spark.sweep import sweep
 
 CELLS = [
     Cell(

@@ -17,7 +17,7 @@ from trimtab.measure.group_state import GroupState
 from trimtab.model.codec import VERSION, plan_to, read_loads, read_plan
 from trimtab.model.load import Measurement
 from trimtab.model.plan import Plan
-from trimtab.plan.situation import situation_of_file
+from trimtab.plan.consumers.situation import situation_of_file
 from trimtab.settings import load_settings
 
 

@@ -25,10 +25,10 @@ from trimtab.observe.logging import configure
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
-    from trimtab.measure.topology.audit import Audit
-    from trimtab.measure.topology.faults import Progress
-    from trimtab.measure.topology.findings import Finding
-    from trimtab.measure.topology.loads import TopicRates
+    from trimtab.audit.faults import Progress
+    from trimtab.audit.findings import Finding
+    from trimtab.audit.loads import TopicRates
+    from trimtab.audit.topology import Audit
 
 _MANY_SCENARIOS = 50
 _MAX_AGE_S = 900.0
@@ -250,10 +250,10 @@ def audit(
             command_config=command_config,
             min_insync=min_insync,
         )
-    from trimtab.measure.topology.audit import SERVER, AuditOptions
-    from trimtab.measure.topology.audit import audit as audited
-    from trimtab.measure.topology.document import audit_to
-    from trimtab.measure.topology.findings import findings
+    from trimtab.audit.document import audit_to
+    from trimtab.audit.findings import findings
+    from trimtab.audit.topology import SERVER, AuditOptions
+    from trimtab.audit.topology import audit as audited
 
     rates: TopicRates | None = None
     quiet = 0.0
@@ -318,7 +318,7 @@ def _write_page(found: Audit, path: Path) -> None:
 
 
 def _write_moves(found: Audit, path: Path) -> None:
-    from trimtab.measure.topology import leader_moves
+    from trimtab.audit import leader_moves
 
     write_file(path, dumps(leader_moves.kafka_json(found.leader_moves), indent=1) + "\n")
     if not found.leader_moves:
@@ -329,9 +329,9 @@ def _of_file(
     path: Path, names: frozenset[str], *, internal: bool
 ) -> tuple[ClusterSnapshot, frozenset[BrokerId]]:
     """The cluster as the file has it, and the brokers that are down there, or seem to be."""
-    from trimtab.measure.kafka.snapshot import is_internal
-    from trimtab.measure.topology.findings import some
-    from trimtab.measure.topology.unevenness import down_brokers
+    from trimtab.audit.findings import some
+    from trimtab.audit.unevenness import down_brokers
+    from trimtab.kafka.snapshot import is_internal
 
     taken, warnings = read_snapshot(path)
     warn(warnings)
@@ -358,7 +358,7 @@ def _of_cluster(
 ) -> tuple[ClusterSnapshot, frozenset[BrokerId], dict[str, int], str]:
     """The cluster as it is, brokers that are down, what writes need by topic, and its address."""
     from trimtab.cli.connection import admin_to, connection
-    from trimtab.measure.kafka.snapshot import take_placement
+    from trimtab.kafka.snapshot import take_placement
 
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
     to = connection(settings)
@@ -392,8 +392,8 @@ def _rates(
 
     That is for measurements: whoever writes a file by hand may count in units of their own.
     """
-    from trimtab.measure.topology.loads import topic_rates
-    from trimtab.plan.situation import about_age, step_of
+    from trimtab.audit.loads import topic_rates
+    from trimtab.plan.consumers.situation import about_age, step_of
 
     given, warnings = read_rates(path)
     warn(warnings)
@@ -431,8 +431,8 @@ def _rates(
 
 def _tell_strangers(path: Path, rates: TopicRates, taken: ClusterSnapshot, *, named: bool) -> None:
     """Names measured partitions that the cluster or snapshot does not have: a part of the load."""
-    from trimtab.measure.kafka.snapshot import is_internal
-    from trimtab.measure.topology.findings import some
+    from trimtab.audit.findings import some
+    from trimtab.kafka.snapshot import is_internal
 
     here, prefix = {p.name for p in taken.partitions}, load_settings().topic_prefix
     topics, loads = frozenset(taken.topics), {**rates.left_out, **rates.by_partition}
@@ -481,8 +481,8 @@ def _shown() -> Iterator[Progress | None]:
 
 
 def _judge(found: tuple[Finding, ...], fail_on: FailOn) -> None:
-    from trimtab.measure.topology.findings import at_least
-    from trimtab.measure.topology.unevenness import Level
+    from trimtab.audit.findings import at_least
+    from trimtab.audit.unevenness import Level
 
     if fail_on is FailOn.NEVER:
         return

@@ -11,7 +11,7 @@ from trimtab.cli.output import result, result_json, say
 from trimtab.errors import ConfigError
 
 if TYPE_CHECKING:
-    from trimtab.testing.local_cluster import ClusterStatus, LocalCluster
+    from trimtab.local.cluster import ClusterStatus, LocalCluster
 
 app = typer.Typer(
     name="cluster",
@@ -74,7 +74,7 @@ def up(
     cluster that a crash or a reboot ended comes up again on its data, and a
     dead broker of a running cluster is started again.
     """
-    from trimtab.testing.local_cluster import SaslUser
+    from trimtab.local.cluster import SaslUser
 
     source = context.get_parameter_source("sasl_password")
     given = source is not None and source.name == "COMMANDLINE"  # the variable may just be there
@@ -151,8 +151,8 @@ def down(
 
 
 def _cluster(name: str, **shape: Any) -> LocalCluster:
+    from trimtab.local.cluster import LocalCluster
     from trimtab.settings import load_settings
-    from trimtab.testing.local_cluster import LocalCluster
 
     settings = load_settings()
     return LocalCluster(name, home=settings.home, cache=settings.cache, say=say, **shape)

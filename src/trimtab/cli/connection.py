@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from trimtab.cli.addresses import check_servers
 from trimtab.cli.output import warn
-from trimtab.client_properties import ClientProperties
 from trimtab.errors import ConfigError
+from trimtab.kafka.properties import ClientProperties
 from trimtab.settings import Settings
 
 if TYPE_CHECKING:
-    from trimtab.measure.kafka.admin import Admin
-    from trimtab.testing.local_cluster import ClusterStatus
+    from trimtab.kafka.admin import Admin
+    from trimtab.local.cluster import ClusterStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def admin_of(settings: Settings) -> Iterator[Admin]:
 @contextmanager
 def admin_to(to: Connection) -> Iterator[Admin]:
     """The admin port of a cluster."""
-    from trimtab.measure.kafka.admin import connect
+    from trimtab.kafka.admin import connect
 
     with connect(to.bootstrap_server, to.properties) as admin:
         yield admin
@@ -111,7 +111,7 @@ def _local_cluster(settings: Settings, properties: ClientProperties) -> str:
 
 
 def _running(settings: Settings) -> ClusterStatus | None:
-    from trimtab.testing.local_cluster import BrokerState, LocalCluster
+    from trimtab.local.cluster import BrokerState, LocalCluster
 
     status = LocalCluster(home=settings.home).status()
     runs = any(broker.state is BrokerState.RUNNING for broker in status.brokers)

@@ -19,7 +19,7 @@ from trimtab.observe.logging import configure
 from trimtab.settings import load_settings, pod_name
 
 if TYPE_CHECKING:
-    from trimtab.apply.records import Handler
+    from trimtab.apply.consumers.ports import Handler
 
 
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -185,13 +185,13 @@ def consume(
     to = connection(settings)
     token = controller_token(settings)
 
-    from trimtab.apply.backends.in_hand import InHand
-    from trimtab.apply.cycle import Limits
-    from trimtab.apply.handling import Retry
-    from trimtab.apply.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
-    from trimtab.apply.kafka.directed_reader import Beginning
-    from trimtab.apply.kafka.lake import Lake
-    from trimtab.measure.kafka.topics import OwnTopics
+    from trimtab.apply.consumers.backends.in_hand import InHand
+    from trimtab.apply.consumers.cycle import Limits
+    from trimtab.apply.consumers.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
+    from trimtab.apply.consumers.kafka.directed_reader import Beginning
+    from trimtab.apply.consumers.kafka.lake import Lake
+    from trimtab.kafka.retry import Retry
+    from trimtab.kafka.topics import OwnTopics
 
     duties = Duties(
         group=group,
@@ -228,7 +228,7 @@ def consume(
 
 
 def _handler(named: str | None, service_time: float | None) -> Handler | None:
-    from trimtab.apply.handling import FixedService, load_handler
+    from trimtab.apply.consumers.handling import FixedService, load_handler
 
     if named is not None:
         return load_handler(named)

@@ -20,7 +20,7 @@ _WORST = re.compile(r"consumer \d+(?= (?:carries|receives|has lag) )")
 @contextmanager
 def told(folder: Path, *, as_json: bool) -> Iterator[Callable[[Decision], None]]:
     """Shows decisions as they come, and keeps them in the warehouse."""
-    from trimtab.apply.ledger import Ledger
+    from trimtab.apply.consumers.ledger import Ledger
 
     with Ledger(folder) as ledger:
         shown = _Shown()

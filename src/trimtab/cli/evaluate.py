@@ -25,8 +25,8 @@ from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from trimtab.evaluate.spark.jobs import Asked, Given
-    from trimtab.measure.spark.session import Session
     from trimtab.measure.spark.spans import Target
+    from trimtab.spark.session import Session
 
 app = typer.Typer(name="evaluate", no_args_is_help=True)
 
@@ -189,7 +189,7 @@ def order(
         verbose=verbose,
     )
     from trimtab.evaluate.spark import jobs
-    from trimtab.measure.spark.tables import Warehouse
+    from trimtab.spark.warehouse import Warehouse
 
     kept = Warehouse(warehouse or str(settings.warehouse))
     expected = jobs.expected_places(
@@ -364,8 +364,8 @@ def outcome(
         verbose=verbose,
     )
     from trimtab.evaluate.spark import jobs
-    from trimtab.measure.spark.tables import Warehouse
     from trimtab.report.verdict import outcome_view
+    from trimtab.spark.warehouse import Warehouse
 
     asked = jobs.Asked(group=group, run=run, from_ts=span[0], to_ts=span[1])
     how = jobs.Judging(
@@ -413,7 +413,7 @@ def _span(
 
 def _given(session: Session, settings: Settings, asked: Asked, receipts: Path | None) -> Given:
     from trimtab.evaluate.spark import jobs
-    from trimtab.measure.spark.session import spark_errors
+    from trimtab.spark.session import spark_errors
 
     with spark_errors("reading receipts"):
         if receipts is not None:
@@ -423,7 +423,7 @@ def _given(session: Session, settings: Settings, asked: Asked, receipts: Path | 
 
 
 def _target(settings: Settings) -> Target:
-    from trimtab.measure.kafka.topics import OwnTopics
+    from trimtab.kafka.topics import OwnTopics
     from trimtab.measure.spark.spans import Target
 
     to = connection(settings)
@@ -437,7 +437,7 @@ def _target(settings: Settings) -> Target:
 @contextmanager
 def _shown(session: Session, what: str) -> Iterator[None]:
     """Shows the tasks that Spark has done while it works."""
-    from trimtab.measure.spark.session import watched
+    from trimtab.spark.session import watched
 
     with progress_bar() as bar:
         task = bar.add_task(what, total=None)

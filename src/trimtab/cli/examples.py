@@ -9,10 +9,6 @@ from typing import Any
 import typer
 
 EXAMPLES: Mapping[str, Sequence[str]] = {
-    "demo": (
-        "trimtab demo",
-        "trimtab demo --duration 1m --rate 5000 --keep -o ./demo",
-    ),
     "cluster up": (
         "trimtab cluster up",
         "trimtab cluster up --brokers 5 --racks 3 --name big",
@@ -125,46 +121,26 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trimtab simulate brokers --brokers 5 --utilisation 0.9 --policies node,sqf,jsq "
         "--plot waits.svg",
     ),
-    "experiment landau": (
-        "trimtab experiment landau",
-        "trimtab experiment landau --seeds 1 --iterations 50 --partitions 40",
-    ),
-    "experiment ezzeddine": (
-        "trimtab experiment ezzeddine",
-        "trimtab experiment ezzeddine --intervals 1s,10s,30s --cooldowns 0s,30s",
-    ),
-    "experiment ezzeddine-live": (
-        "trimtab experiment ezzeddine-live",
-        "trimtab experiment ezzeddine-live --strategies trim,ll-ffd --stretch 0.1",
-    ),
-    "experiment landau-live": (
-        "trimtab experiment landau-live",
-        "trimtab experiment landau-live --scale 0.1 --stretch 0.1 --again",
-    ),
-    "experiment burato": (
-        "trimtab experiment burato",
-        "trimtab experiment burato --policies node,sqf --runs 5 --duration 1s",
-    ),
-    "bench": (
-        "trimtab bench",
-        "trimtab bench rates --runs 5 --json",
-    ),
 }
 
 
-def add_examples(app: typer.Typer) -> None:
-    """Puts the examples below the help of every command, and of every group two of its own."""
+def add_examples(app: typer.Typer, examples: Mapping[str, Sequence[str]]) -> None:
+    """Puts the examples below the help of the commands they name; a group shows two of its own."""
     for command in app.registered_commands:
-        command.epilog = _shown(EXAMPLES[str(command.name)])
+        if command.name is not None and command.name in examples:
+            command.epilog = _shown(examples[command.name])
     for group in app.registered_groups:
         inner: Any = group.typer_instance
-        of_each = []
-        for command in inner.registered_commands:
-            name = command.name or command.callback.__name__
-            command.epilog = _shown(EXAMPLES[f"{group.name} {name}"])
-            of_each.append(EXAMPLES[f"{group.name} {name}"])
-        in_turn = [example for row in zip_longest(*of_each) for example in row if example]
-        group.epilog = _shown(in_turn[:2])
+        named = [
+            (f"{group.name} {c.name or c.callback.__name__}", c) for c in inner.registered_commands
+        ]
+        of_each = [examples[name] for name, _ in named if name in examples]
+        for name, command in named:
+            if name in examples:
+                command.epilog = _shown(examples[name])
+        if of_each:
+            in_turn = [example for row in zip_longest(*of_each) for example in row if example]
+            group.epilog = _shown(in_turn[:2])
 
 
 def _shown(examples: Sequence[str]) -> str:

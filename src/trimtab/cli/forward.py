@@ -19,13 +19,13 @@ from trimtab.cli.signals import until_interrupted
 from trimtab.errors import ConfigError
 from trimtab.model.codec import Json, by_partition
 from trimtab.observe.logging import configure
-from trimtab.plan.routing.partitioner import Granularity, RoutingOptions
-from trimtab.plan.routing.registry import partitioner_of
+from trimtab.plan.records.partitioner import Granularity, RoutingOptions
+from trimtab.plan.records.registry import partitioner_of
 from trimtab.report.columns import new_table
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
-    from trimtab.apply.kafka.forwarder import ForwardReport, Survey
+    from trimtab.apply.records.kafka.forwarder import ForwardReport, Survey
 
 
 def forward(
@@ -112,8 +112,8 @@ def forward(
     source = connection(settings)
     target = _target(source, to_bootstrap_server, to_command_config)
     serve_metrics(metrics_port, metrics_host)
-    from trimtab.apply.kafka.forwarder import Route, open_forwarder, survey
-    from trimtab.measure.kafka.topics import OwnTopics
+    from trimtab.apply.records.kafka.forwarder import Route, open_forwarder, survey
+    from trimtab.kafka.topics import OwnTopics
 
     route = Route(
         topics=topics,

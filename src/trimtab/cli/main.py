@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
@@ -14,12 +15,9 @@ from trimtab import __version__
 from trimtab.cli import (
     apply,
     audit,
-    bench,
     cluster,
     consume,
-    demo,
     evaluate,
-    experiment,
     forward,
     load,
     measure,
@@ -30,17 +28,17 @@ from trimtab.cli import (
     steer,
 )
 from trimtab.cli import run as run_verb
-from trimtab.cli.examples import add_examples
+from trimtab.cli.examples import EXAMPLES, add_examples
 from trimtab.cli.output import talk
 from trimtab.cli.signals import terminable
 from trimtab.errors import TrimtabError
 
-_VERBS = {
-    "Look": ("snapshot", "audit", "monitor", "measure", "evaluate"),
-    "Decide": ("plan", "simulate"),
-    "Act": ("apply", "run", "consume", "steer", "forward"),
-    "Try": ("demo", "cluster", "load", "experiment", "bench"),
-}
+_GROUPS = ("Look", "Decide", "Act", "Try")
+"""What verbs are for; each is registered with one of these as its panel."""
+
+ADD_ONS = "trimtab.verbs"
+"""Entry points of this group are called with the command line, to add verbs of their own."""
+
 _EPILOG = """Results go to stdout, talk and progress to stderr; every verb takes --json. Exit codes:
 0 done, 1 findings, 2 usage or settings, 3 measuring, 4 planning, 5 applying, 70 a fault of
 Trimtab, 130 interrupted, 141 output closed."""
@@ -50,24 +48,27 @@ class _InGroups(TyperGroup):
     """Lists the verbs by what they are for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        grouped = [verb for verbs in _VERBS.values() for verb in verbs]
-        place = {verb: at for at, verb in enumerate(grouped)}
-        return sorted(super().list_commands(ctx), key=lambda verb: place.get(verb, len(place)))
+        """All verbs: group after group, within a group as they were registered."""
+        return [verb for verbs in self._grouped(ctx).values() for verb in verbs]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes a section for each group; all have their texts in one column."""
-        there = self.list_commands(ctx)
-        widest = max(len(verb) for verb in there)
-        for title, verbs in _VERBS.items():
-            named = [(verb, self.get_command(ctx, verb)) for verb in verbs if verb in there]
+        widest = max(len(verb) for verb in self.list_commands(ctx))
+        for title, verbs in self._grouped(ctx).items():
             with formatter.section(title):
                 formatter.write_dl(
                     [
                         (verb.ljust(widest), command.get_short_help_str(formatter.width))
-                        for verb, command in named
-                        if command is not None
+                        for verb, command in verbs.items()
                     ]
                 )
+
+    def _grouped(self, ctx: Any) -> dict[str, dict[str, Any]]:
+        groups: dict[str, dict[str, Any]] = {title: {} for title in _GROUPS}
+        for verb in super().list_commands(ctx):
+            command: Any = self.get_command(ctx, verb)
+            groups.setdefault(command.rich_help_panel or "Other", {})[verb] = command
+        return {title: verbs for title, verbs in groups.items() if verbs}
 
 
 app = typer.Typer(
@@ -100,54 +101,98 @@ def _root(
     """
 
 
-app.command("demo", short_help="The whole loop on a local cluster, and one HTML report.")(demo.demo)
+app.command(
+    "snapshot",
+    rich_help_panel="Look",
+    short_help="Brokers, leaders, replicas, sizes and groups right now.",
+)(snapshot.snapshot)
+app.command(
+    "audit",
+    rich_help_panel="Look",
+    short_help="Leaders, overlaps, loads, and what each failure would do.",
+)(audit.audit)
+app.command(
+    "monitor",
+    rich_help_panel="Look",
+    short_help="Sample log sizes and offsets into the telemetry topic.",
+)(monitor.monitor)
+app.command(
+    "measure",
+    rich_help_panel="Look",
+    short_help="Rates, heavy keys and lag, once over a span or for ever.",
+)(measure.measure)
+app.add_typer(
+    evaluate.app,
+    name="evaluate",
+    rich_help_panel="Look",
+    short_help="Was order kept, was it in time, what did it cost.",
+)
+app.add_typer(
+    plan.app,
+    name="plan",
+    rich_help_panel="Decide",
+    short_help="Decide what should move, and why; changes nothing.",
+)
+app.add_typer(
+    simulate.app,
+    name="simulate",
+    rich_help_panel="Decide",
+    short_help="Planners over streams of loads, without a broker.",
+)
+app.command(
+    "apply",
+    rich_help_panel="Act",
+    short_help="Show a plan, and check that it still fits the cluster.",
+)(apply.apply)
+app.command(
+    "run",
+    rich_help_panel="Act",
+    short_help="Keep a group level: measure, decide, scale and move.",
+)(run_verb.run)
+app.command(
+    "consume",
+    rich_help_panel="Act",
+    short_help="Read a group's partitions: handle, write, commit, obey.",
+)(consume.consume)
+app.command(
+    "steer",
+    rich_help_panel="Act",
+    short_help="Weights per broker, so that producers leave slow ones alone.",
+)(steer.steer)
+app.command(
+    "forward",
+    rich_help_panel="Act",
+    short_help="Send topics on with one shared partitioner, at least once.",
+)(forward.forward)
 app.add_typer(
     cluster.app,
     name="cluster",
+    rich_help_panel="Try",
     short_help="A real Kafka cluster on this machine, to try and break.",
 )
 app.add_typer(
-    load.app, name="load", short_help="Send records to a topic on schedule, and say how it went."
+    load.app,
+    name="load",
+    rich_help_panel="Try",
+    short_help="Send records to a topic on schedule, and say how it went.",
 )
-app.command("snapshot", short_help="Brokers, leaders, replicas, sizes and groups right now.")(
-    snapshot.snapshot
-)
-app.command("audit", short_help="Leaders, overlaps, loads, and what each failure would do.")(
-    audit.audit
-)
-app.command("monitor", short_help="Sample log sizes and offsets into the telemetry topic.")(
-    monitor.monitor
-)
-app.command("measure", short_help="Rates, heavy keys and lag, once over a span or for ever.")(
-    measure.measure
-)
-app.add_typer(
-    plan.app, name="plan", short_help="Decide what should move, and why; changes nothing."
-)
-app.command("apply", short_help="Show a plan, and check that it still fits the cluster.")(
-    apply.apply
-)
-app.command("run", short_help="Keep a group level: measure, decide, scale and move.")(run_verb.run)
-app.command("consume", short_help="Read a group's partitions: handle, write, commit, obey.")(
-    consume.consume
-)
-app.command("steer", short_help="Weights per broker, so that producers leave slow ones alone.")(
-    steer.steer
-)
-app.command("forward", short_help="Send topics on with one shared partitioner, at least once.")(
-    forward.forward
-)
-app.add_typer(
-    evaluate.app, name="evaluate", short_help="Was order kept, was it in time, what did it cost."
-)
-app.add_typer(
-    simulate.app, name="simulate", short_help="Planners over streams of loads, without a broker."
-)
-app.add_typer(
-    experiment.app, name="experiment", short_help="The papers' tables and figures beside ours."
-)
-app.command("bench", short_help="Compared with direct library calls, both in one run.")(bench.bench)
-add_examples(app)
+add_examples(app, EXAMPLES)
+
+
+def _add_verbs_of_others() -> None:
+    """Calls every add-on; one that fails costs its own verbs only."""
+    for add_on in entry_points(group=ADD_ONS):
+        try:
+            add_on.load()(app)
+        except Exception as error:
+            talk.print(
+                f"warning: the verbs of {add_on.value} are missing: {error!r}",
+                markup=False,
+                soft_wrap=True,
+            )
+
+
+_add_verbs_of_others()
 
 
 def main(arguments: list[str] | None = None) -> None:

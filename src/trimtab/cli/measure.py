@@ -30,12 +30,12 @@ from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
     from trimtab.evaluate.spark.live_outcomes import Watching
-    from trimtab.measure.kafka.admin import Admin
-    from trimtab.measure.kafka.publish import RecordPublisher
-    from trimtab.measure.kafka.topics import OwnTopics
+    from trimtab.kafka.admin import Admin
+    from trimtab.kafka.publisher import RecordPublisher
+    from trimtab.kafka.topics import OwnTopics
     from trimtab.measure.spark.jobs import Found, Given, How
     from trimtab.measure.spark.live import KeyCounting
-    from trimtab.measure.spark.session import Session
+    from trimtab.spark.session import Session
 
 _MOST_NOTES = 10
 
@@ -254,11 +254,11 @@ def measure(
         )
         return
     how = ask.how()
-    from trimtab.measure.spark.session import spark_errors
+    from trimtab.spark.session import spark_errors
 
     if files:
-        from trimtab.measure.spark.ingest import is_json
         from trimtab.measure.spark.spans import from_files
+        from trimtab.spark.sources import is_json
 
         for path in filter(None, (events, samples)):
             is_json(path)  # refuses what cannot be read, before Spark is started
@@ -352,9 +352,9 @@ def _show(
     session: Session, ask: Ask, given: Given, how: How, *, output: Path | None, as_json: bool
 ) -> Found:
     from trimtab.measure.spark.jobs import measure as run
-    from trimtab.measure.spark.session import watched
-    from trimtab.measure.spark.tables import Warehouse
     from trimtab.report.measurement import measurement_view
+    from trimtab.spark.session import watched
+    from trimtab.spark.warehouse import Warehouse
 
     with progress_bar() as bar:
         task = bar.add_task("measuring (tasks)", total=None)
@@ -381,8 +381,8 @@ def _some(notes: Sequence[str]) -> Iterator[str]:
 
 
 def _publish(ask: Ask, all_found: Found, *, epsilon: float) -> None:
-    from trimtab.measure.kafka.publish import open_publisher
-    from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
+    from trimtab.kafka.publisher import open_publisher
+    from trimtab.kafka.topics import OwnTopics, ensure_topics
 
     own, to = OwnTopics(ask.settings.topic_prefix), ask.connection
     with admin_of(ask.settings) as admin:
@@ -422,11 +422,11 @@ def _continuously(
     as_json: bool,
 ) -> None:
     from trimtab.evaluate.spark.live_outcomes import outcomes_query
-    from trimtab.measure.kafka.publish import open_publisher
-    from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
+    from trimtab.kafka.publisher import open_publisher
+    from trimtab.kafka.topics import OwnTopics, ensure_topics
     from trimtab.measure.spark.continuous import Beat, Results, run_continuously
     from trimtab.measure.spark.live import now_ts
-    from trimtab.measure.spark.tables import Warehouse
+    from trimtab.spark.warehouse import Warehouse
 
     own, to = OwnTopics(ask.settings.topic_prefix), ask.connection
     with (
@@ -499,7 +499,7 @@ def _key_counting(ask: Ask) -> KeyCounting | None:
 
 def _somebody_samples(ask: Ask, admin: Admin, own: OwnTopics) -> bool:
     """Whether telemetry is being written right now: two monitors would disturb each other."""
-    from trimtab.measure.kafka.spans import offsets_between
+    from trimtab.kafka.spans import offsets_between
     from trimtab.measure.spark.live import now_ts
 
     to, now = ask.connection, now_ts()

@@ -121,7 +121,7 @@ class Ask:
 
     def target(self) -> Target:
         """The cluster as the Spark jobs take it."""
-        from trimtab.measure.kafka.topics import OwnTopics
+        from trimtab.kafka.topics import OwnTopics
         from trimtab.measure.spark.spans import Target
 
         to = self.connection

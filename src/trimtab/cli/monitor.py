@@ -104,8 +104,8 @@ def sampling(
     settings: Settings, what: Watched, *, period_s: float | None = None
 ) -> Iterator[Monitor]:
     """A monitor of the cluster that the settings name; our topics are made where they lack."""
+    from trimtab.kafka.topics import OwnTopics, ensure_topics
     from trimtab.measure.kafka.monitor import Interest, open_monitor
-    from trimtab.measure.kafka.topics import OwnTopics, ensure_topics
 
     to, own = connection(settings), OwnTopics(settings.topic_prefix)
     with admin_of(settings) as admin:

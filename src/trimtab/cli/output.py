@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from trimtab.errors import BadFile
-from trimtab.files import write_atomically
 from trimtab.model.codec import dumps
+from trimtab.model.files import write_atomically
 from trimtab.report.columns import least_width
 
 PIPE_CLOSED = 141

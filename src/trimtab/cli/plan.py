@@ -36,10 +36,9 @@ from trimtab.model.codec import plan_to, read_loads
 from trimtab.model.load import Loads, Measurement, Unit
 from trimtab.model.plan import Layer
 from trimtab.model.writing import write_plan
-from trimtab.plan.consumers import plan_consumers
-from trimtab.plan.planner import FirstBin, Order
-from trimtab.plan.registry import PLANNERS
-from trimtab.plan.situation import (
+from trimtab.plan.consumers.plan import plan_consumers
+from trimtab.plan.consumers.planner import FirstBin, Order
+from trimtab.plan.consumers.situation import (
     Situation,
     cautions,
     check_lags,
@@ -47,6 +46,7 @@ from trimtab.plan.situation import (
     situation_of_file,
     situation_of_measurement,
 )
+from trimtab.plan.registry import PLANNERS
 from trimtab.settings import Settings, load_settings
 
 app = typer.Typer(

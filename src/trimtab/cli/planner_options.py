@@ -12,7 +12,7 @@ from trimtab.cli.durations import seconds
 from trimtab.cli.numbers import finite
 from trimtab.errors import ConfigError
 from trimtab.model.plan import Layer
-from trimtab.plan.planner import (
+from trimtab.plan.consumers.planner import (
     DEFAULTS,
     FirstBin,
     Keeps,

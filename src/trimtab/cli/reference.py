@@ -25,7 +25,7 @@ import trimtab
 from trimtab.cli.main import app
 from trimtab.cli.output import say, write_file
 from trimtab.errors import TrimtabError
-from trimtab.measure.kafka.topics import LEAST_RETENTION_MS, MOST_REPLICAS, OwnTopics
+from trimtab.kafka.topics import LEAST_RETENTION_MS, MOST_REPLICAS, OwnTopics
 from trimtab.model import codec, control_codec
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
@@ -33,8 +33,8 @@ from trimtab.model.control import Action, Decision, GroupState, Receipt, Stopped
 from trimtab.model.load import GroupLimits, KeyLoad, PartitionLoad, Source, Unit
 from trimtab.model.weights import Weights
 from trimtab.observe import metrics
-from trimtab.plan.consumers import plan_consumers
-from trimtab.plan.planner import PackingPlanner
+from trimtab.plan.consumers.plan import plan_consumers
+from trimtab.plan.consumers.planner import PackingPlanner
 from trimtab.plan.registry import PLANNERS
 from trimtab.settings import Settings
 
@@ -431,7 +431,7 @@ def _topics() -> str:
 
 
 def _tables() -> str:
-    from trimtab.measure.spark.schemas import TABLES
+    from trimtab.spark.schemas import TABLES
 
     parts = ["# Tables\n", "Parquet under `<home>/warehouse/<table>/`; times are UTC.\n"]
     for table, schema in TABLES.items():
@@ -461,7 +461,7 @@ def _api() -> str:
         "What `import trimtab` gives. It loads neither Spark nor a Kafka client: the names of the "
         "first table are loaded when they are first asked for. How to use them: [from a "
         "program](../how-to/use-from-python.md). A local cluster for tests is "
-        "`trimtab.testing.local_cluster.LocalCluster`.\n",
+        "`trimtab.local.cluster.LocalCluster`.\n",
     ]
     for kind, rows in kinds.items():
         parts += [f"## {kind}\n", _row("name", "what it is"), "|---|---|", *rows, ""]

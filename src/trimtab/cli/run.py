@@ -31,16 +31,16 @@ from trimtab.model.control import Decision
 from trimtab.model.load import Unit
 from trimtab.model.plan import Layer
 from trimtab.observe.logging import configure
-from trimtab.plan.planner import Kind
+from trimtab.plan.consumers.planner import Kind
 from trimtab.plan.registry import planner_of
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from trimtab.apply.backends.backend import Backend
-    from trimtab.apply.controller import Rules, Verdict, View
-    from trimtab.apply.kafka.leadership import Post
-    from trimtab.apply.planning import Judge
-    from trimtab.apply.policy import Aim, Measured
+    from trimtab.apply.consumers.backends.backend import Backend
+    from trimtab.apply.consumers.controller import Rules, Verdict, View
+    from trimtab.apply.consumers.kafka.leadership import Post
+    from trimtab.apply.consumers.planning import Judge
+    from trimtab.apply.consumers.policy import Aim, Measured
 
 
 _LEAST_SILENCE_S = 10.0
@@ -281,9 +281,9 @@ def run(
         raise typer.BadParameter("a consumer carries more than nothing", param_hint="--capacity")
     silence_s = _silence_s(dead_after, mode)
     patience_s = _patience_s(start_timeout, BackendName.KUBERNETES if keda else backend)
-    from trimtab.apply.controller import Rules
-    from trimtab.apply.planning import PlanningThread
-    from trimtab.apply.policy import Aim
+    from trimtab.apply.consumers.controller import Rules
+    from trimtab.apply.consumers.planning import PlanningThread
+    from trimtab.apply.consumers.policy import Aim
 
     if time_limit is None and "time_limit_s" in chosen.reads:
         time_limit = _TIME_LIMIT_S
@@ -323,7 +323,7 @@ def run(
             say("Measuring; the first decision takes half a minute.")
             ours = open_now.enter_context(asked.measuring(post, sla_s=sla))
         if not execute:
-            from trimtab.apply.kafka.controller import spectate
+            from trimtab.apply.consumers.kafka.directed_controller import spectate
 
             say("Only watching: nothing is changed without --execute. Ctrl-C ends it.")
             spectate(post, judge, tell, stop)
@@ -369,7 +369,7 @@ def _patience_s(start_timeout: float | None, runs: BackendName) -> float:
 
 def _judging(aim: Aim) -> Judge:
     """Decides by the policy; the time limit of a planner begins anew with every decision."""
-    from trimtab.apply.policy import verdict
+    from trimtab.apply.consumers.policy import verdict
 
     def judge(view: View, measured: Measured, ts: int) -> Verdict | None:
         timed = replace(aim.options, expired=over_after(aim.options.time_limit_s))
@@ -424,7 +424,7 @@ class _Scaling:
                 "--workload has no effect without --backend kubernetes, or with --keda.",
                 hint="Add --backend kubernetes, or leave --workload out.",
             )
-        from trimtab.apply.backends.kubernetes import Workload, WorkloadKind
+        from trimtab.apply.consumers.backends.kubernetes import Workload, WorkloadKind
 
         kind = Workload.named(self.workload).kind
         if kind is WorkloadKind.DEPLOYMENT and self.mode is Mode.DIRECTED:
@@ -474,9 +474,9 @@ class _Asked:
 
     def post(self, *, directs: bool) -> Post:
         """Where to work; a group that is to be directed must have no subscribed members."""
-        from trimtab.apply.kafka.leadership import Post
-        from trimtab.apply.kafka.membership import refuse_subscribed
-        from trimtab.measure.kafka.topics import OwnTopics
+        from trimtab.apply.consumers.kafka.leadership import Post
+        from trimtab.apply.consumers.kafka.membership import refuse_subscribed
+        from trimtab.kafka.topics import OwnTopics
 
         with admin_of(self.settings) as admin:
             missing = sorted(set(self.topics) - {p.topic for p in admin.topics(self.topics)})
@@ -506,11 +506,11 @@ class _Asked:
     ) -> bool:
         """Controls the group until it is told to stop; says whether it led then."""
         if who.mode is Mode.DIRECTED:
-            from trimtab.apply.kafka.controller import GroupController
+            from trimtab.apply.consumers.kafka.directed_controller import GroupController
 
             controller = GroupController(post, scaled.backend, judge, on_decision=scaled.tell)
             return controller.run(stop)
-        from trimtab.apply.kafka.group_controller import SubscribedController
+        from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController
 
         return SubscribedController(
             post,
@@ -542,7 +542,7 @@ class _Asked:
     def _processes(self, who: _Scaling) -> Backend:
         import shlex
 
-        from trimtab.apply.backends.processes import ProcessBackend, record_file
+        from trimtab.apply.consumers.backends.processes import ProcessBackend, record_file
 
         words = shlex.split(who.consume or "")
         named = [w for topic in self.topics for w in ("--topic", topic)]
@@ -558,7 +558,7 @@ class _Asked:
         return ProcessBackend(command, self.folder, workdir=Path.cwd())
 
     def _kubernetes(self, workload: str | None) -> Backend:
-        from trimtab.apply.backends.kubernetes import KubernetesBackend, Workload
+        from trimtab.apply.consumers.backends.kubernetes import KubernetesBackend, Workload
 
         return KubernetesBackend(Workload.named(workload or ""))
 
@@ -570,8 +570,8 @@ class _Asked:
 
         Only the controller that leads listens: KEDA keeps a connection to whoever accepts it.
         """
-        from trimtab.apply.keda.scaler import Scaler
-        from trimtab.apply.keda.wish import Members, Wish
+        from trimtab.apply.consumers.keda.scaler import Scaler
+        from trimtab.apply.consumers.keda.wish import Members, Wish
 
         wish = Wish(self.group, fresh_s=fresh_s, spares=self.rules.warm_spares)
 
@@ -590,9 +590,9 @@ class _Asked:
 
     @contextmanager
     def measuring(self, post: Post, *, sla_s: float | None) -> Iterator[threading.Event]:
-        from trimtab.apply.backends.measuring import measuring
-        from trimtab.apply.backends.processes import ProcessBackend
-        from trimtab.apply.kafka.ears import newest_rates
+        from trimtab.apply.consumers.backends.measuring import measuring
+        from trimtab.apply.consumers.backends.processes import ProcessBackend
+        from trimtab.apply.consumers.kafka.inbox import newest_rates
 
         named = [w for topic in self.topics for w in ("--topic", topic)]
         command = self._trimtab(

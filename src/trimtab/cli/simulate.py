@@ -33,7 +33,7 @@ from trimtab.errors import ConfigError
 from trimtab.model.codec import by_partition, dumps
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import Layer
-from trimtab.plan.planner import FirstBin, Kind, Order, PackingPlanner
+from trimtab.plan.consumers.planner import FirstBin, Kind, Order, PackingPlanner
 from trimtab.plan.registry import PLANNERS
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from trimtab.cli.options import AsJson, Output, output_file
 from trimtab.cli.output import progress_bar, result, result_json, say, warn, write_file
 from trimtab.cli.planner_options import Seed
 from trimtab.errors import ConfigError
-from trimtab.files import write_atomically
 from trimtab.model.codec import dumps
+from trimtab.model.files import write_atomically
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
-    from trimtab.plan.routing.leaders import LeaderSnapshot
+    from trimtab.plan.records.leaders import LeaderSnapshot
     from trimtab.simulate.brokers import SpeedChange, World
     from trimtab.simulate.yardsticks import Cell
 
@@ -233,9 +233,9 @@ def brokers(
 
 def _leaders(brokers: int | None, topology: str | None) -> tuple[LeaderSnapshot, dict[int, float]]:
     """Who leads what, and how fast each broker is unless something else is said."""
-    from trimtab.measure.kafka.snapshot import is_internal
+    from trimtab.kafka.snapshot import is_internal
     from trimtab.model.codec import read_snapshot
-    from trimtab.plan.routing.leaders import LeaderSnapshot
+    from trimtab.plan.records.leaders import LeaderSnapshot
     from trimtab.simulate.brokers import TOPIC
     from trimtab.simulate.yardsticks import TOPOLOGIES
 

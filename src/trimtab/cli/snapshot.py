@@ -35,7 +35,7 @@ def snapshot(
 
     The JSON is a snapshot file, which the verbs that look at brokers read.
     """
-    from trimtab.measure.kafka.snapshot import take_snapshot
+    from trimtab.kafka.snapshot import take_snapshot
     from trimtab.report.snapshot import snapshot_view
 
     configure(verbose=verbose)

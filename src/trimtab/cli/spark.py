@@ -13,7 +13,7 @@ from trimtab.errors import ConfigError
 from trimtab.settings import Settings
 
 if TYPE_CHECKING:
-    from trimtab.measure.spark.session import Session, SparkOptions
+    from trimtab.spark.session import Session, SparkOptions
 
 Master = Annotated[
     str | None,
@@ -37,10 +37,11 @@ def spark_session(
     properties_file: Path | None = None,
     kafka: bool = True,
     verbose: bool = False,
+    packages: tuple[str, ...] = ("trimtab",),
 ) -> Session:
     """Starts Spark as flags and settings say; the connector's jars come from the cache."""
-    from trimtab.testing.jars import connector_jars
-    from trimtab.testing.java import find_java
+    from trimtab.local.jars import connector_jars
+    from trimtab.local.java import find_java
 
     check_master(settings, master=master, conf=conf, properties_file=properties_file)
     find_java()  # its absence has a better message than Spark's
@@ -48,8 +49,9 @@ def spark_session(
         _options(settings, master=master, conf=conf, properties_file=properties_file),
         jars=connector_jars(cache=settings.cache) if kafka else (),
         verbose=verbose,
+        packages=packages,
     )
-    from trimtab.measure.spark.session import build
+    from trimtab.spark.session import build
 
     if not talk.is_terminal:
         say("starting Spark …")
@@ -62,7 +64,7 @@ def check_master(
     settings: Settings, *, master: str | None, conf: list[str] | None, properties_file: Path | None
 ) -> None:
     """Refuses a Spark master that cannot be reached; Spark itself tries for a minute."""
-    from trimtab.measure.spark.session import check_master as check
+    from trimtab.spark.session import check_master as check
 
     check(_options(settings, master=master, conf=conf, properties_file=properties_file))
 
@@ -70,7 +72,7 @@ def check_master(
 def _options(
     settings: Settings, *, master: str | None, conf: list[str] | None, properties_file: Path | None
 ) -> SparkOptions:
-    from trimtab.measure.spark.session import SparkOptions
+    from trimtab.spark.session import SparkOptions
 
     given = {}
     for pair in conf or ():

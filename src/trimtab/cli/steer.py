@@ -25,7 +25,7 @@ from trimtab.report.columns import new_table
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
-    from trimtab.apply.kafka.steering import Step
+    from trimtab.apply.records.kafka.steering import Step
 
 _LEAST_INTERVAL_S = 0.05
 _QUARTER = 0.25
@@ -95,8 +95,8 @@ def steer(
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
     to = connection(settings)
     serve_metrics(metrics_port, metrics_host)
-    from trimtab.apply.kafka.steering import open_steering
-    from trimtab.measure.kafka.topics import OwnTopics
+    from trimtab.apply.records.kafka.steering import open_steering
+    from trimtab.kafka.topics import OwnTopics
 
     with (
         until_interrupted() as stop,

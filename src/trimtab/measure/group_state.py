@@ -12,7 +12,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.plan import MemberName
 
 if TYPE_CHECKING:
-    from trimtab.measure.kafka.admin import Admin
+    from trimtab.kafka.admin import Admin
 
 _SETTLED = frozenset({"STABLE", "EMPTY"})
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimtab.files import write_atomically
 from trimtab.model.cluster import ClusterSnapshot
 from trimtab.model.codec import Json, dumps, loads_to, measurement_to, plan_to, snapshot_to
+from trimtab.model.files import write_atomically
 from trimtab.model.load import Loads, Measurement
 from trimtab.model.plan import Plan
 

@@ -7,13 +7,13 @@ from difflib import get_close_matches
 
 from trimtab.errors import UnknownPlanner
 from trimtab.model.plan import Layer
-from trimtab.plan.packing.any_fit import ANY_FIT
-from trimtab.plan.packing.ilp import EXACT
-from trimtab.plan.packing.least_loaded_ffd import LATENCY
-from trimtab.plan.packing.modified_any_fit import MODIFIED_ANY_FIT
-from trimtab.plan.packing.rivals import RIVALS
-from trimtab.plan.packing.trim import TRIM
-from trimtab.plan.planner import PackingPlanner
+from trimtab.plan.consumers.any_fit import ANY_FIT
+from trimtab.plan.consumers.ilp import EXACT
+from trimtab.plan.consumers.least_loaded_ffd import LATENCY
+from trimtab.plan.consumers.modified_any_fit import MODIFIED_ANY_FIT
+from trimtab.plan.consumers.planner import PackingPlanner
+from trimtab.plan.consumers.rivals import RIVALS
+from trimtab.plan.consumers.trim import TRIM
 
 PLANNERS: Mapping[Layer, Mapping[str, PackingPlanner]] = {
     Layer.CONSUMERS: {

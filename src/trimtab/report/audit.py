@@ -6,13 +6,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.measure.topology.audit import Audit
-from trimtab.measure.topology.carried import Basis, Carried
-from trimtab.measure.topology.faults import Fault
-from trimtab.measure.topology.findings import counted, findings, judged_by_count, some
-from trimtab.measure.topology.leader_moves import commands
-from trimtab.measure.topology.loads import PolicyLoad
-from trimtab.measure.topology.unevenness import Level
+from trimtab.audit.carried import Basis, Carried
+from trimtab.audit.faults import Fault
+from trimtab.audit.findings import counted, findings, judged_by_count, some
+from trimtab.audit.leader_moves import commands
+from trimtab.audit.loads import PolicyLoad
+from trimtab.audit.topology import Audit
+from trimtab.audit.unevenness import Level
 from trimtab.model.load import Unit
 from trimtab.report.columns import PROSE, new_table
 from trimtab.report.tables import quantity
@@ -271,7 +271,7 @@ def offline(fault: Fault) -> str:
 def overlaps(fault: Fault) -> str:
     """Pairs of topics that a failure makes overlap in part, and those that it parts.
 
-    >>> from trimtab.measure.topology.audit import audit
+    >>> from trimtab.audit.topology import audit
     >>> from trimtab.testing.placements import placement
     >>> crossing = audit(placement({"A": [[1, 3], [2, 4]], "B": [[3, 1], [4, 2]]}))
     >>> overlaps(crossing.faults[0])

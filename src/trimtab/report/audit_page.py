@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trimtab.measure.topology.audit import Audit
-from trimtab.measure.topology.carried import Basis
-from trimtab.measure.topology.faults import Fault
-from trimtab.measure.topology.findings import findings, judged_by_count, named, some
-from trimtab.measure.topology.leader_moves import commands, kafka_json
+from trimtab.audit.carried import Basis
+from trimtab.audit.faults import Fault
+from trimtab.audit.findings import findings, judged_by_count, named, some
+from trimtab.audit.leader_moves import commands, kafka_json
+from trimtab.audit.topology import Audit
 from trimtab.model.codec import dumps
 from trimtab.report import audit_plots
 from trimtab.report.audit import (

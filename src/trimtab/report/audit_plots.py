@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from trimtab.measure.topology.audit import Audit
-from trimtab.measure.topology.carried import ROUNDING, Basis, Carried
-from trimtab.measure.topology.faults import Fault
-from trimtab.measure.topology.findings import counted, named
-from trimtab.measure.topology.layout import Layout
-from trimtab.measure.topology.unevenness import Level
+from trimtab.audit.carried import ROUNDING, Basis, Carried
+from trimtab.audit.faults import Fault
+from trimtab.audit.findings import counted, named
+from trimtab.audit.layout import Layout
+from trimtab.audit.topology import Audit
+from trimtab.audit.unevenness import Level
 from trimtab.model.cluster import BrokerId
 from trimtab.report.plots import (
     BLUE,

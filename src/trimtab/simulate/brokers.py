@@ -29,7 +29,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.plan.routing.leaders import LeaderSnapshot
+from trimtab.plan.records.leaders import LeaderSnapshot
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
-from trimtab.plan.packing.least_loaded_ffd import Demand, decide
-from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.least_loaded_ffd import Demand, decide
+from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
 from trimtab.simulate.consumers import kafka_default
 from trimtab.simulate.fluid import Controller, Order, Sight
 

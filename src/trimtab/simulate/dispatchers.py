@@ -32,8 +32,8 @@ from types import MappingProxyType
 import numpy as np
 
 from trimtab.errors import UnknownPlanner
-from trimtab.plan.routing.partitioner import RoutingOptions
-from trimtab.plan.routing.registry import OURS, PEERS, partitioner_of
+from trimtab.plan.records.partitioner import RoutingOptions
+from trimtab.plan.records.registry import OURS, PEERS, partitioner_of
 from trimtab.simulate.brokers import Ints, Records, World
 from trimtab.simulate.lookers import OwnLengths, Tokens, least_work, lengths, looking, some_lengths
 from trimtab.simulate.policy import DEFAULTS, Policy, Settings
@@ -236,4 +236,4 @@ PARTITIONERS = _table(
         for name in OURS
     )
 )
-"""Those of `plan/routing` that choose for each record."""
+"""Those of `plan/records` that choose for each record."""

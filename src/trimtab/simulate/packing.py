@@ -18,8 +18,8 @@ from types import MappingProxyType
 from trimtab.evaluate.rscore import Iteration, judged, orphan_load, over_all
 from trimtab.model.assignment import Assignment
 from trimtab.model.load import GroupLimits, Loads
-from trimtab.plan.packing.bins import check_countable
-from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.bins import check_countable
+from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
 
 NOBODY_DIES: Mapping[int, frozenset[int]] = MappingProxyType({})
 

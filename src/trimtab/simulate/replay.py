@@ -24,7 +24,7 @@ from trimtab.evaluate.rscore import moved_fraction
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Source, Unit
-from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
 from trimtab.simulate.controllers import packing
 from trimtab.simulate.fluid import Order, Outcome, World, fluid
 from trimtab.workload.rate_streams import RateSchedule

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import BadFile, ConfigError, SchemaMismatch
-from trimtab.files import replacing
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import loads_from, loads_to, read_loads
+from trimtab.model.files import replacing
 from trimtab.model.load import Loads
 from trimtab.model.reading import parse
 from trimtab.simulate.replay import LagRow, RateRow

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from trimtab.errors import BrokerUnavailable, MeasurementError
-from trimtab.measure.kafka.admin import ClusterInfo, TopicSpec
+from trimtab.kafka.admin import ClusterInfo, TopicSpec
 from trimtab.model.cluster import Broker, BrokerId, Group, Replicas, TopicPartition
 
 _DEFAULT_SETTINGS = {

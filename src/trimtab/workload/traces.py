@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import BadFile
-from trimtab.files import replacing
+from trimtab.model.files import replacing
 from trimtab.workload.due import ANY_PARTITION, BLOCK_RECORDS, Due
 
 if TYPE_CHECKING:

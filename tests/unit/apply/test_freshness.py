@@ -6,7 +6,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import plan_id
 from trimtab.model.load import GroupLimits
-from trimtab.plan.consumers import plan_consumers
+from trimtab.plan.consumers.plan import plan_consumers
 
 A, B, C, D = (TopicPartition("orders", n) for n in range(4))
 LOADS = {A: 60, B: 50, C: 10}

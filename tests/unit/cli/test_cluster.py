@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.cli import main
-from trimtab.testing.local_cluster import (
+from trimtab.local.cluster import (
     BrokerState,
     BrokerStatus,
     ClusterStatus,

@@ -9,9 +9,9 @@ import pytest
 
 from trimtab.cli.connection import connection, controller_token
 from trimtab.errors import ConfigError
+from trimtab.local import cluster as local_cluster
+from trimtab.local.cluster import BrokerState
 from trimtab.settings import Settings, load_settings
-from trimtab.testing import local_cluster
-from trimtab.testing.local_cluster import BrokerState
 
 
 def settings(home: Path, **flags: object) -> Settings:

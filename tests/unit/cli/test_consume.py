@@ -3,10 +3,10 @@ import threading
 
 import pytest
 
-from trimtab.apply.cycle import Totals
-from trimtab.apply.handling import FixedService
-from trimtab.apply.kafka import consumer as door
-from trimtab.apply.kafka.directed_reader import Beginning
+from trimtab.apply.consumers.cycle import Totals
+from trimtab.apply.consumers.handling import FixedService
+from trimtab.apply.consumers.kafka import consumer as door
+from trimtab.apply.consumers.kafka.directed_reader import Beginning
 from trimtab.cli.main import run
 
 BASE = ["consume", "--bootstrap-server", "broker:9092", "--group", "pay", "--topic", "orders"]

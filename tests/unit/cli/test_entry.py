@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
+
+from tests import ROOT
 
 INTERRUPTED = """
 import sys
@@ -27,7 +28,7 @@ def test_ctrl_c_while_modules_are_loaded_is_an_interrupt_without_a_traceback() -
 
 
 def test_the_command_begins_there() -> None:
-    project = Path(__file__).parents[3] / "pyproject.toml"
+    project = ROOT / "pyproject.toml"
     scripts = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["scripts"]
     assert scripts == {"trimtab": "trimtab.cli.entry:main"}
 

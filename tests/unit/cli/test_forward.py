@@ -7,15 +7,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from trimtab.apply.kafka import forwarder as door
-from trimtab.apply.kafka.forwarder import ForwardReport
+from trimtab.apply.records.kafka import forwarder as door
+from trimtab.apply.records.kafka.forwarder import ForwardReport
 from trimtab.cli import forward
 from trimtab.cli.main import run
 from trimtab.errors import ApplyError
-from trimtab.measure.kafka.admin import TopicSpec
+from trimtab.kafka.admin import TopicSpec
 from trimtab.model.cluster import Broker, BrokerId, TopicPartition
-from trimtab.plan.routing.partitioner import Granularity
-from trimtab.plan.routing.ratios import Ratios
+from trimtab.plan.records.partitioner import Granularity
+from trimtab.plan.records.ratios import Ratios
 from trimtab.testing.fakes import FakeAdmin
 
 BASE = ["forward", "--bootstrap-server", "here:9092", "--group", "g"]

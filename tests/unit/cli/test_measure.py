@@ -11,10 +11,10 @@ import pytest
 from trimtab.cli import main
 from trimtab.cli.measuring import MICROS, span_of
 from trimtab.errors import BrokerUnavailable, ConfigError
-from trimtab.measure.spark.session import SparkOptions, check_master
+from trimtab.local.ports import free_ports
 from trimtab.model.cluster import Broker, BrokerId, Replicas
+from trimtab.spark.session import SparkOptions, check_master
 from trimtab.testing.fakes import FakeAdmin
-from trimtab.testing.ports import free_ports
 
 NOW = 1_000_000 * MICROS
 ONE = (BrokerId(1),)

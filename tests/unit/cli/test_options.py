@@ -90,7 +90,7 @@ def test_a_time_is_never_a_bare_number(command: Any, option: Any) -> None:
 
 
 def test_lists_of_durations_take_units(capsys: pytest.CaptureFixture[str]) -> None:
-    from trimtab.cli.experiment import _durations
+    from trimtab_lab.cli.experiment import _durations
 
     assert _durations("1,10s,1m", "--intervals") == (1.0, 10.0, 60.0)
     for wrong in ("", "soon", "1,nan", "0s"):

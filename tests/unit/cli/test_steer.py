@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from trimtab.apply.kafka import steering as door
-from trimtab.apply.kafka.steering import SteeringReport, Step
-from trimtab.apply.steering import Observation, Verdict, Why
+from trimtab.apply.records.kafka import steering as door
+from trimtab.apply.records.kafka.steering import SteeringReport, Step
+from trimtab.apply.records.steering import Observation, Verdict, Why
 from trimtab.cli.main import run
 from trimtab.model.weights import Weights
 

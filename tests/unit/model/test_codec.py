@@ -35,8 +35,8 @@ from trimtab.model.load import KeyLoad, Loads, Measurement, PartitionLoad, Sourc
 from trimtab.model.plan import MemberName
 from trimtab.model.reading import parse
 from trimtab.model.weights import Weights
-from trimtab.plan.consumers import plan_consumers
-from trimtab.plan.situation import situation_of_file
+from trimtab.plan.consumers.plan import plan_consumers
+from trimtab.plan.consumers.situation import situation_of_file
 
 LOADS = """
 {"v":1,"capacity":2000000,"unit":"bytes/s","sla_s":5,"assignment":{"orders":{"0":0}},

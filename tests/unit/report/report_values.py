@@ -5,7 +5,7 @@ from typing import Any
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, KeyLoad, Measurement, PartitionLoad, Source, Unit
-from trimtab.plan.consumers import plan_consumers
+from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.report.plots import RatePoint
 
 P = [TopicPartition("orders", n) for n in range(4)]

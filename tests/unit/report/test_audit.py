@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from trimtab.measure.topology.audit import Audit, AuditOptions, audit
-from trimtab.measure.topology.leader_moves import kafka_json
-from trimtab.measure.topology.loads import TopicRates, topic_rates
+from trimtab.audit.leader_moves import kafka_json
+from trimtab.audit.loads import TopicRates, topic_rates
+from trimtab.audit.topology import Audit, AuditOptions, audit
 from trimtab.model.cluster import ClusterSnapshot
 from trimtab.model.load import Unit
 from trimtab.report import audit_plots

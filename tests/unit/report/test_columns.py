@@ -13,6 +13,8 @@ from rich.console import RenderableType
 
 import trimtab
 from tests.unit.report import report_values as values
+from trimtab.audit.loads import TopicRates
+from trimtab.audit.topology import audit
 from trimtab.cli.output import result
 from trimtab.evaluate.order import Kind, Violation
 from trimtab.evaluate.rscore import TWELVE
@@ -24,13 +26,11 @@ from trimtab.evaluate.verdict import (
     Outcome,
     OutcomeWindow,
 )
-from trimtab.measure.topology.audit import audit
-from trimtab.measure.topology.loads import TopicRates
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import ClusterSnapshot, Group, TopicPartition
 from trimtab.model.load import GroupLimits, Loads, LoadStep, Unit
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers import plan_consumers
+from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.registry import PLANNERS
 from trimtab.report import audit as topology
 from trimtab.report import measurement, snapshot, tables, verdict, yardsticks

@@ -7,7 +7,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import plan_id
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import MemberName
-from trimtab.plan.consumers import plan_consumers
+from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.report.tables import plan_view, quantity
 
 A, B, C, D = (TopicPartition("orders", n) for n in range(4))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab.plan.routing.leaders import LeaderSnapshot
+from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.simulate.brokers import (
     Records,
     Service,

@@ -10,7 +10,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import Layer
-from trimtab.plan.planner import DEFAULTS, Keeps, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import DEFAULTS, Keeps, PackingOptions, PackingPlanner
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, fixed, packing, scheduled
 from trimtab.simulate.fluid import Order, Sight

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trimtab.errors import UnknownPlanner
-from trimtab.plan.routing.leaders import LeaderSnapshot
+from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.simulate.brokers import Records, SpeedChange, World, arrivals, outcome, served
 from trimtab.simulate.dispatchers import choices, ideal_weights, policy_of
 from trimtab.simulate.policy import Settings

@@ -11,7 +11,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep
 from trimtab.model.plan import Layer
-from trimtab.plan.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.packing import simulate, summary
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.plan.routing.leaders import LeaderSnapshot
+from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.simulate import closed_forms
 from trimtab.simulate.brokers import Outcome, Service, SpeedChange, World
 from trimtab.simulate.closed_forms import Kind

@@ -22,13 +22,13 @@ from trimtab.evaluate.verdict import (
     Outcome,
     OutcomeWindow,
 )
-from trimtab.measure.kafka.admin import Admin
-from trimtab.measure.kafka.spans import offsets_between
-from trimtab.measure.spark import ingest
-from trimtab.measure.spark.session import spark_errors, storage_path
+from trimtab.kafka.admin import Admin
+from trimtab.kafka.spans import offsets_between
 from trimtab.measure.spark.spans import Target
-from trimtab.measure.spark.tables import Warehouse
 from trimtab.model.cluster import TopicPartition
+from trimtab.spark import sources
+from trimtab.spark.session import spark_errors, storage_path
+from trimtab.spark.warehouse import Warehouse
 
 SHOWN = 20
 """So many violations of each kind are told; the table keeps them all."""
@@ -54,7 +54,7 @@ class Asked:
     def wanted(self) -> Column:
         """Whether a receipt is among them."""
         rules = [F.col("group") == self.group]
-        rules.append(ingest.between("finished_ts", self.from_ts, self.to_ts))
+        rules.append(sources.between("finished_ts", self.from_ts, self.to_ts))
         if self.run is not None:
             rules.append(F.col("run") == self.run)
         if self.topics:
@@ -86,23 +86,23 @@ def from_kafka(session: SparkSession, admin: Admin, target: Target, asked: Asked
             f"There is no topic {target.own.receipts}.",
             hint="Receipts are written by `trimtab consume`.",
         )
-    parsed = raw.transform(ingest.receipt_records)
+    parsed = raw.transform(sources.receipt_records)
     decided = _read(session, admin, target, [target.own.decisions], asked)
     control = _read(session, admin, target, [target.own.control(asked.group)], asked)
     return Given(
-        receipts=parsed.transform(ingest.receipts).where(asked.wanted()),
-        rejects=parsed.transform(ingest.rejects, source=target.own.receipts),
+        receipts=parsed.transform(sources.receipts).where(asked.wanted()),
+        rejects=parsed.transform(sources.rejects, source=target.own.receipts),
         decisions=None
         if decided is None
-        else decided.transform(ingest.decisions).where(F.col("group") == asked.group),
-        control=None if control is None else control.transform(ingest.control),
+        else decided.transform(sources.decisions).where(F.col("group") == asked.group),
+        control=None if control is None else control.transform(sources.control),
     )
 
 
 def from_files(session: SparkSession, path: Path, asked: Asked) -> Given:
     """Reads receipts in Parquet or JSON."""
-    frame = ingest.read_files(session, path, "receipts")
-    good, bad = ingest.split_files(frame, source=str(path), table="receipts")
+    frame = sources.read_files(session, path, "receipts")
+    good, bad = sources.split_files(frame, source=str(path), table="receipts")
     return Given(receipts=good.where(asked.wanted()), rejects=bad)
 
 
@@ -121,7 +121,7 @@ def records_of(
     raw = _read(session, admin, target, named, asked, headers=True)
     if raw is None:
         raise ConfigError(f"There is no topic {', '.join(named)}.")
-    inside = raw.where(ingest.between("timestamp", *span))
+    inside = raw.where(sources.between("timestamp", *span))
     return inside.select("topic", "partition", "offset", "key", seq.alias("seq"))
 
 
@@ -211,7 +211,7 @@ def _read(
     )
     # A control topic has a partition for every consumer there may ever be; few have records.
     filled = {p for p in placed if found.starts[p] < found.ends[p]} or {min(placed)}
-    span = ingest.KafkaSpan(
+    span = sources.KafkaSpan(
         bootstrap_server=target.bootstrap_server,
         starts={p: found.starts[p] for p in filled},
         ends={p: found.ends[p] for p in filled},
@@ -223,7 +223,7 @@ def _read(
         },
     )
     pieces = max(len(filled), 2 * session.sparkContext.defaultParallelism)
-    return ingest.read_span(session, span, min_partitions=pieces)
+    return sources.read_span(session, span, min_partitions=pieces)
 
 
 # ---------------------------------------------------------------- order

@@ -22,17 +22,17 @@ from pyspark.sql.types import LongType, StructType
 
 from trimtab.evaluate.spark import outcomes as steps
 from trimtab.evaluate.spark.order_audit import distinct_receipts
-from trimtab.measure.kafka.topics import OwnTopics
-from trimtab.measure.spark import ingest
+from trimtab.kafka.topics import OwnTopics
 from trimtab.measure.spark.live import Stream, Supervised, now_ts, pattern_of
 from trimtab.measure.spark.rates import window_number
-from trimtab.measure.spark.schemas import RECEIPTS
-from trimtab.measure.spark.session import storage_path
 from trimtab.measure.spark.spans import Asked, Target
-from trimtab.measure.spark.tables import Folder, Warehouse
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
 from trimtab.observe import metrics
+from trimtab.spark import sources
+from trimtab.spark.schemas import RECEIPTS
+from trimtab.spark.session import storage_path
+from trimtab.spark.warehouse import Folder, Warehouse
 
 log = structlog.get_logger()
 
@@ -89,7 +89,7 @@ def outcomes_query(
         name=_NAME,
         bootstrap_server=target.bootstrap_server,
         pattern=pattern_of([target.own.receipts]),
-        shape=ingest.receipt_records,
+        shape=sources.receipt_records,
         folder=folder,
         trigger_s=how.window_s,
         options=target.spark_options,
@@ -133,7 +133,7 @@ class OutcomesQuery:
         session = batch.sparkSession
         parsed = batch.persist()
         try:
-            good = parsed.transform(ingest.receipts).transform(self._wanted)
+            good = parsed.transform(sources.receipts).transform(self._wanted)
             found = good.groupBy("window").agg(
                 F.count("*").alias("receipts"), F.max(F.unix_micros("finished_ts")).alias("newest")
             )
@@ -171,7 +171,7 @@ class OutcomesQuery:
         return named if asked.groups is None else named.where(F.col("group").isin(*asked.groups))
 
     def _reject(self, parsed: DataFrame, batch_id: int) -> None:
-        bad = parsed.transform(ingest.rejects, source=self.own.receipts)
+        bad = parsed.transform(sources.rejects, source=self.own.receipts)
         if count := bad.count():
             metrics.measure_rejects_total.labels(_NAME).inc(count)
             log.warning("receipts_were_rejected", records=count)

@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.evaluate.order import Hold, Kind, Rules, Violation, two_owners
-from trimtab.measure.spark.schemas import VIOLATIONS
 from trimtab.model.cluster import TopicPartition
+from trimtab.spark.schemas import VIOLATIONS
 
 if TYPE_CHECKING:
     import pandas as pd

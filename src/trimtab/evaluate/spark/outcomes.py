@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from trimtab.evaluate.spark.order_audit import holds
 from trimtab.measure.spark.rates import window_number, with_window_times
-from trimtab.measure.spark.schemas import OUTCOMES
 from trimtab.measure.windows import MICROS
+from trimtab.spark.schemas import OUTCOMES
 
 QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
 

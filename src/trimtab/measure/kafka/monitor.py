@@ -26,12 +26,12 @@ from typing import Protocol
 
 import structlog
 
-from trimtab.client_properties import ClientProperties
 from trimtab.errors import TrimtabError
+from trimtab.kafka.admin import Admin, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.publisher import RecordPublisher
+from trimtab.kafka.snapshot import is_internal, with_sizes
 from trimtab.measure.exposed import show_sample
-from trimtab.measure.kafka.admin import Admin, connect
-from trimtab.measure.kafka.publish import RecordPublisher
-from trimtab.measure.kafka.snapshot import is_internal, with_sizes
 from trimtab.model import codec
 from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.observe import metrics

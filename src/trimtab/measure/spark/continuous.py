@@ -10,9 +10,8 @@ from functools import partial
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from trimtab.measure.kafka.admin import Admin
+from trimtab.kafka.admin import Admin
 from trimtab.measure.ring import SampleRing
-from trimtab.measure.spark import ingest
 from trimtab.measure.spark.lag import lag
 from trimtab.measure.spark.live import (
     Ends,
@@ -27,11 +26,12 @@ from trimtab.measure.spark.live import (
     telemetry_rows,
 )
 from trimtab.measure.spark.rates import rates_from_samples
-from trimtab.measure.spark.session import storage_path
 from trimtab.measure.spark.spans import Asked, Target, telemetry_between
-from trimtab.measure.spark.tables import Warehouse
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
+from trimtab.spark import sources
+from trimtab.spark.session import storage_path
+from trimtab.spark.warehouse import Warehouse
 
 log = structlog.get_logger()
 
@@ -116,7 +116,7 @@ class _Job:
         ends = self._ends("keys", identity, self.target.own.hotkeys)
         query = KeysQuery(how, ends, admin=self.admin)
         query.resume(self.session)
-        stream = self._stream("keys", identity, self._data_pattern(), ingest.events, how.window_s)
+        stream = self._stream("keys", identity, self._data_pattern(), sources.events, how.window_s)
         caught_up = partial(query.caught_up, self.session)
         return Supervised(self.session, stream, query.on_batch, on_idle=caught_up)
 
@@ -189,9 +189,9 @@ class _Job:
         read = partial(telemetry_between, self.session, self.target, placed)
         if closed < recent - width:
             recent -= width
-            parsed = read(from_ts=closed, to_ts=recent).transform(ingest.telemetry)
-            wanted = parsed.transform(ingest.samples).where(
-                ingest.between("ts", closed, recent)
+            parsed = read(from_ts=closed, to_ts=recent).transform(sources.telemetry)
+            wanted = parsed.transform(sources.samples).where(
+                sources.between("ts", closed, recent)
                 & self.asked.named("topic", self.target.own.prefix)
             )
             rates = wanted.transform(

@@ -40,9 +40,9 @@ from trimtab.measure.counters import (
     from_bytes,
     hot_keys,
 )
-from trimtab.measure.murmur2 import home
 from trimtab.measure.spark.rates import window_number, with_window_times
-from trimtab.measure.spark.schemas import HOT_KEYS
+from trimtab.model.murmur2 import home
+from trimtab.spark.schemas import HOT_KEYS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,19 +11,19 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.errors import ThinData
+from trimtab.kafka.spans import AHEAD_S
 from trimtab.measure.activity import SLOTS, Activity, Used, longest_pause, said, used
 from trimtab.measure.counters import Share, Threshold
-from trimtab.measure.kafka.spans import AHEAD_S
 from trimtab.measure.spark.commits import commits
 from trimtab.measure.spark.hot_keys import Mode, heavy_keys
 from trimtab.measure.spark.lag import lag
 from trimtab.measure.spark.rates import counts_of_events, rates_from_samples, rates_of_counts
-from trimtab.measure.spark.session import spark_errors
-from trimtab.measure.spark.tables import Warehouse
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import short_hash
 from trimtab.model.load import KeyLoad, Measurement, PartitionLoad, Source
+from trimtab.spark.session import spark_errors
+from trimtab.spark.warehouse import Warehouse
 
 _NAMED = 5
 _MOST_WORDS = 500

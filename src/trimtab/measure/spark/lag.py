@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.measure.lag_rules import Reading, State, verdict
-from trimtab.measure.spark.schemas import LAG
 from trimtab.measure.windows import Sample, lag_records, lag_seconds
+from trimtab.spark.schemas import LAG
 
 
 def lag(samples: DataFrame) -> DataFrame:

@@ -43,24 +43,24 @@ from pyspark.sql.types import (
 )
 
 from trimtab.errors import MeasurementError, TrimtabError
+from trimtab.kafka.admin import Admin
 from trimtab.measure.counters import Threshold, hot_keys
 from trimtab.measure.exposed import show_rates
-from trimtab.measure.kafka.admin import Admin
 from trimtab.measure.lag_rules import Reading, State, verdict
-from trimtab.measure.murmur2 import home
 from trimtab.measure.ring import SampleRing
-from trimtab.measure.spark import ingest
 from trimtab.measure.spark.hot_keys import Mode, keyed_windows, merge_summaries, summaries
 from trimtab.measure.spark.jobs import as_time
 from trimtab.measure.spark.rates import window_number
-from trimtab.measure.spark.schemas import HOT_KEYS, LAG, PARTITION_RATES, REJECTS
-from trimtab.measure.spark.session import said_by
-from trimtab.measure.spark.tables import Folder, Warehouse
 from trimtab.measure.windows import MICROS, Sample, lag_records, lag_seconds, speed
 from trimtab.model import codec
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import KeyLoad, Source
+from trimtab.model.murmur2 import home
 from trimtab.observe import metrics
+from trimtab.spark import sources
+from trimtab.spark.schemas import HOT_KEYS, LAG, PARTITION_RATES, REJECTS
+from trimtab.spark.session import said_by
+from trimtab.spark.warehouse import Folder, Warehouse
 
 log = structlog.get_logger()
 
@@ -128,7 +128,7 @@ class Stream:
         self, session: SparkSession, on_batch: Callable[[DataFrame, int], None]
     ) -> StreamingQuery:
         """Starts the query where its progress ends, or now."""
-        raw = ingest.read_stream(
+        raw = sources.read_stream(
             session, self.bootstrap_server, self.pattern, starting="latest", options=self.options
         )
         return (
@@ -287,7 +287,7 @@ class RatesQuery:
 def telemetry_rows(raw: DataFrame) -> DataFrame:
     """Telemetry records, parsed and judged; the time of a sample is `micros`."""
     # As a number: a collected timestamp is in local time, where an hour may stand twice.
-    parsed = raw.transform(ingest.telemetry)
+    parsed = raw.transform(sources.telemetry)
     return parsed.withColumn("micros", F.unix_micros("ts")).drop("ts")
 
 

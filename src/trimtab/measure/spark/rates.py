@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.measure.activity import SLOTS
-from trimtab.measure.spark.schemas import PARTITION_RATES
 from trimtab.measure.windows import MICROS
 from trimtab.model.load import Source
+from trimtab.spark.schemas import PARTITION_RATES
 
 
 def window_number(ts: str, window_s: float, *, origin_ts: int = 0) -> Column:

@@ -12,16 +12,16 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from trimtab.client_properties import ClientProperties
 from trimtab.errors import ConfigError, ThinData
-from trimtab.measure.kafka.admin import Admin
-from trimtab.measure.kafka.snapshot import INTERNAL_PREFIX, is_internal
-from trimtab.measure.kafka.spans import AHEAD_S, offsets_between
-from trimtab.measure.kafka.topics import OwnTopics
-from trimtab.measure.spark import ingest
+from trimtab.kafka.admin import Admin
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.snapshot import INTERNAL_PREFIX, is_internal
+from trimtab.kafka.spans import AHEAD_S, offsets_between
+from trimtab.kafka.topics import OwnTopics
 from trimtab.measure.spark.jobs import Given, times_of
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import Replicas, TopicPartition
+from trimtab.spark import sources
 
 _BEATS_S = 2.5
 _RECENT_S = 60.0
@@ -186,7 +186,7 @@ def _with_events(
         to_ts=given.to_ts,
     )
     events = _read(session, target, span.starts, span.ends)
-    inside = ingest.between("ts", given.from_ts, given.to_ts)
+    inside = sources.between("ts", given.from_ts, given.to_ts)
     return replace(given, events=events.where(inside), counted=names, cut=span.cut, born=span.born)
 
 
@@ -217,7 +217,7 @@ def misstamped(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """How many records of how many written in a span are stamped far outside of it."""
     ahead = AHEAD_S * MICROS
-    outside = ~ingest.between("ts", from_ts - ahead, to_ts + ahead)
+    outside = ~sources.between("ts", from_ts - ahead, to_ts + ahead)
     rows = (
         written.groupBy("topic", "partition")
         .agg(F.count_if(outside).alias("bad"), F.count("*").alias("of"))
@@ -253,7 +253,7 @@ def _read(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> DataFrame:
-    span = ingest.KafkaSpan(
+    span = sources.KafkaSpan(
         bootstrap_server=target.bootstrap_server,
         starts=starts,
         ends=ends,
@@ -261,7 +261,7 @@ def _read(
     )
     # At least twice as many pieces as cores, so that one hot partition does not make one core wait.
     pieces = max(len(starts), 2 * session.sparkContext.defaultParallelism)
-    return ingest.read_span(session, span, min_partitions=pieces).transform(ingest.events)
+    return sources.read_span(session, span, min_partitions=pieces).transform(sources.events)
 
 
 def _samples(
@@ -272,16 +272,16 @@ def _samples(
     if not placed:
         return None, None
     raw = telemetry_between(session, target, placed, from_ts=asked.from_ts, to_ts=asked.to_ts)
-    parsed = raw.transform(ingest.telemetry).persist()
-    samples = parsed.transform(ingest.samples).where(
-        ingest.between("ts", asked.from_ts, asked.to_ts) & asked.named("topic", target.own.prefix)
+    parsed = raw.transform(sources.telemetry).persist()
+    samples = parsed.transform(sources.samples).where(
+        sources.between("ts", asked.from_ts, asked.to_ts) & asked.named("topic", target.own.prefix)
     )
     if asked.groups is not None:
         groups = sorted(asked.groups)
         samples = samples.withColumn(
             "committed", F.map_filter("committed", lambda group, _: group.isin(groups))
         )
-    rejects = parsed.transform(ingest.rejects, source=target.own.telemetry)
+    rejects = parsed.transform(sources.rejects, source=target.own.telemetry)
     return samples, rejects
 
 
@@ -297,13 +297,13 @@ def telemetry_between(
     found = offsets_between(
         target.bootstrap_server, target.properties, partitions, from_ts=from_ts, to_ts=to_ts
     )
-    span = ingest.KafkaSpan(
+    span = sources.KafkaSpan(
         bootstrap_server=target.bootstrap_server,
         starts=found.starts,
         ends=found.ends,
         options=target.spark_options,
     )
-    return ingest.read_span(session, span)
+    return sources.read_span(session, span)
 
 
 def from_files(
@@ -319,15 +319,15 @@ def from_files(
     rejects: DataFrame | None = None
     for table, path in (("events", events), ("samples", samples)):
         if path is not None:
-            frame = ingest.read_files(session, path, table)
-            good[table], bad = ingest.split_files(frame, source=str(path), table=table)
+            frame = sources.read_files(session, path, table)
+            good[table], bad = sources.split_files(frame, source=str(path), table=table)
             rejects = bad if rejects is None else rejects.unionByName(bad)
     spans = [span for span in map(times_of, good.values()) if span is not None]
     if not spans:
         raise ThinData("The files hold no rows.")
     start = from_ts if from_ts is not None else min(first for first, _ in spans)
     end = to_ts if to_ts is not None else max(last for _, last in spans)
-    inside = {table: f.where(ingest.between("ts", start, end)) for table, f in good.items()}
+    inside = {table: f.where(sources.between("ts", start, end)) for table, f in good.items()}
     partitions: dict[TopicPartition, int | None] = {}
     counted: frozenset[TopicPartition] = frozenset()
     for table, column in (("events", F.max("offset") + 1), ("samples", F.max("end_offset"))):

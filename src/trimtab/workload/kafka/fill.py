@@ -8,8 +8,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from trimtab.errors import MeasurementError
+from trimtab.kafka.errors import kafka_errors
 from trimtab.model.cluster import TopicPartition
-from trimtab.workload.kafka.errors import kafka_errors
 
 _LOOK_EVERY = 1000
 _FLUSH_S = 300.0

@@ -37,8 +37,8 @@ from confluent_kafka.cimpl import NewTopic
 from numpy.typing import NDArray
 
 from trimtab.errors import BrokerUnavailable, ConfigError
+from trimtab.kafka.errors import is_authentication, is_passing, kafka_errors, reason_of
 from trimtab.workload.due import Acks, Due, Numbering
-from trimtab.workload.kafka.errors import is_authentication, is_passing, kafka_errors, reason_of
 from trimtab.workload.traces import Sent
 
 _librdkafka_log = logging.getLogger("librdkafka")

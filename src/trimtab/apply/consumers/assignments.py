@@ -1,0 +1,322 @@
+"""Group mode: a plan's bins become the partitions of the members that are there now.
+
+Why      In a subscribed group the broker decides who is a member, and a rebalance may come at any
+         time, with more or fewer members than the plan has consumers. Whoever is there must get
+         the whole plan, with as little moved as can be.
+Promise  `answer` and `fallback` give every partition to exactly one member, whatever the members
+         claim. Bins go to the members that own most of their load (maximum-weight matching with
+         `owned`, a partition of unknown load weighs 1); bins that nobody owns go in order to the
+         members left, by client id with its numbers read as numbers. Members beyond the bins get
+         nothing. Bins beyond the members are dealt out by partition, heaviest first, to the least
+         loaded. A partition that the plan does not know stays with its owner if that one has a
+         bin, else it goes to the member that has fewest. A partition that two members claim is
+         owned by the one of the higher generation, and by neither when that does not tell.
+         Ties go to the member that comes first, so equal input gives an equal answer.
+Cost     The matching; the rest is O(n log n).
+Paper    Ezzeddine et al., section 3.3. The naming of bins and the fallback are ours.
+
+>>> first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+>>> members = (GroupMember(member_id="x", client_id="c-0", owned=(second,)),
+...            GroupMember(member_id="y", client_id="c-1"))
+>>> plan = GroupPlan(version=3, assignment=Assignment({first: 0, second: 1}))
+>>> answer(plan, members, (first, second))
+{'x': (TopicPartition(topic='t', partition=1),), 'y': (TopicPartition(topic='t', partition=0),)}
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from trimtab.errors import ProtocolViolation
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import VERSION, Json
+from trimtab.model.reading import Node
+from trimtab.plan.consumers.matching import named
+
+NO_PLAN = -1
+"""The version of an assignment that follows no plan; every plan is newer."""
+
+_NAMED = 3
+
+Shares = Mapping[str, tuple[TopicPartition, ...]]
+"""Member → what it reads, ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """What the group should do; a later plan has a higher version, over restarts too."""
+
+    version: int
+    assignment: Assignment
+    loads: Mapping[TopicPartition, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.version < 0:
+            raise ValueError(f"version {self.version}: versions of plans start at 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member that joins, and what it had; `topics` None means all topics of the group.
+
+    `planned` is False for one that has never been told what to read by a plan.
+    """
+
+    member_id: str
+    client_id: str
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = -1
+    topics: frozenset[str] | None = None
+    planned: bool = True
+
+    def reads(self, partition: TopicPartition) -> bool:
+        """Whether this member has subscribed to the partition's topic."""
+        return self.topics is None or partition.topic in self.topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentRequest:
+    """What the leader of a group asks during a rebalance."""
+
+    group: str
+    generation: int
+    members: tuple[GroupMember, ...]
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentAnswer:
+    """What the controller answers: who reads what, by which plan."""
+
+    version: int
+    assignment: Shares
+
+
+# ---------------------------------------------------------------- who gets what
+
+
+def answered(plan: GroupPlan, request: AssignmentRequest) -> AssignmentAnswer:
+    """The plan's answer to a request."""
+    return AssignmentAnswer(plan.version, answer(plan, request.members, request.partitions))
+
+
+def answer(
+    plan: GroupPlan, members: Collection[GroupMember], partitions: Collection[TopicPartition]
+) -> dict[str, tuple[TopicPartition, ...]]:
+    """What each member gets, such that the plan's bins stay together and little moves."""
+    ranked = _ranked(members)
+    there = frozenset(partitions)
+    planned = plan.assignment.only(dict.fromkeys(there))
+    bins = [[p for p in sorted(planned) if planned[p] == c] for c in planned.consumers]
+    weights = {p: plan.loads.get(p, 1) for p in there}
+    owners = _owners(ranked)
+    places = named(bins, Assignment(owners), weights, idle=range(len(ranked)))
+
+    # Without any bin everybody counts as having one: the whole topic is new to the plan.
+    serving = [place for place in places if place < len(ranked)] or list(range(len(ranked)))
+    shares: dict[int, list[TopicPartition]] = {place: [] for place in serving}
+    homeless: list[TopicPartition] = []
+    for bin_, place in zip(bins, places, strict=True):
+        shares.get(place, homeless).extend(bin_)
+    load = {place: sum(weights[p] for p in share) for place, share in shares.items()}
+    for p in sorted(homeless, key=lambda p: (-weights[p], p)):
+        place = min(shares, key=lambda m: (load[m], len(shares[m]), m))
+        shares[place].append(p)
+        load[place] += weights[p]
+    for p in _unplanned_in_order(there - planned.keys(), shares, owners):
+        place = owners[p] if owners.get(p) in shares else min(shares, key=_by_count(shares))
+        shares[place].append(p)
+    return {m.member_id: tuple(sorted(shares.get(i, ()))) for i, m in enumerate(ranked)}
+
+
+def fallback(
+    members: Collection[GroupMember], partitions: Collection[TopicPartition]
+) -> dict[str, tuple[TopicPartition, ...]]:
+    """Everybody keeps what it owned; the rest goes one by one to the member that has fewest.
+
+    Where no member has ever followed a plan there is nothing worth keeping: counts are made to
+    differ by one at most, else the first one to join would read everything. Partitions of a topic
+    that no member reads are left out.
+    """
+    ranked = _ranked(members)
+    there = frozenset(partitions)
+    owners = {p: i for p, i in _owners(ranked).items() if p in there and ranked[i].reads(p)}
+    shares: dict[int, list[TopicPartition]] = {i: [] for i in range(len(ranked))}
+    for p, i in owners.items():
+        shares[i].append(p)
+    for p in sorted(there - owners.keys()):
+        able = [i for i, member in enumerate(ranked) if member.reads(p)]
+        if able:
+            shares[min(able, key=_by_count(shares))].append(p)
+    if not any(m.planned for m in ranked):
+        _level_counts(shares, ranked)
+    return {m.member_id: tuple(sorted(shares[i])) for i, m in enumerate(ranked)}
+
+
+def _level_counts(shares: dict[int, list[TopicPartition]], ranked: Sequence[GroupMember]) -> None:
+    """Moves single partitions to members that have two fewer, as far as they read them."""
+    moved = True
+    while moved:
+        moved = False
+        for giver in sorted(shares, key=lambda i: (-len(shares[i]), i)):
+            for taker in sorted(shares, key=_by_count(shares)):
+                spare = (len(shares[giver]) - len(shares[taker])) // 2
+                if spare <= 0:
+                    continue
+                able = sorted(p for p in shares[giver] if ranked[taker].reads(p))
+                given = frozenset(able[-spare:])
+                shares[giver] = [p for p in shares[giver] if p not in given]
+                shares[taker] += given
+                moved = moved or bool(given)
+
+
+def checked(
+    shares: Shares, members: Collection[GroupMember], partitions: Collection[TopicPartition]
+) -> dict[str, tuple[TopicPartition, ...]]:
+    """The same shares, once every partition has exactly one owner that may read it."""
+    known = {m.member_id: m for m in members}
+    given = Counter(p for share in shares.values() for p in share)
+    faults: dict[str, Sequence[object]] = {
+        "unknown members": sorted(shares.keys() - known.keys()),
+        "given twice": sorted(p for p, times in given.items() if times > 1),
+        "not partitions of this group": sorted(given.keys() - set(partitions)),
+        "given to nobody": sorted(set(partitions) - given.keys()),
+        "given to a member that has not subscribed": sorted(
+            p for m, share in shares.items() for p in share if m in known and not known[m].reads(p)
+        ),
+    }
+    found = "; ".join(f"{what}: {_some(which)}" for what, which in faults.items() if which)
+    if found:
+        raise ProtocolViolation(f"The controller's assignment cannot be used: {found}.")
+    return {m: tuple(sorted(shares.get(m, ()))) for m in known}
+
+
+def settled(members: Collection[GroupMember]) -> tuple[GroupMember, ...]:
+    """The same members in order, each with what is undoubtedly its own."""
+    ranked = _ranked(members)
+    owners = _owners(ranked)
+    return tuple(
+        replace(m, owned=tuple(p for p in sorted(set(m.owned)) if owners.get(p) == i))
+        for i, m in enumerate(ranked)
+    )
+
+
+def _ranked(members: Collection[GroupMember]) -> Sequence[GroupMember]:
+    if not members:
+        raise ValueError("a group without members can read nothing")
+    return sorted(members, key=lambda m: (_natural(m.client_id), m.member_id))
+
+
+def _natural(name: str) -> tuple[tuple[str, int], ...]:
+    """A key by which consumer-10 comes after consumer-9."""
+    pieces = re.findall(r"([^0-9]*)([0-9]*)", name)
+    return tuple((text, int(digits or -1)) for text, digits in pieces)
+
+
+def _owners(ranked: Sequence[GroupMember]) -> dict[TopicPartition, int]:
+    """Partition → place of its owner; one that two claim with equal right has none."""
+    claims: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for place, member in enumerate(ranked):
+        for p in dict.fromkeys(member.owned):
+            claims.setdefault(p, []).append((member.generation, place))
+    owners = {}
+    for p, claimed in claims.items():
+        newest = max(generation for generation, _ in claimed)
+        places = [place for generation, place in claimed if generation == newest]
+        if len(places) == 1:
+            owners[p] = places[0]
+    return owners
+
+
+def _unplanned_in_order(
+    unplanned: Iterable[TopicPartition],
+    shares: Mapping[int, object],
+    owners: Mapping[TopicPartition, int],
+) -> list[TopicPartition]:
+    """Those that stay come first, so that the count is right when the others are dealt out."""
+    return sorted(unplanned, key=lambda p: (owners.get(p) not in shares, p))
+
+
+def _by_count(shares: Mapping[int, Sequence[object]]) -> Callable[[int], tuple[int, int]]:
+    return lambda place: (len(shares[place]), place)
+
+
+def _some(which: Sequence[object]) -> str:
+    more = f" and {len(which) - _NAMED} more" if len(which) > _NAMED else ""
+    return ", ".join(str(w) for w in which[:_NAMED]) + more
+
+
+# ---------------------------------------------------------------- as JSON
+
+
+def request_to(request: AssignmentRequest) -> Json:
+    """A request as the controller reads it."""
+    return {
+        "v": VERSION,
+        "group": request.group,
+        "generation": request.generation,
+        "members": [
+            {"member_id": m.member_id, "client_id": m.client_id, "owned": _partitions_to(m.owned)}
+            for m in request.members
+        ],
+        "partitions": _partitions_to(request.partitions),
+    }
+
+
+def request_from(node: Node) -> AssignmentRequest:
+    """Reads a request; each member and each partition stands in it once."""
+    node.version()
+    members = tuple(_member_from(n) for n in node.need("members").list())
+    if not members:
+        node.need("members").fail("has no member")
+    partitions = _partitions_from(node.need("partitions"))
+    for what, names in (
+        ("members", [m.member_id for m in members]),
+        ("partitions", partitions),
+    ):
+        if len(set(names)) != len(names):
+            node.need(what).fail("has something twice")
+    return AssignmentRequest(
+        group=node.need("group").text(),
+        generation=node.need("generation").integer(),
+        members=members,
+        partitions=partitions,
+    )
+
+
+def answer_to(reply: AssignmentAnswer) -> Json:
+    """An answer as the leader reads it."""
+    shares = {m: _partitions_to(share) for m, share in sorted(reply.assignment.items())}
+    return {"v": VERSION, "version": reply.version, "assignment": shares}
+
+
+def answer_from(node: Node) -> AssignmentAnswer:
+    """Reads an answer; whether it can be used is for `checked` to say."""
+    node.version()
+    return AssignmentAnswer(
+        node.need("version").integer(least=0),
+        {member: _partitions_from(share) for member, share in node.need("assignment").items()},
+    )
+
+
+def _member_from(node: Node) -> GroupMember:
+    return GroupMember(
+        member_id=node.need("member_id").text(),
+        client_id=node.need("client_id").text(),
+        owned=_partitions_from(node.need("owned")),
+    )
+
+
+def _partitions_to(partitions: Iterable[TopicPartition]) -> list[Json]:
+    return [{"topic": p.topic, "partition": p.partition} for p in partitions]
+
+
+def _partitions_from(node: Node) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(n.need("topic").text(), n.need("partition").integer(least=0))
+        for n in node.list()
+    )

@@ -1,0 +1,529 @@
+"""The consumer's cycle: gather, handle, write and commit, then listen; over and over.
+
+Why      Records are worth writing in batches, and a consumer that is told to stop must know exactly
+         what it has done. Both follow when nothing is ever half done at the end of a cycle.
+Promise  An offset is committed only when every record before it was handled, written and confirmed
+         (D1), in the order of its partition (D2), and never below what was committed before (D5).
+         What is read but not handled never exceeds `Limits.batch_bytes` by more than one read (D6).
+         A failed write or commit keeps the batch and is tried again; until it went well nobody is
+         listened to, so no partition is ever given away with unwritten records.
+         Handling pauses after `Limits.wait_s`: when somebody is to be listened to, what was handled
+         is committed first, and the rest of the batch goes on afterwards. So a stop waits for one
+         record, not for one batch. A consumer that says when it is called goes on for `SETTLE_S`
+         before it commits. What fails in between does not undo what was handled before it.
+         Between the attempts at a record the reader does what it owes to others, unless a sink has
+         records to write: only a single attempt may take longer than a group waits for its members.
+Cost     O(n log n) per batch of n records: across partitions what waited longest comes first.
+Paper    Landau et al., the consumer's four phases. Differs: the pause within a long batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from trimtab.apply.consumers.capacity import Capacity
+from trimtab.apply.consumers.handling import Interrupted, attempt, error_text
+from trimtab.apply.consumers.ports import Handler, Reader, Sink
+from trimtab.errors import ApplyError, TrimtabError
+from trimtab.kafka.retry import Retry
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.record import Record
+
+DAY_S = 24 * 60 * 60.0
+SETTLE_S = 0.5
+"""How long is worked on before receipts and offsets are waited for, unless somebody calls: each
+time costs a trip to the brokers, so a short cycle that always waits carries a tenth less."""
+
+_NAP_S = 0.1
+_WRITERS = 8
+_INSISTING = Retry(first_s=0.1, most_s=5.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a batch is full, how long a phase may last, and when old commits are renewed."""
+
+    batch_bytes: int = 5_000_000
+    wait_s: float = 1.0
+    renew_s: float = DAY_S
+
+    def __post_init__(self) -> None:
+        if self.batch_bytes < 1 or self.wait_s <= 0 or self.renew_s <= 0:
+            raise ValueError(f"no limits for a cycle: {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What a consumer has done since it began; dead letters are among its records."""
+
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    dead_letters: int = 0
+
+
+class DeadLetters(Protocol):
+    """Where records go whose handler failed for good."""
+
+    def bury(self, record: Record, error: BaseException) -> None:
+        """Takes a record as it was."""
+        ...
+
+    def confirm(self) -> None:
+        """Returns when all that was taken is safe; raises `BrokerUnavailable` to be asked again."""
+        ...
+
+
+class Receipts(Protocol):
+    """Where it is noted that a record was processed; times in microseconds since 1970."""
+
+    def note(self, record: Record, started_ts: int, finished_ts: int) -> None:
+        """Takes the note of one record."""
+        ...
+
+    def confirm(self) -> None:
+        """Returns when all notes are safe; raises `BrokerUnavailable` to be asked again."""
+        ...
+
+
+class _Done(NamedTuple):
+    """A record that is finished with, and when that began and ended."""
+
+    record: Record
+    started_ts: int
+    finished_ts: int
+    dead: bool = False
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What was handled since the last commit; `unwritten` is what a sink has still to write.
+
+    `busy_s` is the time that took since records were last waited for, and `counted` and
+    `counted_bytes` are what was handled in it.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    dead_letters: int = 0
+    busy_s: float = 0.0
+    counted: int = 0
+    counted_bytes: int = 0
+    unwritten: list[_Done] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What is done with records, and within which limits.
+
+    Handler and sink may both be missing: then records are just committed. Without dead letters a
+    record that cannot be handled ends the consumer. `in_hand` is told which record is handled.
+    """
+
+    handler: Handler | None = None
+    sink: Sink | None = None
+    dead_letters: DeadLetters | None = None
+    receipts: Receipts | None = None
+    limits: Limits = field(default_factory=Limits)
+    retry: Retry = field(default_factory=Retry)
+    in_hand: Callable[[Record | None], None] | None = None
+
+
+class Cycle:
+    """One consumer's work; all methods belong to one thread, which alone calls the reader.
+
+    `on_trouble` is told what could not be done and will be tried again; a sink's trouble comes from
+    another thread.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        work: Work,
+        *,
+        stop: threading.Event,
+        on_trouble: Callable[[str, Exception], None] = lambda _what, _error: None,
+        clock: Callable[[], float] = time.monotonic,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        self._reader = reader
+        self._stop = stop
+        self._handler = work.handler
+        self._sink = work.sink
+        self._dead_letters = work.dead_letters
+        self._receipts = work.receipts
+        self._limits = work.limits
+        self._retry = work.retry
+        self._in_hand = work.in_hand or (lambda _record: None)
+        self._on_trouble = on_trouble
+        self._clock = clock
+        self._now_us = now_us
+        self._batch: deque[Record] = deque()
+        self._batch_bytes = 0
+        self._waiting: Counter[TopicPartition] = Counter()
+        self._behind = False
+        self._as_much_left = False
+        self._fetch_s_per_byte = 0.0
+        self._next: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._committed_at: dict[TopicPartition, float] = {}
+        self._totals = Totals()
+        self.capacity = Capacity()
+
+    @property
+    def totals(self) -> Totals:
+        """What was done so far."""
+        return self._totals
+
+    @property
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """The committed offset of each partition that is worked on, where there is one."""
+        return self._committed
+
+    @property
+    def waiting(self) -> int:
+        """How many records are read and not yet handled."""
+        return len(self._batch)
+
+    def begin(self, partition: TopicPartition, committed: int | None) -> None:
+        """A partition comes, committed so far."""
+        self._committed_at[partition] = self._clock()
+        if committed is not None:
+            self._committed[partition] = committed
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions leave: what is read of them and not handled is dropped."""
+        gone = frozenset(partitions)
+        if self._batch:
+            self._keep(r for r in self._batch if r.source not in gone)
+        for partition in gone:
+            for known in (self._waiting, self._next, self._committed, self._committed_at):
+                known.pop(partition, None)
+        if self._sink is not None and gone:
+            self._sink.forget(gone)
+
+    def run(
+        self,
+        listen: Callable[[], None] = lambda: None,
+        called: Callable[[], bool] = lambda: True,
+    ) -> Totals:
+        """Turns until it is told to stop; `listen` is called when nothing is half done.
+
+        `called` says whether there is anything to listen to. Who gives it must `settle` before a
+        partition goes to another reader within a turn.
+        """
+        while not self._stop.is_set():
+            self.turn(called)
+            listen()
+        return self._totals
+
+    def turn(self, called: Callable[[], bool] = lambda: True) -> None:
+        """Gathers and handles, then writes and commits.
+
+        Without a sink the first half goes on while there is work and nobody calls, for `SETTLE_S`.
+        """
+        until = self._clock() + SETTLE_S
+        turn = _Turn()
+        try:
+            while self._work(turn) and self._may_go_on(turn, until) and not called():
+                pass
+        except Exception:
+            with suppress(TrimtabError):  # what was handled is kept; the first error is told
+                self.settle()
+            raise
+        began = self._clock()
+        self._write(turn)
+        self._commit(self._due())
+        if turn.counted:
+            busy_s = turn.busy_s + self._clock() - began
+            self.capacity.add(busy_s, turn.counted, turn.counted_bytes, behind=self._behind)
+        if turn.records:
+            self._totals = replace(
+                self._totals,
+                records=self._totals.records + turn.records,
+                bytes=self._totals.bytes + turn.bytes,
+                batches=self._totals.batches + 1,
+                dead_letters=self._totals.dead_letters + turn.dead_letters,
+            )
+
+    def settle(self) -> None:
+        """Commits what was handled in the turn that is under way; what a sink has yet to write not.
+
+        It knows nothing of what is being read meanwhile: the reader may be ahead of the batch.
+        """
+        if self._sink is not None:
+            return
+        self._confirm()
+        self._commit({p: at for p, at in self._next.items() if at > self._committed.get(p, -1)})
+
+    def _work(self, turn: _Turn) -> bool:
+        """Gathers and handles; says whether there was anything to do."""
+        if self._gather():
+            self.capacity.pause()
+            turn.busy_s, turn.counted, turn.counted_bytes = 0.0, 0, 0
+        began, gathered = self._clock(), self._batch_bytes
+        done = self._handled()
+        size = gathered - self._batch_bytes
+        turn.busy_s += self._clock() - began + size * self._fetch_s_per_byte
+        turn.records += len(done)
+        turn.counted += len(done)
+        turn.bytes += size
+        turn.counted_bytes += size
+        turn.dead_letters += sum(d.dead for d in done)
+        if self._sink is not None:
+            turn.unwritten.extend(done)
+        return bool(done)
+
+    def _may_go_on(self, turn: _Turn, until: float) -> bool:
+        """Whether more may be handled before the commit; what is held until then may not grow."""
+        holds = self._sink is not None or turn.dead_letters > 0
+        return not holds and not self._stop.is_set() and self._clock() < until
+
+    # ------------------------------------------------------------ gather
+
+    def _gather(self) -> bool:
+        """Fills the batch; says whether records were waited for."""
+        if self._batch:  # the rest of the last batch comes first: memory stays bounded
+            self._reader.tend()
+            return False
+        began = self._clock()
+        until = began + self._limits.wait_s
+        while not self._stop.is_set() and self._batch_bytes < self._limits.batch_bytes:
+            left_s = until - self._clock()
+            if left_s <= 0:
+                break
+            records = self._read(min(left_s, _NAP_S))
+            self._batch.extend(records)
+            self._batch_bytes += sum(r.size for r in records)
+        self._waiting = Counter(r.source for r in self._batch)
+        if self._handler is not None and len(self._waiting) > 1:
+            self._batch = deque(_oldest_first(self._batch))
+        # As much again at the brokers, before and after: the time went into fetching, not into
+        # waiting. Only after may be a burst that has ended the wait.
+        full = self._batch_bytes >= self._limits.batch_bytes
+        as_much_before = self._as_much_left
+        self._as_much_left = bool(self._batch) and self._reader.behind() >= len(self._batch)
+        self._behind = as_much_before and bool(self._batch) and (full or self._as_much_left)
+        fetch_s = self._clock() - began if self._behind else 0.0
+        self._fetch_s_per_byte = fetch_s / max(1, self._batch_bytes)
+        return not self._behind
+
+    def _read(self, timeout_s: float) -> Sequence[Record]:
+        try:
+            return self._reader.read(timeout_s)
+        except TrimtabError as error:
+            if not error.retriable:
+                raise
+            self._on_trouble("reading", error)
+            self._stop.wait(timeout_s)
+            return ()
+
+    def _keep(self, records: Iterable[Record]) -> None:
+        self._batch = deque(records)
+        self._batch_bytes = sum(r.size for r in self._batch)
+        self._waiting = Counter(r.source for r in self._batch)
+
+    # ------------------------------------------------------------ handle
+
+    def _handled(self) -> Sequence[_Done]:
+        if self._stop.is_set():
+            return ()
+        if self._handler is None:
+            return self._all_at_once()
+        done = []
+        until = self._clock() + self._limits.wait_s
+        while self._batch and not self._stop.is_set() and self._clock() < until:
+            outcome = self._attempt(self._batch[0], self._handler)
+            if outcome is None:
+                break
+            done.append(outcome)
+            self._pass_over(self._batch.popleft())
+            if self._sink is None:  # noted at once, so that little is left to wait for
+                self._note(outcome)
+        self._in_hand(None)
+        return done
+
+    def _all_at_once(self) -> Sequence[_Done]:
+        """Without a handler there is nothing to wait for."""
+        now_ts = self._now_us()
+        done = [_Done(record, now_ts, now_ts) for record in self._batch]
+        for record in self._batch:
+            self._next[record.source] = record.offset + 1
+        self._keep(())
+        if self._sink is None:
+            for one in done:
+                self._note(one)
+        return done
+
+    def _attempt(self, record: Record, handler: Handler) -> _Done | None:
+        """Handles one record; None when there was no time to, or it is another's by now."""
+        started_ts = self._now_us()
+        self._in_hand(record)
+
+        def told_to_leave_in(pause_s: float) -> bool:
+            return self._stop.wait(pause_s) or (pause_s > 0 and not self._keeps(record))
+
+        try:
+            error = attempt(handler, record, retry=self._retry, told_to_leave_in=told_to_leave_in)
+        except Interrupted:
+            return None
+        if error is not None:
+            if self._dead_letters is None:
+                raise ApplyError(
+                    f"The handler failed for good at {record.source}, offset {record.offset}: "
+                    f"{error_text(error)}.",
+                    hint="Nothing is skipped: it is read again at the next start.",
+                ) from error
+            self._bury(record, error, self._dead_letters)
+        return _Done(record, started_ts, self._now_us(), error is not None)
+
+    def _keeps(self, record: Record) -> bool:
+        """Shows between two attempts that it is alive; says whether the record is still its own.
+
+        Several attempts may take longer than a group waits for one of its members. What was handled
+        before is committed first, for its partition may go; what a sink has yet to write cannot be.
+        """
+        if self._sink is not None:
+            return True
+        self.settle()
+        try:
+            self._reader.tend()
+        except TrimtabError as error:
+            if not error.retriable:
+                raise
+            self._on_trouble("taking part in the group", error)
+        return bool(self._batch) and self._batch[0] is record
+
+    def _bury(self, record: Record, error: BaseException, dead_letters: DeadLetters) -> None:
+        self._until_well("burying a record", lambda: dead_letters.bury(record, error))
+
+    def _pass_over(self, record: Record) -> None:
+        source = record.source
+        self._batch_bytes -= record.size
+        self._next[source] = record.offset + 1
+        self._waiting[source] -= 1
+        if not self._waiting[source]:
+            del self._waiting[source]
+
+    # ------------------------------------------------------------ write and commit
+
+    def _write(self, turn: _Turn) -> None:
+        if not turn.records:
+            return
+        if self._sink is not None:
+            self._write_tables([d.record for d in turn.unwritten if not d.dead], self._sink)
+            written_ts = self._now_us()  # what a sink has not written is not finished
+            for d in turn.unwritten:
+                self._note(d._replace(finished_ts=written_ts))
+        self._confirm()
+
+    def _confirm(self) -> None:
+        if self._dead_letters is not None:
+            self._until_well("confirming the dead letters", self._dead_letters.confirm)
+        if self._receipts is not None:
+            self._until_well("confirming the receipts", self._receipts.confirm)
+
+    def _note(self, done: _Done) -> None:
+        if self._receipts is not None:
+            self._receipts.note(done.record, done.started_ts, done.finished_ts)
+
+    def _write_tables(self, records: Sequence[Record], sink: Sink) -> None:
+        tables: dict[str, list[Record]] = {}
+        for record in records:
+            tables.setdefault(record.topic, []).append(record)
+
+        def write(table: str) -> None:
+            self._until_well(f"writing table {table}", lambda: sink.write(table, tables[table]))
+
+        if len(tables) <= 1:
+            for table in tables:
+                write(table)
+            return
+        with ThreadPoolExecutor(min(len(tables), _WRITERS)) as pool:
+            list(pool.map(write, tables))
+
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if not offsets:
+            return
+        self._until_well("committing offsets", lambda: self._reader.commit(self._still(offsets)))
+        now = self._clock()
+        for partition, offset in self._still(offsets).items():
+            self._committed[partition] = offset
+            self._committed_at[partition] = now
+
+    def _due(self) -> dict[TopicPartition, int]:
+        """What is to be committed: each partition's next offset, where it has grown or got old."""
+        due = {}
+        now = self._clock()
+        for partition in self._known():
+            offset = self._next_offset(partition)
+            before = self._committed.get(partition)
+            old = now - self._committed_at.get(partition, now) >= self._limits.renew_s
+            if before is None or (offset is not None and offset > before):
+                if offset is not None:
+                    due[partition] = offset
+            elif old:
+                due[partition] = before
+        return due
+
+    def _known(self) -> Collection[TopicPartition]:
+        return self._committed_at.keys() | self._next.keys()
+
+    def _next_offset(self, partition: TopicPartition) -> int | None:
+        """The offset before which all is done: that of the first waiting record, or the reader's.
+
+        A reader that has nothing waiting knows of transaction markers behind the last record.
+        """
+        if self._waiting[partition]:
+            return self._next.get(partition)
+        position = self._reader.position(partition)
+        after_last = self._next.get(partition)
+        known = [offset for offset in (position, after_last) if offset is not None]
+        return max(known, default=None)
+
+    def _still(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Without the partitions that have left meanwhile."""
+        held = self._known()
+        return {partition: offset for partition, offset in offsets.items() if partition in held}
+
+    def _until_well(self, what: str, action: Callable[[], None]) -> None:
+        """Tries until it goes well; gives up only when told to stop."""
+        pauses = _INSISTING.for_ever()
+        while True:
+            try:
+                return action()
+            except Exception as error:
+                if not _may_go_well(error):
+                    raise
+                self._on_trouble(what, error)
+                if self._stop.wait(next(pauses)):
+                    raise ApplyError(
+                        f"Stopped while {what} still failed: {error}",
+                        hint="Nothing of it was committed: it is read again at the next start.",
+                    ) from error
+
+
+def _may_go_well(error: Exception) -> bool:
+    return error.retriable if isinstance(error, TrimtabError) else isinstance(error, OSError)
+
+
+def _oldest_first(records: Collection[Record]) -> list[Record]:
+    """All records by their time, those of a partition in their own order.
+
+    A record with an older time than one before it in its partition takes that one's time.
+    """
+    newest: dict[TopicPartition, int] = {}
+    keyed = []
+    for record in records:
+        time_ms = max(record.timestamp_ms, newest.get(record.source, record.timestamp_ms))
+        newest[record.source] = time_ms
+        keyed.append((time_ms, record))
+    keyed.sort(key=lambda pair: pair[0])  # stable: equal times keep the order of reading
+    return [record for _, record in keyed]

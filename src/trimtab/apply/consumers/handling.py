@@ -1,0 +1,179 @@
+"""A user's handler: how it is found, how often it is tried, and when a record is given up.
+
+Promise  A record is handled, or handed to the dead letters with the last error; never skipped.
+         Each record is tried `Retry.attempts` times, with pauses that double. A consumer that is
+         told to leave does not wait a pause out: the record then counts as not handled.
+         Whatever a handler raises is an error of that record, `sys.exit` and a cancelled task
+         included. Only Ctrl-C ends the consumer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trimtab.apply.consumers.ports import Handler
+from trimtab.errors import ConfigError
+from trimtab.kafka.retry import Retry
+from trimtab.model.record import Record
+
+_SHAPE = "A handler takes one trimtab.Record."
+
+
+class Interrupted(Exception):
+    """The consumer was told to leave before the record was handled."""
+
+
+def attempt(
+    handler: Handler, record: Record, *, retry: Retry, told_to_leave_in: Callable[[float], bool]
+) -> BaseException | None:
+    """Handles a record; returns the last error when it is given up, else None.
+
+    `told_to_leave_in` waits so many seconds, and returns early with True when there is no time.
+    """
+    pauses = retry.pauses()
+    while True:
+        try:
+            _check_result(handler(record))
+        except BaseException as error:  # it is the user's code: anything may come
+            if isinstance(error, KeyboardInterrupt) and _is_ctrl_c(told_to_leave_in):
+                raise
+            pause_s = next(pauses, None)
+            if pause_s is None:
+                return error
+            if told_to_leave_in(pause_s):
+                raise Interrupted from error
+        else:
+            return None
+
+
+def _is_ctrl_c(told_to_leave_in: Callable[[float], bool]) -> bool:
+    """Whether a KeyboardInterrupt may come from the keyboard, and not from the handler itself.
+
+    `consume` replaces Python's signal handler and raises it only when it was told to leave before.
+    """
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler or told_to_leave_in(0)
+
+
+def _check_result(result: object) -> None:
+    """Refuses a coroutine or a generator: the handler's code in it has not run."""
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(
+            f"the handler returned a {type(result).__name__}, which is not run; "
+            "write it as a plain function"
+        )
+
+
+def error_text(error: BaseException, *, most: int = 500) -> str:
+    r"""Type and message of any exception on at most `most` characters; never raises.
+
+    The text may come from anywhere: it may hold half characters, be huge, or not be had at all.
+
+    >>> error_text(ValueError("no such account"))
+    'ValueError: no such account'
+    >>> error_text(ValueError("bad \udcff text"))
+    'ValueError: bad \\udcff text'
+    """
+    name = type(error).__name__
+    try:
+        said = "".join(str(error))[:most]
+    except BaseException as failure:  # it is the user's code, too
+        said = f"(its text cannot be shown: __str__ raised {type(failure).__name__})"
+    text = f"{name}: {said}" if said else name
+    return text.encode(errors="backslashreplace").decode()[:most]
+
+
+def load_handler(name: str) -> Handler:
+    """The function that `module:function` names; the working folder is searched as well."""
+    module_name, colon, path = name.partition(":")
+    if not (module_name and colon and path):
+        raise ConfigError(
+            f"{name!r} names no handler.", hint="Write it as module:function, such as shop:handle."
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: object = importlib.import_module(module_name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may fail in any way while it is imported
+        raise ConfigError(
+            f"The handler's module {module_name} cannot be imported: {error_text(error)}.",
+            hint="The module must not end the program (sys.exit) when it is imported."
+            if isinstance(error, SystemExit)
+            else "It is looked for in the working folder and where Python finds packages.",
+        ) from error
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ConfigError(f"The module {module_name} has no function {path}.", hint=_SHAPE)
+    _check_shape(name, found)
+    return found
+
+
+def _check_shape(name: str, handler: Callable[..., object]) -> None:
+    """Refuses what cannot handle a record when it is called with it."""
+    if inspect.isclass(handler):
+        raise ConfigError(
+            f"The handler {name} is a class: calling it makes an object of each record, no more.",
+            hint="Name a function, or an object of that class that the module has made.",
+        )
+    if _runs_nothing(handler) or _runs_nothing(getattr(handler, "__call__", None)):  # noqa: B004
+        raise ConfigError(
+            f"The handler {name} is a coroutine or generator function: calling it runs nothing.",
+            hint="Write a plain function; call asyncio.run in it if you need to.",
+        )
+    try:
+        inspect.signature(handler).bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"The handler {name} cannot be called with one record: {error}.", hint=_SHAPE
+        ) from error
+    except ValueError:  # built-in functions need not say what they take
+        return
+
+
+def _runs_nothing(function: object) -> bool:
+    return (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    )
+
+
+class FixedService:
+    """A handler that takes the same time for every record, or for every byte, for experiments.
+
+    A sleep is always a little too long: what was slept too much is taken off the next one, so that
+    the mean is exact.
+    """
+
+    def __init__(
+        self,
+        service_s: float,
+        *,
+        per_byte_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._service_s = service_s
+        self._per_byte_s = per_byte_s
+        self._clock = clock
+        self._sleep = sleep
+        self._due_s = 0.0
+
+    def __call__(self, record: Record) -> None:
+        """Takes its time."""
+        self._due_s += self._service_s + self._per_byte_s * record.size
+        if self._due_s > 0:
+            began = self._clock()
+            self._sleep(self._due_s)
+            self._due_s -= self._clock() - began

@@ -1,0 +1,46 @@
+"""What a controller decided, told to all who want to know: topic, metrics, log, and the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from trimtab.apply.consumers.kafka.leadership import Post
+from trimtab.kafka.publisher import RecordPublisher
+from trimtab.model.codec import Json, dumps, plan_to
+from trimtab.model.control import Decision
+from trimtab.model.control_codec import decision_to
+from trimtab.model.plan import Plan
+from trimtab.observe import metrics
+
+log = structlog.get_logger()
+
+
+class Announcer:
+    """Announces the decisions of one reign; closing it delivers them."""
+
+    def __init__(self, post: Post, on_decision: Callable[[Decision], None]) -> None:
+        self._own = post.own
+        self._on_decision = on_decision
+        self._publisher = RecordPublisher(
+            post.bootstrap_server, post.properties, client_id=post.name, linger_ms=0
+        )
+
+    def announce(self, decision: Decision, plan: Plan | None = None) -> None:
+        """Tells of a decision and the plan that it follows; never waits for a broker."""
+        record = decision_to(decision)
+        if plan is not None:
+            whole = plan_to(plan)
+            self._publish(self._own.plans, whole["id"], whole)
+        self._publish(self._own.decisions, decision.group, record)
+        metrics.controller_decisions_total.labels(decision.group, decision.action).inc()
+        log.info("decision_was_made", **record)
+        self._on_decision(decision)
+
+    def _publish(self, topic: str, key: str, value: Json) -> None:
+        self._publisher.publish(topic, key.encode(), dumps(value).encode())
+
+    def close(self) -> None:
+        """Delivers what is under way."""
+        self._publisher.flush()

@@ -1,0 +1,166 @@
+"""What a controller hears: reports of consumers, and published rates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import structlog
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message
+from confluent_kafka import TopicPartition as TheirPartition
+
+from trimtab.apply.consumers.controller import Heard
+from trimtab.apply.consumers.kafka.control_channel import TO_CONTROLLER
+from trimtab.apply.consumers.kafka.leadership import ABSENT, Post
+from trimtab.apply.consumers.policy import Measured
+from trimtab.errors import BadFile, ProtocolViolation
+from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
+from trimtab.model.control import (
+    Command,
+    MemberRate,
+    PartitionRate,
+    Report,
+    Start,
+    StateQuery,
+    Stop,
+)
+from trimtab.model.control_codec import control_from, topic_rates_from
+from trimtab.model.reading import parse
+from trimtab.observe import metrics
+
+log = structlog.get_logger()
+
+_ASK_S = 15.0
+_POLL_S = 0.05
+_LOOK_BACK_S = 60.0
+_SHOWN = (
+    metrics.controller_partition_bytes_per_second,
+    metrics.controller_partition_records_per_second,
+)
+_MEMBER_COUNTS_S = 30.0
+
+
+class Ears:
+    """Reports of consumers and published rates, as they come.
+
+    Members of a subscribed group report nothing but their rate: see `member_rates`.
+    """
+
+    def __init__(self, post: Post, *, control: bool = True) -> None:
+        self._post = post
+        self._control, self._rates = post.own.control(post.group), post.own.rates
+        self._members: dict[str, tuple[float, MemberRate]] = {}
+        self._consumer = Consumer(
+            post.client(
+                **{
+                    "group.id": f"{post.name}-ears",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "latest",
+                    "isolation.level": "read_committed",
+                    "fetch.wait.max.ms": 50,
+                }
+            )
+        )
+        try:
+            places = [self._recent()]
+            if control:
+                places.append(self._end())
+            self._consumer.assign(places)
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def _end(self) -> TheirPartition:
+        """The end as it is now: what a consumer answers later than this is not missed."""
+        with kafka_errors(f"reading {self._control}"):
+            place = TheirPartition(self._control, TO_CONTROLLER)
+            _, end = self._consumer.get_watermark_offsets(place, timeout=_ASK_S)
+        return TheirPartition(self._control, TO_CONTROLLER, end)
+
+    def _recent(self) -> TheirPartition:
+        """Where the rates of the last minute begin."""
+        since_ms = round((time.time() - _LOOK_BACK_S) * 1000)
+        try:
+            [found] = self._consumer.offsets_for_times(
+                [TheirPartition(self._rates, 0, since_ms)], timeout=_ASK_S
+            )
+        except KafkaException as error:
+            log.warning("rates_were_not_found", topic=self._rates, why=reason_of(error))
+            return TheirPartition(self._rates, 0, OFFSET_END)
+        return found
+
+    def listen(self, measured: Measured) -> tuple[list[Heard], Measured]:
+        """What has come; waits a moment for it."""
+        heard, before = [], measured
+        with kafka_errors("listening to consumers"):
+            for message in self._consumer.consume(500, _POLL_S):
+                if (error := message.error()) is not None:
+                    if not is_passing(KafkaException(error)) and error.code() not in ABSENT:
+                        raise KafkaException(error)
+                    continue
+                try:
+                    if message.topic() == self._rates:
+                        origin = self._rates
+                        measured = measured.heard(
+                            topic_rates_from(parse(message.value() or b"", origin=origin))
+                        )
+                    elif (report := self._report(message)) is not None:
+                        heard.append(Heard(time.monotonic(), report))
+                except (BadFile, ProtocolViolation) as error:
+                    log.warning("record_was_refused", topic=message.topic(), why=str(error))
+        if measured is not before:
+            self._show(measured)
+        return heard, measured
+
+    def _show(self, measured: Measured) -> None:
+        """Shows the rates as metrics; they are read when the metrics are scraped."""
+        group, topics = self._post.group, frozenset(self._post.topics)
+
+        def newest() -> Iterator[tuple[tuple[str, str, str], PartitionRate]]:
+            for topic, rates in measured.newest.items():
+                for number, rate in rates.partitions.items() if topic in topics else ():
+                    if not rate.stale:
+                        yield (group, topic, str(number)), rate
+
+        metrics.controller_partition_bytes_per_second.read_from(
+            lambda: {labels: rate.bytes_s for labels, rate in newest()}
+        )
+        metrics.controller_partition_records_per_second.read_from(
+            lambda: {labels: rate.records_s for labels, rate in newest()}
+        )
+
+    def member_rates(self) -> tuple[MemberRate, ...]:
+        """The newest rate of each member that has reported within half a minute, by member id."""
+        since = time.monotonic() - _MEMBER_COUNTS_S
+        self._members = {m: said for m, said in self._members.items() if said[0] >= since}
+        return tuple(rate for _, (_, rate) in sorted(self._members.items()))
+
+    def _report(self, message: Message) -> Report | None:
+        """What a consumer says; None for a member's rate, which is kept."""
+        said = control_from(parse(message.value() or b"", origin=self._control))
+        if isinstance(said, Start | Stop | StateQuery):
+            raise ProtocolViolation(f"A command came where reports belong: {_kind(said)}.")
+        if isinstance(said, MemberRate):
+            self._members[said.member] = time.monotonic(), said
+            return None
+        return said
+
+    def close(self) -> None:
+        """Closes the client; what it has received is no longer shown as metrics."""
+        for gauge in _SHOWN:
+            gauge.read_from(None)
+        self._consumer.close()
+
+
+def _kind(command: Command) -> str:
+    return type(command).__name__.lower()
+
+
+def newest_rates(post: Post, *, within_s: float) -> Measured:
+    """What was published lately, as far as it can be read in that time."""
+    measured, deadline = Measured(), time.monotonic() + within_s
+    with closing(Ears(post, control=False)) as ears:
+        while time.monotonic() < deadline:
+            _, measured = ears.listen(measured)
+    return measured

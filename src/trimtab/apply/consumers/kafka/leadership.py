@@ -1,0 +1,288 @@
+"""Who leads a group: a lease among controllers, and a voice that fences the one before.
+
+Promise  Whoever owns the one partition of the group's state topic leads, and goes on to when others
+         join. Taking over makes every transaction of the one before fail, so that a controller that
+         was frozen and wakes cannot say anything any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as TheirPartition
+
+from trimtab.apply.consumers.controller import Persist, Rules, Send
+from trimtab.apply.consumers.kafka.control_channel import partition_of
+from trimtab.errors import ApplyError, BrokerUnavailable, Fenced
+from trimtab.kafka.admin import Admin, connect
+from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics, ensure
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import dumps
+from trimtab.model.control import GroupState
+from trimtab.model.control_codec import control_to, group_state_from, group_state_to
+from trimtab.model.reading import parse
+
+log = structlog.get_logger()
+
+ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_STATE_KEY = b"state"
+_ASK_S = 15.0
+_TRANSACTION_S = 30.0
+_POLL_S = 0.05
+_PAUSE_S = 1.0
+
+
+def micros() -> int:
+    """The time that records carry."""
+    return time.time_ns() // 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """Which group is controlled, where, and how patiently."""
+
+    group: str
+    topics: tuple[str, ...]
+    bootstrap_server: str
+    properties: ClientProperties = field(default_factory=ClientProperties.none)
+    own: OwnTopics = field(default_factory=OwnTopics)
+    rules: Rules = field(default_factory=Rules)
+    look_every_s: float = 0.5
+    lease_s: float = 6.0
+
+    @property
+    def name(self) -> str:
+        """What its clients, its lease and its transactions are called."""
+        return f"trimtab-controller-{self.group}"
+
+    def partitions(self, admin: Admin) -> frozenset[TopicPartition]:
+        """What there is to be read now."""
+        return frozenset(replicas.name for replicas in admin.topics(self.topics))
+
+    def client(self, **more: Any) -> dict[str, Any]:
+        """The configuration of one of its clients."""
+        return {
+            "client.id": self.name,
+            **self.properties.for_confluent(),
+            "bootstrap.servers": self.bootstrap_server,
+            "logger": logging.getLogger("librdkafka"),
+            **more,
+        }
+
+
+# ---------------------------------------------------------------- the lease
+
+
+class Lease:
+    """Membership in the group of controllers; whoever is given the one partition leads."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._mine = False
+        self._consumer = Consumer(
+            post.client(
+                **{
+                    "group.id": post.name,
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "latest",
+                    "session.timeout.ms": round(post.lease_s * 1000),
+                    "heartbeat.interval.ms": round(post.lease_s * 1000 / 6),
+                    # Whoever leads goes on to: a plain range would give it to the lowest name.
+                    "partition.assignment.strategy": "cooperative-sticky",
+                }
+            )
+        )
+
+    @contextmanager
+    def held(self, stop: threading.Event) -> Iterator[Lease | None]:
+        """Waits until it is this one's turn; None when it was told to stop before."""
+        topic = self._post.own.group(self._post.group)
+        try:
+            self._consumer.subscribe(
+                [topic], on_assign=self._take, on_revoke=self._lose, on_lost=self._lose
+            )
+            said = time.monotonic() + _PAUSE_S
+            while not self._mine and not stop.is_set():
+                self._poll(_POLL_S)
+                if said and time.monotonic() > said:
+                    log.info("controller_waits", group=self._post.group)
+                    said = 0.0
+            yield self if self._mine else None
+        finally:
+            self._consumer.close()
+
+    def renewed(self) -> bool:
+        """Gives a sign of life, and says whether the lease still holds."""
+        self._poll(0)
+        return self._mine
+
+    def _poll(self, timeout_s: float) -> None:
+        message = self._consumer.poll(timeout_s)
+        problem = None if message is None else message.error()
+        # A topic that another controller has just created is not known to every broker yet.
+        if problem is not None and problem.code() not in ABSENT:
+            error = KafkaException(problem)
+            if not is_passing(error):
+                with kafka_errors("holding the lease"):
+                    raise error
+
+    def _take(self, consumer: Consumer, partitions: list[TheirPartition]) -> None:
+        if partitions:
+            consumer.incremental_assign(partitions)
+            consumer.pause(partitions)  # what is written there is read elsewhere
+            self._mine = True
+
+    def _lose(self, _consumer: Consumer, partitions: list[TheirPartition]) -> None:
+        if partitions:
+            self._mine = False
+
+
+# ---------------------------------------------------------------- the voice
+
+
+class Voice:
+    """Commands and state, in transactions that fence every controller before this one."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._room = 0
+        self._producer = Producer(
+            post.client(**{"transactional.id": post.name, "linger.ms": 0, "acks": "all"})
+        )
+        with fencing("taking over"):
+            self._producer.init_transactions(_TRANSACTION_S)
+
+    def say(self, told: Sequence[Send | Persist]) -> None:
+        """Sends it as one transaction, and returns when that is committed.
+
+        With nothing to say it is a proof that this one still leads.
+        """
+        with fencing("sending commands"):
+            self._producer.begin_transaction()
+            for effect in told:
+                self._produce(effect)
+            if not told:
+                self._producer.produce(self._post.own.group(self._post.group), b"", b"touch")
+            self._producer.commit_transaction(_TRANSACTION_S)
+
+    def _produce(self, effect: Send | Persist) -> None:
+        ts, own, group = micros(), self._post.own, self._post.group
+        match effect:
+            case Send(consumer, command):
+                self._look_for(partition_of(consumer))
+                self._producer.produce(
+                    own.control(group),
+                    dumps(control_to(command, ts=ts)).encode(),
+                    partition=partition_of(consumer),
+                )
+            case Persist(state):
+                value = dumps(group_state_to(state, ts=ts)).encode()
+                self._producer.produce(own.group(group), value, _STATE_KEY)
+
+    def _look_for(self, partition: int) -> None:
+        """A client learns of a partition that was just added only when it asks."""
+        if partition >= self._room:
+            topic = self._post.own.control(self._post.group)
+            known = self._producer.list_topics(topic, timeout=_ASK_S).topics[topic]
+            self._room = len(known.partitions)
+
+
+@contextmanager
+def fencing(what: str) -> Iterator[None]:
+    """A transaction that fails ends the reign: as fenced, or to be begun anew."""
+    try:
+        yield
+    except KafkaException as error:
+        code = error.args[0].code()
+        if code in {
+            KafkaError._FENCED,
+            KafkaError.INVALID_PRODUCER_EPOCH,
+            KafkaError.PRODUCER_FENCED,
+        }:
+            raise Fenced(f"Another controller has taken over, while {what}.") from error
+        raise BrokerUnavailable(
+            f"A transaction failed, while {what}: {reason_of(error)}",
+            hint="The controller begins anew as soon as brokers answer.",
+        ) from error
+
+
+def state_left(post: Post, *, missing_ok: bool = False) -> GroupState | None:
+    """What the controller before wrote down last."""
+    topic = post.own.group(post.group)
+    reader = Consumer(
+        post.client(
+            **{
+                "group.id": f"{post.name}-reader",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+    )
+    state: GroupState | None = None
+    try:
+        with kafka_errors(f"reading {topic}"):
+            # A reader of a topic that is not there is told so only after half a minute.
+            unknown = reader.list_topics(topic, timeout=_ASK_S).topics[topic].error
+            if missing_ok and unknown is not None and unknown.code() in ABSENT:
+                return None
+            beginning = TheirPartition(topic, 0, OFFSET_BEGINNING)
+            reader.assign([beginning])
+            deadline = time.monotonic() + _ASK_S
+            while time.monotonic() < deadline:
+                message = reader.poll(_POLL_S)
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    if message.key() == _STATE_KEY:
+                        state = group_state_from(parse(message.value() or b"", origin=topic))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return state
+                elif error.code() in ABSENT:  # just created, and not every broker has it yet
+                    time.sleep(_POLL_S)
+                    reader.assign([beginning])
+                elif not is_passing(KafkaException(error)):
+                    raise KafkaException(error)
+    finally:
+        reader.close()
+    raise BrokerUnavailable(f"{topic} could not be read to its end.", hint="Do its brokers run?")
+
+
+def reigning(
+    post: Post, reign: Callable[[Lease, threading.Event], None], stop: threading.Event
+) -> bool:
+    """Makes the topics, waits for the lease and reigns; anew whenever a reign is over.
+
+    Says whether it led when it was told to stop.
+    """
+    with connect(post.bootstrap_server, post.properties) as admin:
+        ensure(admin, post.own.of_group(post.group))
+    while not stop.is_set():
+        try:
+            with Lease(post).held(stop) as lease:
+                if lease is not None:
+                    reign(lease, stop)
+                    if stop.is_set():
+                        return True
+                    log.warning("controller_lost_the_lease", group=post.group)
+        except Fenced as error:
+            log.warning("controller_was_fenced", group=post.group, why=error.message)
+            stop.wait(_PAUSE_S)
+        except BrokerUnavailable as error:
+            log.warning("controller_lost_the_cluster", group=post.group, why=error.message)
+            stop.wait(_PAUSE_S)
+        except ApplyError as error:  # such as an orchestrator that does not answer
+            log.warning("controller_begins_anew", group=post.group, why=error.message)
+            stop.wait(_PAUSE_S)
+    return False

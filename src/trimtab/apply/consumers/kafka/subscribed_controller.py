@@ -1,0 +1,462 @@
+"""The controller of a group that subscribes: it counts, plans, and is asked at every rebalance.
+
+Why      Where a group must stay an ordinary one for the brokers, its own leader deals the
+         partitions out; it only has to be told how. Brokers fence members, so nothing else is.
+Promise  A plan is written down, under the lease, before anybody is told of it; its version rises
+         over all controllers, and only when members that are there are to read something else: a
+         newer version makes the whole group rebalance. Consumers are started before the plan counts
+         on them. Numbers of members are written down too, so that another controller goes on with
+         them. While no controller leads, the group goes on with what it has
+         (`apply.kafka.assignor`). The first plan of a group takes no member away before the rates
+         of all partitions are known.
+Cost     A rebalance of the whole group per version, short but for everybody.
+Paper    Ezzeddine et al., section 3.3.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import replace
+
+import structlog
+
+from trimtab.apply.consumers.assignments import (
+    AssignmentAnswer,
+    AssignmentRequest,
+    GroupPlan,
+    answered,
+)
+from trimtab.apply.consumers.backends.backend import Backend
+from trimtab.apply.consumers.controller import Persist, View, surplus
+from trimtab.apply.consumers.kafka.announcer import Announcer
+from trimtab.apply.consumers.kafka.inbox import Ears
+from trimtab.apply.consumers.kafka.leadership import (
+    Lease,
+    Post,
+    Voice,
+    micros,
+    reigning,
+    state_left,
+)
+from trimtab.apply.consumers.planning import Judge
+from trimtab.apply.consumers.policy import Measured
+from trimtab.apply.consumers.sockets.assignment_service import AssignmentService
+from trimtab.apply.consumers.subscribed import Told, numbered, read_by
+from trimtab.apply.consumers.waiting import listed
+from trimtab.errors import ConfigError, PortTaken, TrimtabError
+from trimtab.kafka.admin import Admin, connect
+from trimtab.model.assignment import Assignment
+from trimtab.model.control import Action, Decision, GroupState, MemberRate
+from trimtab.observe import metrics
+
+log = structlog.get_logger()
+
+_NEVER = float("-inf")
+_AGAIN_S, _TRIES = 1.0, 60
+
+
+class SubscribedController:
+    """Leads a subscribed group whenever it holds the lease; answers at `listen`.
+
+    Within `cooldown_s` after a rebalance that it asked for, it asks for no other.
+    """
+
+    def __init__(
+        self,
+        post: Post,
+        backend: Backend,
+        judge: Judge,
+        listen: str,
+        *,
+        token: str | None = None,
+        cooldown_s: float = 0.0,
+        while_leading: Callable[[], AbstractContextManager[object]] = nullcontext,
+        on_decision: Callable[[Decision], None] = lambda _: None,
+    ) -> None:
+        self._post = post
+        self._backend = backend
+        self._judge = judge
+        self._token = token
+        self._while_leading = while_leading
+        self._host, _, port = listen.rpartition(":")
+        if not (self._host and port.isdecimal()):
+            raise ConfigError(
+                f"{listen!r} is nowhere to listen.", hint="Write it as HOST:PORT: 127.0.0.1:8765."
+            )
+        self._port = int(port)
+        self._on_decision = on_decision
+        self._cooldown_s = cooldown_s
+        self._plan: GroupPlan | None = None
+        self._told: Told | None = None
+        self._compared: tuple[Told, GroupPlan] | None = None
+
+    @property
+    def plan(self) -> GroupPlan | None:
+        """What members are told now."""
+        return self._plan
+
+    def run(self, stop: threading.Event) -> bool:
+        """Leads whenever it can; says whether it led when it was told to stop."""
+        return reigning(self._post, self._reign, stop)
+
+    def _answer(self, request: AssignmentRequest) -> AssignmentAnswer | None:
+        plan = self._plan
+        if plan is None:
+            return None
+        answer = answered(plan, request)
+        self._told = Told(request, answer.assignment, plan)
+        return answer
+
+    def _version(self) -> int | None:
+        plan = self._plan
+        return None if plan is None else plan.version
+
+    def _reign(self, lease: Lease, stop: threading.Event) -> None:
+        post = self._post
+        with ExitStack() as open_now:
+            voice = Voice(post)
+            found = state_left(post)
+            self._told = None
+            self._plan = (
+                GroupPlan(version=found.epoch, assignment=found.assignment) if found else None
+            )
+            ears = open_now.enter_context(closing(Ears(post)))
+            admin = open_now.enter_context(connect(post.bootstrap_server, post.properties))
+            announcer = open_now.enter_context(closing(Announcer(post, self._on_decision)))
+            for door in (self._service, self._while_leading):
+                entered = self._entered(door, lease, stop, had_one_before=found is not None)
+                if entered is None:
+                    return
+                open_now.enter_context(entered)
+            log.info("controller_leads", group=post.group, version=found.epoch if found else 0)
+            threads = ThreadPoolExecutor(1, "scaling")
+            open_now.callback(threads.shutdown, cancel_futures=True)  # another may count on them
+            numbers = found.members if found else {}
+            turns = _Turns(self._post, self._backend, admin, threads, numbers)
+            while lease.renewed() and not stop.is_set():
+                heard = ears.listen(turns.measured)
+                turns.measured = heard[1]
+                turns.rates = ears.member_rates()
+                if not turns.due():
+                    continue
+                self._turn(turns, voice, announcer)
+
+    def _service(self) -> AssignmentService:
+        """Where the group's leader asks."""
+        return AssignmentService(
+            self._post.group,
+            self._answer,
+            self._version,
+            host=self._host,
+            port=self._port,
+            token=self._token,
+        )
+
+    @staticmethod
+    def _entered(
+        door: Callable[[], AbstractContextManager[object]],
+        lease: Lease,
+        stop: threading.Event,
+        *,
+        had_one_before: bool,
+    ) -> AbstractContextManager[object] | None:
+        """Listens; on the same machine a frozen controller before this one may hold the port."""
+        for _ in range(_TRIES):
+            if stop.is_set() or not lease.renewed():
+                break
+            with ExitStack() as opening:
+                try:
+                    opening.enter_context(door())
+                    return opening.pop_all()
+                except PortTaken as error:
+                    if not had_one_before:
+                        raise
+                    log.warning("port_is_taken", why=error.message)
+                    stop.wait(_AGAIN_S)
+        return None  # another controller takes the lease
+
+    def _turn(self, turns: _Turns, voice: Voice, announcer: Announcer) -> None:
+        """Looks once, and decides if there is a reason."""
+        try:
+            view = turns.view(self._plan)
+        except TrimtabError as error:
+            log.warning("look_failed", why=error.message)
+            return
+        metrics.controller_consumers.labels(self._post.group).set(len(view.consumers))
+        self._catch_up(turns, voice)
+        verdict = self._judge(view, turns.measured, micros())
+        if verdict is None:
+            self._keep_numbers(turns, voice)
+            return
+        turns.decided = view.now
+        decision = turns.with_waiting(verdict.decision)
+        if verdict.target is not None and (ending := turns.leaving & set(verdict.target.consumers)):
+            # One that is just ending cannot be counted on, nor be started again yet.
+            who = listed(map(str, sorted(ending)))
+            announcer.announce(_put_off(decision, f"consumer {who} has yet to end"))
+            return
+        if verdict.target is not None and (unknown := self._unknown(verdict.target, view, turns)):
+            there = len(view.consumers)
+            decision = replace(
+                decision, action=Action.REFUSE, before=there, after=there, reason=unknown, plan=None
+            )
+            announcer.announce(decision)
+            return
+        if verdict.target is None:
+            turns.let_go(sorted(surplus(view, decision)))
+        elif (rest := self._rest(verdict.target, turns)) is not None:
+            announcer.announce(_put_off(decision, rest))
+            return
+        elif (failure := self._go(verdict.target, view, turns, voice)) is not None:
+            announcer.announce(_put_off(decision, failure))
+            return
+        elif decision.before != decision.after:
+            turns.scaled = view.now
+        self._keep_numbers(turns, voice)
+        announcer.announce(decision, verdict.plan)
+
+    def _unknown(self, target: Assignment, view: View, turns: _Turns) -> str | None:
+        """Why a first plan would be a blind one, if it would: members do read without any plan."""
+        if self._plan is not None or len(target.consumers) >= len(view.consumers):
+            return None
+        known = {p: turns.measured.of(p) for p in sorted(view.partitions)}
+        thin = [str(p) for p, rate in known.items() if rate is None or not rate.complete]
+        if not thin:
+            return None
+        return (
+            f"there is no plan yet, and too little is known of {listed(thin)} to do with fewer "
+            f"than the {len(view.consumers)} consumers that are there"
+        )
+
+    def _catch_up(self, turns: _Turns, voice: Voice) -> None:
+        """Raises the version where members were answered while the plan was being replaced.
+
+        They follow the one before, and would not learn of it: what they had when the new one was
+        made was the same by both.
+        """
+        told, plan = self._told, self._plan
+        if told is None or plan is None or self._compared == (told, plan):
+            return
+        if told.never_learns_of(plan):
+            if self._cooldown_left_s(turns) > 0:
+                return
+            plan = replace(plan, version=plan.version + 1)
+            self._keep(plan, turns, voice)
+            self._plan, turns.rebalanced = plan, time.monotonic()
+        self._compared = told, plan
+
+    def _cooldown_left_s(self, turns: _Turns) -> float:
+        return self._cooldown_s - (time.monotonic() - turns.rebalanced)
+
+    def _rest(self, target: Assignment, turns: _Turns) -> str | None:
+        """Why the group is not rebalanced again yet, if it is not."""
+        left_s = self._cooldown_left_s(turns)
+        if left_s <= 0 or self._plan is None or not self._rebalances(target):
+            return None
+        return f"the group was just rebalanced, and the cooldown goes on for {left_s:.0f} s"
+
+    def _rebalances(self, target: Assignment) -> bool:
+        """Whether members that are there would have to read something else."""
+        told, plan = self._told, self._plan
+        if told is None or plan is None:
+            return True
+        return told.is_told_otherwise_by(replace(plan, assignment=target))
+
+    def _go(self, target: Assignment, view: View, turns: _Turns, voice: Voice) -> str | None:
+        """Writes the plan down, starts who is missing, publishes it, lets the idle go.
+
+        A plan that gives the members that are there what they have keeps its version: others are
+        told of it when they join, and nobody has to stop for it. Returns why nothing was done
+        where consumers could not be started.
+        """
+        rebalances = self._rebalances(target)
+        version = (self._plan.version if self._plan else 0) + rebalances
+        known = {p: turns.measured.of(p) for p in target}
+        loads = {p: rate.records_s or 0.0 for p, rate in known.items() if rate is not None}
+        plan = GroupPlan(version=version, assignment=target, loads=loads)
+        self._keep(plan, turns, voice)
+        missing = set(target.consumers) - view.consumers
+        if missing:
+            try:
+                turns.start(missing, {*target.consumers, *view.consumers})
+            except TrimtabError as error:
+                log.warning("group_was_not_scaled", why=error.message)
+                return f"consumers could not be started: {error.message}"
+        self._plan = plan
+        if rebalances:
+            turns.rebalanced = view.now
+        idle = sorted(view.consumers - set(target.consumers))
+        turns.let_go(idle[self._post.rules.warm_spares :])
+        return None
+
+    def _keep_numbers(self, turns: _Turns, voice: Voice) -> None:
+        """Writes down who has which number, for the next controller, when that has changed."""
+        if self._plan is not None and turns.numbers != turns.kept:
+            self._keep(self._plan, turns, voice)
+
+    @staticmethod
+    def _keep(plan: GroupPlan, turns: _Turns, voice: Voice) -> None:
+        turns.kept = dict(turns.numbers)
+        state = GroupState(
+            epoch=plan.version, clean=True, assignment=plan.assignment, members=turns.kept
+        )
+        voice.say([Persist(state)])
+
+
+class _Turns:
+    """What is remembered between two looks.
+
+    A consumer of the plan that is not there is awaited for `Rules.start_timeout_s`: it was just
+    started, or whoever runs it will start it again. Meanwhile the plan stays as it is.
+    """
+
+    def __init__(
+        self,
+        post: Post,
+        backend: Backend,
+        admin: Admin,
+        threads: ThreadPoolExecutor,
+        numbers: Mapping[str, int],
+    ) -> None:
+        self._post, self._backend, self._admin = post, backend, admin
+        self._threads = threads
+        self._leaving: set[int] = set()
+        self._awaited: dict[int, float] = {}
+        self._given_up: set[int] | None = None
+        self._refused: Set[int] = set()  # lost, and could not be started again yet
+        self.numbers = self.kept = dict(numbers)
+        self.measured = Measured()
+        self.rates: Sequence[MemberRate] = ()
+        self.began = time.monotonic()
+        self.looked = self.decided = self.scaled = self.rebalanced = _NEVER
+
+    def due(self) -> bool:
+        """Whether it is time to look again."""
+        now = time.monotonic()
+        if now - self.looked < self._post.look_every_s:
+            return False
+        self.looked = now
+        return True
+
+    @property
+    def leaving(self) -> frozenset[int]:
+        """Consumers that were asked to end, and may still be there."""
+        return frozenset(self._leaving)
+
+    def let_go(self, consumers: Sequence[int]) -> None:
+        """Asks consumers to end, without waiting: they finish what they have in hand."""
+        awaited = self._awaited.keys()
+        there = [c for c in consumers if c not in awaited]
+        for consumer in set(consumers) & awaited:
+            del self._awaited[consumer]
+        if there:
+            self._leaving.update(there)
+            self._threads.submit(self._remove, tuple(there))
+
+    def _remove(self, consumers: tuple[int, ...]) -> None:
+        try:
+            self._backend.remove(consumers)
+        except Exception as error:  # a thread has nobody to raise to; the next turn sees them again
+            log.warning("consumers_did_not_end", why=str(error))
+        finally:
+            self._leaving.difference_update(consumers)
+
+    def start(self, missing: Collection[int], all_of_them: Collection[int]) -> None:
+        """Starts consumers, and waits for them; those that could not be asked for never come."""
+        self._backend.create(all_of_them)
+        self._await(missing)
+
+    def _await(self, missing: Collection[int]) -> None:
+        until = time.monotonic() + self._post.rules.start_timeout_s
+        self._awaited.update(dict.fromkeys(missing, until))
+
+    def with_waiting(self, decision: Decision) -> Decision:
+        """The same decision, which says whom it waits for, and what these said last."""
+        if not self._awaited:
+            return decision
+        words = self._backend.last_words()
+        who = ", ".join(
+            f"{c} ({words[c]})" if words.get(c) else f"{c}" for c in sorted(self._awaited)
+        )
+        return replace(decision, reason=f"{decision.reason}; waiting for consumer {who} to join")
+
+    def view(self, plan: GroupPlan | None) -> View:
+        """What is to be decided from: who reads what, with those that are on their way."""
+        now = time.monotonic()
+        leaving = self.leaving  # before the look: one that has gone meanwhile is gone
+        planned = frozenset(plan.assignment.consumers) if plan else frozenset()
+        living = self._living(planned) - leaving
+        self._wait_for(planned - leaving, living, now)
+        consumers = living | self._awaited.keys()
+        partitions = self._post.partitions(self._admin)
+        read = read_by(plan, consumers, partitions)
+        return View(
+            now=now,
+            quiet_s=now - max(self.began, self.scaled),
+            since_scaling_s=now - self.scaled,
+            since_decision_s=now - self.decided,
+            assignment=read,
+            consumers=consumers,
+            partitions=partitions,
+            orphans=partitions - read.keys(),
+            max_bytes_s=_known(r.max_bytes_s for r in self.rates),
+            max_records_s=_known(r.max_records_s for r in self.rates),
+            spares=self._post.rules.warm_spares,
+        )
+
+    def _living(self, planned: frozenset[int]) -> frozenset[int]:
+        """The consumers that are there, by number."""
+        names = self._backend.names()
+        if names is None:
+            return frozenset(self._backend.living())
+        self.numbers = numbered(names, self.numbers, planned)
+        return frozenset(self.numbers.values())
+
+    def _wait_for(self, planned: frozenset[int], living: frozenset[int], now: float) -> None:
+        """Expects back who has gone; gives up who does not come in time."""
+        absent = planned - living
+        if self._given_up is None:  # an old plan says nothing about who is on the way
+            self._given_up = set(absent)
+        self._given_up &= absent
+        late = {c for c, until in self._awaited.items() if until < now and c not in living}
+        if late:
+            log.warning("consumers_did_not_join", group=self._post.group, consumers=sorted(late))
+        self._given_up |= late & absent
+        self._awaited = {
+            c: until for c, until in self._awaited.items() if c not in living and c not in late
+        }
+        lost = absent - self._given_up - self._awaited.keys()
+        if lost:
+            log.warning("consumers_have_gone", group=self._post.group, consumers=sorted(lost))
+            self._await(lost)  # in any case: whoever runs them may start them again
+        again = (self._refused & self._awaited.keys()) | lost
+        if again:
+            try:
+                self._backend.create(living | planned)
+            except TrimtabError as error:  # such as too early after it died: at the next look
+                if lost:
+                    log.warning("group_was_not_scaled", why=error.message)
+                self._refused = again
+            else:
+                self._refused = set()
+                self._await(again)
+
+
+def _put_off(decision: Decision, why: str) -> Decision:
+    """The decision to change nothing yet."""
+    return replace(
+        decision,
+        action=Action.NONE,
+        after=decision.before,
+        reason=f"{decision.reason}; {why}",
+        plan=None,
+    )
+
+
+def _known(reported: Iterable[float | None]) -> dict[int, float]:
+    """What members report, in order; a member's place here is not its number in the plan."""
+    return dict(enumerate(value for value in reported if value))

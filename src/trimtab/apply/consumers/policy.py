@@ -1,0 +1,677 @@
+"""What to do about a group, from what was measured of it: how many consumers, who reads what, why.
+
+Why      A controller that acts on thin or old figures does harm with great speed. So every verdict
+         says what it rests on, and where the figures do not carry it the verdict is to refuse.
+Promise  Pure. Loads count only while they are fresh and complete; partitions that nobody reads are
+         given a consumer even on older figures, for any reader is better than none; while others
+         are read, nothing else is moved on such figures. Within the cooldown of a scaling the
+         number of consumers stays, unless somebody has died. Where more consumers would be needed
+         than there may be, those share the load as evenly as they can. A budget of moves is kept
+         whatever else is wanted.
+Paper    Landau et al. for planners by bytes/s: decide when a partition has no consumer, when one is
+         overloaded with more than one partition, or after a quiet time. Ezzeddine et al. for
+         planners by latency: decide every interval, by arrival rate and lag. Beyond both: a packing
+         planner that is given an SLA packs `urgent` loads, so that it also clears backlogs in time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from trimtab.apply.consumers.controller import Verdict, View
+from trimtab.apply.consumers.waiting import (
+    ending,
+    is_about_to_start,
+    listed,
+    reach,
+    subscribed,
+    waits_for_start,
+)
+from trimtab.errors import NoFeasiblePlan, PlanningError
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import plan_id
+from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
+from trimtab.model.load import MEASURED_HEADROOM, GroupLimits, Unit
+from trimtab.model.plan import Layer, Plan
+from trimtab.plan.consumers.bounds import fewest_consumers
+from trimtab.plan.consumers.least_loaded_ffd import Demand, decide
+from trimtab.plan.consumers.levelling import level
+from trimtab.plan.consumers.plan import described, plan_consumers
+from trimtab.plan.consumers.planner import DEFAULTS, Kind, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.relief import (
+    first_aid,
+    given_out,
+    overload,
+    overloads,
+    relieves,
+    shared_peak,
+    too_big_said,
+)
+from trimtab.plan.registry import planner_of
+
+_MICROS = 1_000_000
+_IN_FLIGHT_S, _TOLERATED = 1.0, 0.3
+_CLEAR_WITHIN = 0.5
+_SPARE = 0.03
+_WORTH_MOVING = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """What a group is to be held to.
+
+    Attributes:
+        group: The consumer group.
+        planner: By name.
+        unit: What loads and capacities count.
+        capacity: What one consumer can carry; None takes what consumers report.
+        sla_s: How long a record may wait, for planners by latency.
+        interval_s: Between two decisions.
+        max_quiet_s: After so long without a reason, look whether fewer would do.
+        cooldown_s: How long after a scaling there is no other.
+        stale_after_s: Older figures are not acted on.
+        headroom: Part of the capacity that is left free; None leaves a sixth of a measured one
+            free, and nothing of a given one.
+        most: No more consumers than that; they share what is too much for them.
+        options: Further options of the planner.
+    """
+
+    group: str
+    planner: str
+    unit: Unit
+    capacity: float | None = None
+    sla_s: float | None = None
+    interval_s: float = 1.0
+    max_quiet_s: float = 10.0
+    cooldown_s: float = 0.0
+    stale_after_s: float = 10.0
+    headroom: float | None = None
+    most: int | None = None
+    options: PackingOptions = DEFAULTS
+
+    @property
+    def plans(self) -> PackingPlanner:
+        """The planner itself."""
+        return planner_of(Layer.CONSUMERS, self.planner)
+
+    @property
+    def by_lag(self) -> bool:
+        """Whether lags must be known."""
+        return self.urgent or self.plans.kind is Kind.LATENCY
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a packing planner is to hold an SLA, so that backlogs count as load."""
+        packs = self.plans.kind is Kind.PACKS
+        return packs and self.sla_s is not None and self.unit is Unit.RECORDS_S
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The newest rates of each topic, and those before them, which λ is the difference of.
+
+    `fresh_ts` is the time of the last record in which a partition's rate was not stale. A single
+    stale one is nothing: samples of one moment may arrive apart.
+    """
+
+    newest: Mapping[str, TopicRates] = field(default_factory=dict)
+    before: Mapping[str, TopicRates] = field(default_factory=dict)
+    fresh_ts: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def heard(self, rates: TopicRates) -> Measured:
+        """What is known when one more record has come; an older one changes nothing."""
+        last = self.newest.get(rates.topic)
+        if last is not None and rates.ts < last.ts:
+            return self
+        newest = {**self.newest, rates.topic: rates}
+        fresh = (n for n, rate in rates.partitions.items() if not rate.stale)
+        fresh_ts = {**self.fresh_ts, **{TopicPartition(rates.topic, n): rates.ts for n in fresh}}
+        if last is None or rates.ts == last.ts:
+            return Measured(newest, self.before, fresh_ts)
+        return Measured(newest, {**self.before, rates.topic: last}, fresh_ts)
+
+    def of(self, partition: TopicPartition) -> PartitionRate | None:
+        """The newest word on a partition."""
+        rates = self.newest.get(partition.topic)
+        return None if rates is None else rates.partitions.get(partition.partition)
+
+    def age_s(self, topics: Collection[str], *, ts: int) -> float:
+        """How old the oldest of the newest figures is; infinite where there are none."""
+        known = [self.newest[t].ts for t in topics if t in self.newest]
+        return (ts - min(known)) / _MICROS if len(known) == len(topics) and known else math.inf
+
+    def silent_s(self, partition: TopicPartition, *, ts: int) -> float:
+        """For how long a partition has had no new rate; infinite where it never had one."""
+        fresh_ts = self.fresh_ts.get(partition)
+        return math.inf if fresh_ts is None else (ts - fresh_ts) / _MICROS
+
+    def arrivals_s(self, partition: TopicPartition) -> float | None:
+        """λ in records/s, from the end offsets of two successive samples, else as published."""
+        now, then = self.newest.get(partition.topic), self.before.get(partition.topic)
+        rate = self.of(partition)
+        if now is None or then is None or rate is None:
+            return None if rate is None else rate.records_s
+        earlier = then.partitions.get(partition.partition)
+        if earlier is None or earlier.end_offset is None or rate.end_offset is None:
+            return rate.records_s
+        if rate.stale or earlier.stale:  # its offset is older than the record
+            return rate.records_s
+        grown = rate.end_offset - earlier.end_offset
+        return rate.records_s if grown < 0 else grown * _MICROS / (now.ts - then.ts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Loads and lags that can be planned with, and what is wrong with them.
+
+    `arrivals` are the loads without the backlogs that an SLA adds to them.
+    """
+
+    loads: Mapping[TopicPartition, float]
+    lags: Mapping[TopicPartition, int]
+    arrivals: Mapping[TopicPartition, float]
+    doubt: str | None = None
+
+
+def facts_of(measured: Measured, view: View, aim: Aim, *, ts: int) -> Facts:
+    """What was measured of the partitions there are, in the unit of the aim."""
+    loads: dict[TopicPartition, float] = {}
+    lags: dict[TopicPartition, int] = {}
+    thin: list[TopicPartition] = []
+    silent: list[TopicPartition] = []
+    for partition in sorted(view.partitions):
+        rate = measured.of(partition)
+        if rate is not None and measured.silent_s(partition, ts=ts) > aim.stale_after_s:
+            silent.append(partition)
+        load = None if rate is None else _load(measured, partition, rate, aim)
+        if rate is None or load is None or not rate.complete:
+            thin.append(partition)
+        if load is not None:
+            loads[partition] = load
+        lag = None if rate is None else rate.lag.get(aim.group)
+        if lag is not None:
+            lags[partition] = lag
+    arrivals = loads
+    if aim.urgent and aim.sla_s is not None:
+        loads = {p: urgent(load, lags.get(p, 0), sla_s=aim.sla_s) for p, load in loads.items()}
+    blind = view.partitions - lags.keys() if aim.by_lag else ()
+    doubt = _old(measured, view, aim, ts) or _silent(silent, aim) or _thin(thin, blind)
+    return Facts(loads=loads, lags=lags, arrivals=arrivals, doubt=doubt)
+
+
+def _old(measured: Measured, view: View, aim: Aim, ts: int) -> str | None:
+    """Why the figures are not of now, if they are not."""
+    topics = {p.topic for p in view.partitions}
+    age_s = measured.age_s(topics, ts=ts)
+    if not math.isfinite(age_s):
+        missing = topics - measured.newest.keys()
+        of = f" of topic {listed(sorted(missing))}" if missing != topics else ""
+        return f"no rates{of} have been published yet"
+    if age_s < -aim.stale_after_s:
+        return f"the newest rates are stamped {-age_s:.1f} s in the future"
+    if age_s > aim.stale_after_s:
+        return f"the newest rates are {age_s:.1f} s old, the limit is {aim.stale_after_s:g}"
+    return None
+
+
+def _silent(silent: Collection[TopicPartition], aim: Aim) -> str | None:
+    """Whose rate has not been renewed for too long, if anybody's."""
+    if not silent:
+        return None
+    return f"the rate of {_some(silent)} is stale: none is newer than {aim.stale_after_s:g} s"
+
+
+def _thin(thin: Collection[TopicPartition], blind: Collection[TopicPartition]) -> str | None:
+    """What is not known well enough, if anything."""
+    if thin:
+        return f"too little is known of {_some(thin)}"
+    return f"the lag of {_some(blind)} is unknown" if blind else None
+
+
+def _load(
+    measured: Measured, partition: TopicPartition, rate: PartitionRate, aim: Aim
+) -> float | None:
+    if aim.unit is Unit.BYTES_S:
+        return rate.bytes_s
+    if aim.plans.kind is Kind.LATENCY:
+        return measured.arrivals_s(partition)
+    return rate.records_s
+
+
+def urgent(records_s: float, lag: int, *, sla_s: float) -> float:
+    """What a partition asks of a consumer: what arrives, and its backlog within half the SLA.
+
+    A second of arrivals is under way in any healthy group, and is no backlog. Nor is what waits
+    for less than three tenths of the SLA: a partition that was just handed over has that much.
+
+    >>> urgent(60.0, 90, sla_s=5.0), urgent(60.0, 190, sla_s=5.0)
+    (60.0, 100.0)
+    """
+    backlog = max(0.0, lag - records_s * max(_IN_FLIGHT_S, sla_s * _TOLERATED))
+    return records_s + backlog / (sla_s * _CLEAR_WITHIN)
+
+
+def verdict(view: View, measured: Measured, aim: Aim, *, ts: int) -> Verdict | None:
+    """Decides, or finds no reason to; `ts` is the time in microseconds that records are judged by.
+
+    None means that no decision was due.
+    """
+    if not view.partitions:
+        due = view.since_decision_s >= max(aim.interval_s, aim.max_quiet_s)
+        why_not = ending(view) if due else ""
+        return _Said(view, aim, ts).stay(why_not) if why_not else None
+    facts = facts_of(measured, view, aim, ts=ts)
+    why = _occasion(view, facts, aim)
+    if why is None:
+        return None
+    said = _Said(view, aim, ts)
+    if view.subscribed:
+        return said.refuse(subscribed(view, aim.group))
+    if wait := waits_for_start(view):
+        return said.stay(wait)
+    reachable, limit = reach(view)
+    if reachable and (aim.most is None or aim.most > reachable):
+        aim, said = replace(aim, most=reachable), replace(said, limit=limit)
+    answer, more = _decided(said, view, facts, aim, why), ending(view)
+    return _with_more(answer, f"; {more}") if more else answer
+
+
+def _decided(said: _Said, view: View, facts: Facts, aim: Aim, why: str) -> Verdict:
+    """What is decided where nothing stands in the way."""
+    limits = _limits(view, aim)
+    if limits is None:
+        return _before_anything_is_known(said, view, facts, aim)
+    if facts.doubt and not view.orphans:
+        return said.refuse(facts.doubt)
+    known = {p: facts.loads.get(p, 0.0) for p in view.partitions}  # orphans go somewhere, now
+    planned = replace(facts, loads=known)
+    try:
+        if facts.doubt and view.assignment and not _deals_by_number(aim):
+            answer = _only_orphans(said, view, planned, limits, aim, why)
+            return _with_more(answer, f"; {facts.doubt}, so nothing else is moved")
+        if aim.plans.kind is Kind.LATENCY:
+            answer = _by_latency(said, view, planned, limits, aim)
+        else:
+            answer = _by_packing(said, view, planned, limits, aim, why)
+    except PlanningError as error:
+        return said.refuse(error.message)
+    more = facts.doubt or too_big_said(facts.loads, limits, arrivals=facts.arrivals)
+    return _with_more(answer, f"; {more}" if more else "")
+
+
+def _occasion(view: View, facts: Facts, aim: Aim) -> str | None:
+    """Why to decide now; None where there is no reason."""
+    if view.since_decision_s < aim.interval_s or is_about_to_start(view):
+        return None
+    if view.orphans:
+        return f"nobody reads {_some(view.orphans)}" + (f": {view.lost}" if view.lost else "")
+    if view.startup.promised or view.subscribed:
+        return "it was time"
+    if aim.plans.kind is Kind.LATENCY:
+        return "it was time"
+    limits = _limits(view, aim)
+    if limits is not None:
+        carried = view.assignment.loads(facts.loads)
+        over = overloads(view.assignment, facts.loads, limits)
+        if over and not facts.doubt:
+            worst = max(over, key=lambda c: carried[c] / limits.of(c))
+            arrives = view.assignment.loads(facts.arrivals)[worst]
+            backlog = f" and a backlog, together {carried[worst]:.4g}"
+            return (
+                f"consumer {worst} carries {arrives:.4g} {aim.unit}"
+                f"{backlog if arrives < carried[worst] else ''}, above {limits.of(worst):.4g}"
+            )
+    quiet_s = min(view.quiet_s, view.since_decision_s)
+    return f"{aim.max_quiet_s:g} s were quiet" if quiet_s >= aim.max_quiet_s else None
+
+
+def _limits(view: View, aim: Aim) -> GroupLimits | None:
+    """What consumers can carry: as the user says, else the median of what they report."""
+    capacity, headroom = aim.capacity, aim.headroom
+    if capacity is None:
+        reported = view.max_bytes_s if aim.unit is Unit.BYTES_S else view.max_records_s
+        if not reported:
+            return None
+        capacity = median(reported.values())
+        headroom = MEASURED_HEADROOM if headroom is None else headroom
+    return GroupLimits(capacity=capacity * (1 - (headroom or 0.0)), unit=aim.unit)
+
+
+def _before_anything_is_known(said: _Said, view: View, facts: Facts, aim: Aim) -> Verdict:
+    """No consumer has reported its capacity: one must have a backlog before that is known.
+
+    What has no consumer is shared among those that are there, or given to a first one.
+    """
+    if not view.consumers or view.orphans:
+        busy, idle = view.assignment.consumers, _usable(view)
+        if aim.most is not None:
+            idle = idle[: max(0, aim.most - len(busy))]
+        there = [*busy, *idle] or [min(view.consumers, default=0)]
+        shares: dict[int, list[TopicPartition]] = {c: [] for c in sorted(there)}
+        for partition, consumer in view.assignment.items():
+            shares[consumer].append(partition)
+        known = {p: facts.loads.get(p, 0.0) for p in view.partitions}
+        for partition in sorted(view.orphans, key=lambda p: (-known[p], p)):
+            lightest = min(
+                shares.values(), key=lambda share: (sum(known[p] for p in share), len(share))
+            )
+            lightest.append(partition)
+        return said.go(
+            Assignment({p: c for c, share in shares.items() for p in share}),
+            "the capacity of a consumer is not known until one has worked",
+        )
+    return said.stay(
+        "the capacity of a consumer is not known: none has worked on a backlog yet; "
+        "give --capacity to plan without waiting for that"
+    )
+
+
+def _usable(view: View) -> list[int]:
+    """Idle consumers that may be given something; a spare is for one that has ended."""
+    idle = sorted(view.consumers - set(view.assignment.consumers))
+    return idle if view.lost else idle[: max(0, len(idle) - view.spares)]
+
+
+def _deals_by_number(aim: Aim) -> bool:
+    """Whether neither loads nor lags play a part in what the planner does."""
+    return aim.plans.kind is Kind.DEALS and "lags" not in aim.plans.reads
+
+
+def _only_orphans(
+    said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim, why: str
+) -> Verdict:
+    """Gives out what nobody reads, and leaves everything else: the loads are in doubt.
+
+    To a planner, loads that are not known are none, so it would pack the whole group on one.
+    """
+    idle = _usable(view)
+    after = given_out(facts.loads, view.assignment, limits, most=aim.most, idle=idle)
+    after = _on_idle(after, view)
+    plan = _described(said, view, facts, limits, aim, after)
+    return said.go(after, why, _forecast(plan), plan=plan)
+
+
+def _by_latency(said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim) -> Verdict:
+    sla_s = aim.sla_s or math.inf
+    demand = Demand(arrivals=facts.loads, lags=facts.lags, mu=limits.capacity, sla_s=sla_s)
+    found = decide(
+        demand,
+        view.assignment,
+        view.assignment.consumers,
+        since_scaling_s=math.inf if view.orphans else view.since_scaling_s,
+        cooldown_s=aim.cooldown_s,
+    )
+    if aim.most is not None and found.after > aim.most:
+        pressing = {
+            p: urgent(load, facts.lags.get(p, 0), sla_s=sla_s) for p, load in facts.loads.items()
+        }
+        return _shared(said, view, facts, limits, aim, pressing, found.after, found.reason)
+    after = _on_idle(found.assignment, view)
+    carried = after.loads(facts.loads)
+    forecast = {
+        "consumers": found.after,
+        "max_load": max(carried.values(), default=0.0),
+        **found.numbers,
+    }
+    if found.after == found.before and not view.orphans and not _eases(demand, view, after):
+        return said.stay(found.reason, forecast)
+    plan = _described(said, view, facts, limits, aim, after)
+    return said.go(after, found.reason, forecast, plan=plan)
+
+
+def _eases(demand: Demand, view: View, after: Assignment) -> bool:
+    """Whether a consumer has less to do that received too much or has too much lag."""
+    limits = GroupLimits(capacity=demand.mu, unit=Unit.RECORDS_S)
+    most_lag = GroupLimits(capacity=demand.most_lag)
+    lags = {p: demand.lag(p) for p in after}
+    return relieves(view.assignment, after, demand.arrivals, limits) or (
+        relieves(view.assignment, after, lags, most_lag)
+    )
+
+
+def _on_idle(after: Assignment, view: View) -> Assignment:
+    """The same with consumers that run and read nothing in the place of ones yet to be started."""
+    wanted = frozenset(after.consumers)
+    starting = view.startup.starting.keys() - view.consumers
+    idle = [*sorted(view.consumers - wanted), *sorted(starting - wanted)]
+    new = sorted(wanted - view.consumers - starting)
+    names = dict(zip(new, idle, strict=False))
+    if not names:
+        return after
+    return Assignment({p: names.get(c, c) for p, c in after.items()}, after.notes)
+
+
+def _by_packing(
+    said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim, why: str
+) -> Verdict:
+    options = replace(aim.options, lags=facts.lags, sla_s=aim.sla_s)
+    deals = aim.plans.kind is Kind.DEALS
+    if deals and options.members is None and "members" in aim.plans.reads:
+        busy = len(view.assignment.consumers)  # it does not choose their number; none turns spare
+        replaced = min(busy + view.ended, len(view.consumers))  # a spare is for one that has ended
+        members = max(1, busy, replaced, len(view.consumers) - view.spares)
+        options = replace(options, members=min(members, aim.most or members))
+    # Filled to the brim, a consumer would be above its limit again a moment later.
+    room = replace(limits, capacity=limits.capacity * (1 - _SPARE)) if aim.urgent else limits
+    over = overloads(view.assignment, facts.loads, limits)
+    try:
+        plan = plan_consumers(
+            facts.loads,
+            view.assignment,
+            room,
+            planner=aim.planner,
+            made_ts=said.ts,
+            group=aim.group,
+            options=options,
+        )
+    except NoFeasiblePlan as error:
+        return _first_aid(said, view, facts, limits, aim, why, error)
+    after = _on_idle(plan.assignment, view)
+    if after != plan.assignment:
+        plan = _described(said, view, facts, room, aim, after, options=options)
+    before, count = said.before, len(after.consumers)
+    most, grows = aim.most or count, deals and count > before
+    if count > most and (view.orphans or over or before > most or (grows and before < most)):
+        return _shared(said, view, facts, limits, aim, facts.loads, count, why)
+    forecast = _forecast(plan)
+    if count != before and (resting := _resting(view, aim)):
+        return said.stay(f"{why}; {resting}", forecast)
+    relief = relieves(view.assignment, after, facts.loads, limits)
+    if view.orphans or relief or count < before or (grows and count <= most):
+        return said.go(after, why, forecast, plan=plan)
+    if deals and over:
+        return said.refuse(
+            f"{why}; {aim.planner} deals partitions without regard to their load and cannot "
+            "relieve it: choose a planner that packs, such as trim"
+        )
+    return said.stay(f"{why}; no plan needs fewer consumers or relieves an overload", forecast)
+
+
+def _first_aid(
+    said: _Said,
+    view: View,
+    facts: Facts,
+    limits: GroupLimits,
+    aim: Aim,
+    why: str,
+    error: NoFeasiblePlan,
+) -> Verdict:
+    """What can be done at once where the planner has no plan, in its budget of moves or of time."""
+    options = aim.options
+    needed = max(said.before, fewest_consumers(facts.loads.values(), limits))
+    if aim.most is not None and needed > aim.most:
+        return _shared(said, view, facts, limits, aim, facts.loads, needed, why)
+    after = first_aid(
+        facts.loads,
+        view.assignment,
+        limits,
+        most=aim.most,
+        max_moves=options.max_moves,
+        max_moved_load=options.max_moved_load,
+    )
+    after = _on_idle(after, view)
+    relief = relieves(view.assignment, after, facts.loads, limits)
+    if not (view.orphans or relief):
+        return said.refuse(" ".join(filter(None, (f"{why};", error.message, error.hint))))
+    why = f"{why}; {error.message} This relieves what it can"
+    plan = _described(said, view, facts, limits, aim, after)
+    forecast = _forecast(plan)
+    if len(after.consumers) != said.before and (resting := _resting(view, aim)):
+        return said.stay(f"{why}; {resting}", forecast)
+    return said.go(after, why, forecast, plan=plan)
+
+
+def _shared(
+    said: _Said,
+    view: View,
+    facts: Facts,
+    limits: GroupLimits,
+    aim: Aim,
+    weights: Mapping[TopicPartition, float],
+    needed: int,
+    why: str,
+) -> Verdict:
+    """What is too much for as many consumers as there may be, as evenly as it gets."""
+    most, options = aim.most or needed, aim.options
+    limit = said.limit or f"--max-consumers is {most}"
+    why += f"; {needed} consumers would be needed, and {limit}"
+    levelled = level(
+        weights,
+        view.assignment,
+        most,
+        max_moves=options.max_moves,
+        max_moved_load=options.max_moved_load,
+    )
+    after = _on_idle(levelled, view)
+    plan = _described(said, view, facts, limits, aim, after)
+    forecast = _forecast(plan)
+    scales = len(after.consumers) != said.before
+    if scales and (resting := _resting(view, aim)):
+        return said.stay(f"{why}; {resting}", forecast)
+    heaviest = shared_peak(view.assignment, weights)
+    evens_out = heaviest > 0 and shared_peak(after, weights) <= _WORTH_MOVING * heaviest
+    removed = overload(view.assignment, weights, limits) - overload(after, weights, limits)
+    worth_it = evens_out or removed >= (1 - _WORTH_MOVING) * limits.capacity
+    fewer = said.before > most and after != view.assignment  # as far as the budget goes
+    if view.orphans or scales or fewer or worth_it:
+        return said.go(after, why, forecast, plan=plan)
+    if after == view.assignment != level(weights, view.assignment, most):
+        why += f"; no move that {_budget_said(options)} would help"
+        return said.stay(why, forecast)
+    return said.stay(f"{why}; moving partitions would hardly relieve any consumer", forecast)
+
+
+def _budget_said(options: PackingOptions) -> str:
+    """The limits of what may be moved in one plan."""
+    given = {"--max-moves": options.max_moves, "--max-moved-load": options.max_moved_load}
+    names = [name for name, limit in given.items() if limit is not None]
+    return f"{' and '.join(names)} allow{'s'[: len(names) == 1]}"
+
+
+def _resting(view: View, aim: Aim) -> str | None:
+    """Why the number of consumers stays as it is for a while, if it does."""
+    left_s = aim.cooldown_s - view.since_scaling_s
+    if left_s <= 0 or view.orphans:
+        return None
+    return f"the cooldown goes on for {left_s:.1f} s"
+
+
+def _described(
+    said: _Said,
+    view: View,
+    facts: Facts,
+    limits: GroupLimits,
+    aim: Aim,
+    after: Assignment,
+    *,
+    options: PackingOptions | None = None,
+) -> Plan:
+    """The plan of an assignment that was found without one."""
+    if options is None:
+        options = replace(aim.options, lags=facts.lags, sla_s=aim.sla_s)
+    return described(
+        after,
+        facts.loads,
+        view.assignment,
+        limits,
+        planner=aim.planner,
+        made_ts=said.ts,
+        group=aim.group,
+        options=options,
+    )
+
+
+def _forecast(plan: Plan) -> dict[str, float]:
+    return {
+        "consumers": plan.after.consumers,
+        "max_load": plan.after.max_load,
+        "bound": plan.bound,
+        "gap": plan.gap,
+        "moves": plan.cost.moves,
+        "moved_load": plan.cost.moved_load,
+        "rscore": plan.cost.rscore,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Puts what was decided into words that are kept."""
+
+    view: View
+    aim: Aim
+    ts: int
+    limit: str = ""  # why there cannot be more consumers now, where it is not --max-consumers
+
+    @property
+    def before(self) -> int:
+        """How many consumers read partitions; idle ones are spares."""
+        return len(self.view.assignment.consumers)
+
+    def _decision(self, action: Action, after: int, reason: str) -> Decision:
+        return Decision(
+            ts=self.ts,
+            group=self.aim.group,
+            action=action,
+            before=self.before,
+            after=after,
+            reason=reason,
+        )
+
+    def refuse(self, reason: str) -> Verdict:
+        return Verdict(self._decision(Action.REFUSE, self.before, reason))
+
+    def stay(self, reason: str, forecast: Mapping[str, float] | None = None) -> Verdict:
+        decision = self._decision(Action.NONE, self.before, reason)
+        return Verdict(replace(decision, forecast=forecast or {}))
+
+    def go(
+        self,
+        target: Assignment,
+        reason: str,
+        forecast: Mapping[str, float] | None = None,
+        *,
+        plan: Plan | None = None,
+    ) -> Verdict:
+        before, after = self.before, len(target.consumers)
+        action = Action.REASSIGN
+        if after != before:
+            action = Action.SCALE_UP if after > before else Action.SCALE_DOWN
+        decision = replace(
+            self._decision(action, after, reason),
+            forecast=forecast or {},
+            plan=None if plan is None else plan_id(plan),
+        )
+        return Verdict(decision, target, plan)
+
+
+def _with_more(answer: Verdict, words: str) -> Verdict:
+    reason = f"{answer.decision.reason}{words}"
+    return replace(answer, decision=replace(answer.decision, reason=reason))
+
+
+def _some(partitions: Iterable[TopicPartition]) -> str:
+    return listed(map(str, sorted(partitions)))

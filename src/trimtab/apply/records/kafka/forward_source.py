@@ -1,0 +1,298 @@
+"""Where a forwarder reads: a member of a plain consumer group.
+
+Promise  Records of a partition in order, and its end when it is reached. Partitions that the group
+         takes away are settled first; those that it took away already are only forgotten. Offsets
+         are kept when told to, and never by themselves. Where there is none, or it is out of range,
+         reading begins at the first record; `from_latest` commits the ends that lack one, once,
+         before it joins: partitions that are added later are read from their start.
+         Committed offsets are asked for here, again and again: the client asks once, and leaves
+         partitions unread for ever when the group's coordinator moves just then (librdkafka
+         issue 5586).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+)
+from confluent_kafka import TopicPartition as TheirPartition
+
+from trimtab.errors import ApplyError
+from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
+from trimtab.kafka.headers import headers_of
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.retry import Retry
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.record import Record
+
+log = structlog.get_logger()
+
+_ASK_S = 30.0
+_INSISTING = Retry(first_s=0.1, most_s=2.0)
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_NO_LONGER_OURS = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError._NO_OFFSET,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A partition was read to its end, which is here."""
+
+    partition: TopicPartition
+    position: int
+
+
+class Hooks(Protocol):
+    """Who is told when partitions come and go."""
+
+    def took(self, partitions: Collection[TopicPartition]) -> None:
+        """The group gave us these."""
+        ...
+
+    def settle(self, partitions: Collection[TopicPartition]) -> None:
+        """The group is about to take these away."""
+        ...
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Another has these already."""
+        ...
+
+    def not_kept(self, partitions: Collection[TopicPartition]) -> None:
+        """A commit that was not waited for failed for these."""
+        ...
+
+    def fail(self, error: ApplyError) -> None:
+        """Settling went wrong, within a call that nobody can catch it from."""
+        ...
+
+
+class GroupSource:
+    """A member of a plain consumer group."""
+
+    def __init__(
+        self,
+        group: str,
+        topics: Collection[str],
+        bootstrap_server: str,
+        properties: ClientProperties,
+        *,
+        from_latest: bool = False,
+    ) -> None:
+        """Joins with the first `next`; `hooks` is to be set before."""
+        self.hooks: Hooks
+        self._topics = tuple(topics)
+        self._owned: set[TopicPartition] = set()
+        self._still = False
+        self._pausing = False
+        self._silent = False
+        with kafka_errors(f"joining group {group}"):
+            self._consumer = Consumer(
+                {
+                    "client.id": "trimtab-forward",
+                    **properties.for_confluent(),
+                    "bootstrap.servers": bootstrap_server,
+                    "group.id": group,
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "earliest",  # when out of range, too: it loses none
+                    "isolation.level": "read_committed",
+                    "allow.auto.create.topics": False,
+                    "session.timeout.ms": 10_000,
+                    "heartbeat.interval.ms": 1_000,
+                    "topic.metadata.refresh.interval.ms": 10_000,
+                    "on_commit": self._on_commit,
+                    "logger": logging.getLogger("librdkafka"),
+                }
+            )
+            if from_latest:
+                self._begin_at_the_end()
+            self._consumer.subscribe(
+                list(self._topics),
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+
+    def _begin_at_the_end(self) -> None:
+        """Commits the ends of partitions that have no offset."""
+        ends = self.ends()
+        known = self._consumer.committed([TheirPartition(*p) for p in ends], timeout=_ASK_S)
+        for place in known:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        new = [TopicPartition(p.topic, p.partition) for p in known if p.offset < 0]
+        if new:
+            self.commit({p: ends[p] for p in new}, wait=True)  # refused where members read already
+
+    def next(self, timeout_s: float) -> Record | End | None:
+        """The next record, or that a partition is at its end."""
+        with kafka_errors("reading the source"):
+            message = self._consumer.poll(timeout_s)
+            if self._pausing:
+                self.hold(still=True)
+            if message is None:
+                return None
+            error = message.error()
+            if error is None:
+                return _record(message)
+            if error.code() == KafkaError._PARTITION_EOF:
+                return End(_name(message), message.offset() or 0)
+            if error.code() in _GONE:
+                raise ApplyError(f"A source topic is gone: {error.str()}")
+            if not is_passing(KafkaException(error)):
+                raise KafkaException(error)
+            if not self._silent:  # said once
+                log.warning("source_did_not_answer", why=reason_of(KafkaException(error)))
+            self._silent = True
+            return None
+
+    def owned(self) -> Collection[TopicPartition]:
+        """The partitions that are read now."""
+        return tuple(self._owned)
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where each partition of the source topics ends now."""
+        found = {}
+        with kafka_errors("asking where the source topics end"):
+            for topic in self._topics:
+                known = self._consumer.list_topics(topic, timeout=_ASK_S).topics[topic].partitions
+                for number in known:
+                    place = TheirPartition(topic, number)
+                    _, end = self._consumer.get_watermark_offsets(place, timeout=_ASK_S)
+                    found[TopicPartition(topic, number)] = end
+        return found
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, wait: bool) -> bool:
+        """Keeps offsets; what is no longer ours is told, and no error."""
+        places = [TheirPartition(*p, offset) for p, offset in offsets.items()]
+        with kafka_errors("committing offsets"):
+            try:
+                if wait:
+                    done = self._consumer.commit(offsets=places, asynchronous=False)
+                    return all(place.error is None for place in done or ())
+                self._consumer.commit(offsets=places, asynchronous=True)
+            except KafkaException as error:
+                if error.args[0].code() not in _NO_LONGER_OURS:
+                    raise
+                log.warning("commit_came_too_late", why=reason_of(error))
+                return False
+        return True
+
+    def hold(self, *, still: bool) -> None:
+        """Hands nothing out while held."""
+        self._still, self._pausing = still, False
+        places = [TheirPartition(*p) for p in self._owned]
+        with kafka_errors("holding the source"):
+            if still:
+                self._consumer.pause(places)
+            else:
+                self._consumer.resume(places)
+
+    def close(self) -> None:
+        """Leaves the group; what is left is settled first."""
+        with kafka_errors("leaving the group"):
+            self._consumer.close()
+
+    def _on_assign(self, _consumer: Any, places: Collection[Any]) -> None:
+        gained = [TopicPartition(p.topic, p.partition) for p in places]
+        self._owned.update(gained)
+        self.hooks.took(gained)
+        starts = self._starts(gained)
+        if starts:
+            self._read_from(starts)
+        self._pausing = self._still  # not yet: the client does not know them before it returns
+
+    def _starts(self, partitions: Collection[TopicPartition]) -> list[TheirPartition]:
+        """Where to begin with each; nothing where nobody says so in time: the client asks then."""
+        deadline = time.monotonic() + _ASK_S
+        asked = [TheirPartition(*p) for p in partitions]
+        for pause_s in _INSISTING.for_ever():
+            left_s = deadline - time.monotonic()
+            if not asked or left_s <= 0:
+                break
+            try:
+                found = self._consumer.committed(asked, timeout=left_s)
+                refused = next((p.error for p in found if p.error is not None), None)
+                if refused is not None:
+                    raise KafkaException(refused)  # noqa: TRY301 - one way to fail for both
+            except KafkaException as error:
+                log.warning("committed_offsets_are_not_known", why=reason_of(error))
+                if not is_passing(error):
+                    break
+                time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+                continue
+            for place in found:
+                if place.offset < 0:
+                    place.offset = OFFSET_BEGINNING
+            return found
+        return []
+
+    def _read_from(self, places: list[TheirPartition]) -> None:
+        try:
+            self._consumer.assign(places)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+            self._consumer.incremental_assign(places)  # a protocol that gives partitions in part
+
+    def _on_revoke(self, _consumer: Any, places: Collection[Any]) -> None:
+        gone = [TopicPartition(p.topic, p.partition) for p in places]
+        try:
+            self.hooks.settle(gone)
+        except ApplyError as error:  # a callback of the client has nobody to raise to
+            self.hooks.fail(error)
+        self._let_go(gone)
+
+    def _on_lost(self, _consumer: Any, places: Collection[Any]) -> None:
+        gone = [TopicPartition(p.topic, p.partition) for p in places]
+        self._let_go(gone)
+        self.hooks.lost(gone)
+        log.warning("partitions_were_lost", partitions=len(gone))
+
+    def _let_go(self, gone: Collection[TopicPartition]) -> None:
+        self._owned.difference_update(gone)
+        if self._still:  # the client keeps a pause until the partition comes back
+            self._consumer.resume([TheirPartition(*p) for p in gone])
+
+    def _on_commit(self, error: KafkaError | None, places: Collection[Any]) -> None:
+        failed = [p for p in places if error is not None or p.error is not None]
+        if failed:
+            why = failed[0].error if error is None else error
+            log.warning("offsets_were_not_committed", why=why.str())
+            self.hooks.not_kept([TopicPartition(p.topic, p.partition) for p in failed])
+
+
+def _name(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic() or "", message.partition() or 0)
+
+
+def _record(message: Any) -> Record:
+    kind, at_ms = message.timestamp()
+    return Record(
+        *_name(message),
+        message.offset(),
+        message.key(),
+        message.value(),
+        headers_of(message),
+        -1 if kind == TIMESTAMP_NOT_AVAILABLE else at_ms,
+    )

@@ -1,0 +1,508 @@
+"""The halfway collector: consumes topics and sends their records on with one shared partitioner.
+
+Why      Producers that cannot be changed only get another address. One partitioner that sees the
+         records of many of them, and of several topics, can even out brokers as none of them
+         could alone.
+Promise  At least once: an offset is committed when every record up to it is acknowledged by all
+         in-sync replicas; whatever dies, nothing is lost, and what was under way comes again.
+         Keys, values, headers and timestamps are kept. Records of a key arrive in their order (the
+         first copies of them, when there are repeats): they are sent in the order read by an
+         idempotent producer, to the partition that Kafka's hash names.
+         Before partitions are given up in a rebalance, what is under way of them is waited for.
+         A source partition whose offsets go back, truncated or made anew, is read from its start.
+         A record that the target refuses for good ends the forwarder with an error; nothing is
+         committed past it. No transactions: a repeat is possible where exactly once is wanted.
+Cost     One more hop, 10 ms of it to fill batches; one Python callback per record; memory for
+         20 000 records or 64 MB.
+Paper    Burato, section on halfway collectors; Theorem F of the partitioners page.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException
+
+from trimtab.apply.records.forwarding import Progress
+from trimtab.apply.records.kafka.forward_source import End, GroupSource
+from trimtab.apply.records.kafka.routed_producer import RoutedProducer
+from trimtab.apply.records.kafka.weights_reader import WeightsReader
+from trimtab.errors import (
+    ApplyError,
+    BrokerUnavailable,
+    ConfigError,
+    TrimtabError,
+    UnknownTopic,
+)
+from trimtab.kafka.admin import Admin
+from trimtab.kafka.errors import kafka_errors, reason_of, translated
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.publisher import reliable
+from trimtab.kafka.topics import OwnTopics
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.record import Record
+from trimtab.observe import metrics
+from trimtab.plan.records.leaders import LeaderSnapshot
+from trimtab.plan.records.live_weights import LiveWeights
+from trimtab.plan.records.partitioner import RoutingOptions
+from trimtab.plan.records.ratios import Ratios, ratios
+
+log = structlog.get_logger()
+
+MOST_RECORDS = 20_000
+MOST_BYTES = 64_000_000
+_TURN = 500
+_POLL_S = 0.1
+_COMMIT_EVERY_S = 1.0
+_SETTLE_S = 60.0
+_COLLECT_S = 5.0
+_ROOM_WITHIN_S = 60.0
+_ROOM = 1024
+_LINGER_MS = 10  # with less, an idempotent librdkafka burns several times the processor time
+_LARGEST = 1_048_588
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """What is forwarded where, and until when.
+
+    Attributes:
+        topics: Target topic of each source topic.
+        group: The consumer group that keeps the offsets.
+        partitioner: The name of the one that chooses.
+        options: What it is told.
+        from_latest: Begin at the end of partitions that have no committed offset at the start.
+        until_end: End at what the source topics held at the start.
+        records: End after so many records.
+    """
+
+    topics: Mapping[str, str]
+    group: str
+    partitioner: str
+    options: RoutingOptions = field(default_factory=RoutingOptions)
+    from_latest: bool = False
+    until_end: bool = False
+    records: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardReport:
+    """What was forwarded and acknowledged; `brokers` are the leaders at that time."""
+
+    taken: int
+    forwarded: int
+    committed: int
+    brokers: Mapping[int, int]
+    partitions: Mapping[TopicPartition, int]
+    ratios: Ratios | None
+
+
+class Source(Protocol):
+    """Where records come from; used by one thread."""
+
+    def next(self, timeout_s: float) -> Record | End | None:
+        """The next record, or that a partition is at its end; None after `timeout_s`.
+
+        Partitions come and go within it: the hooks are told before it returns.
+        """
+        ...
+
+    def owned(self) -> Collection[TopicPartition]:
+        """The partitions that are read now."""
+        ...
+
+    def ends(self) -> Mapping[TopicPartition, int]:
+        """Where each partition of the source topics ends now."""
+        ...
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, wait: bool) -> bool:
+        """Keeps offsets; with `wait` says whether they are kept."""
+        ...
+
+    def hold(self, *, still: bool) -> None:
+        """Hands nothing out while held, though it stays a member."""
+        ...
+
+    def close(self) -> None:
+        """Leaves the group."""
+        ...
+
+
+class Target(Protocol):
+    """Where records go; `RoutedProducer` is one."""
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | str | None = None,
+        key: bytes | str | None = None,
+        *,
+        headers: Any = None,
+        timestamp: int = 0,
+        on_delivery: Callable[[KafkaError | None, Any], None] | None = None,
+    ) -> None:
+        """Takes a record."""
+        ...
+
+    def poll(self, timeout: float = 0.0) -> int:
+        """Calls `on_delivery` of what was delivered."""
+        ...
+
+
+class Forwarder:
+    """Sends on what the source hands out until told to stop; see above."""
+
+    def __init__(
+        self,
+        route: Route,
+        source: Source,
+        target: Target,
+        *,
+        leaders: Callable[[], LeaderSnapshot],
+        clock: Callable[[], float] = time.monotonic,
+        settle_s: float = _SETTLE_S,
+    ) -> None:
+        self._route = route
+        self._source = source
+        self._target = target
+        self._leaders = leaders
+        self._clock = clock
+        self._settle_s = settle_s
+        self._progress = Progress()
+        self._failure: ApplyError | None = None
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._assigned = False
+        self._held = False
+        self._taken = self._committed = 0
+        self._brokers: Counter[int] = Counter()
+        self._partitions: Counter[TopicPartition] = Counter()
+
+    @property
+    def report(self) -> ForwardReport:
+        """What was done so far."""
+        snapshot = self._leaders()
+        known = {p: n for p, n in self._partitions.items() if p.topic in snapshot.topics}
+        return ForwardReport(
+            taken=self._taken,
+            forwarded=self._partitions.total(),
+            committed=self._committed,
+            brokers=dict(sorted(self._brokers.items())),
+            partitions=dict(sorted(self._partitions.items())),
+            ratios=ratios(known, snapshot) if known else None,
+        )
+
+    def run(self, stop: threading.Event) -> ForwardReport:
+        """Forwards until `stop` is set or the route's end; settles, commits and leaves the group.
+
+        Raises ApplyError when a record could not be delivered for good. What was acknowledged up
+        to then is committed.
+        """
+        try:
+            self._forward(stop)
+        except ApplyError:
+            self._collect()
+            self._commit(wait=True)
+            raise
+        finally:
+            self._settle_s = 0.0  # whoever is in a hurry now, or has failed, waits no more
+            self._source.close()
+        return self.report
+
+    def _forward(self, stop: threading.Event) -> None:
+        if self._route.until_end:
+            self._ends = self._source.ends()
+        due = self._clock() + _COMMIT_EVERY_S
+        while not (stop.is_set() or self._is_done()):
+            self._turn()
+            if self._clock() >= due:
+                self._commit(wait=False)
+                due = self._clock() + _COMMIT_EVERY_S
+        left = self._settled(self._source.owned())
+        if left:
+            raise ApplyError(
+                f"{left} records were not acknowledged within {self._settle_s:g} s.",
+                hint="Their offsets are not committed: they come again with the next start.",
+            )
+
+    # ------------------------------------------------------------ as partitions come and go
+
+    def took(self, partitions: Collection[TopicPartition]) -> None:
+        """The group gave us these: they begin at their committed offsets."""
+        self._progress.forget(partitions)
+        self._assigned = True
+        log.info("partitions_assigned", partitions=len(partitions))
+
+    def settle(self, partitions: Collection[TopicPartition]) -> None:
+        """Waits until what is under way of these has arrived, commits, and lets them go."""
+        try:
+            left = self._settled(partitions)
+            if left:
+                log.warning("records_were_left_under_way", records=left)
+        finally:
+            self.lost(partitions)
+
+    def _settled(self, partitions: Collection[TopicPartition]) -> int:
+        """Waits for what is under way and commits; returns what has not arrived."""
+        deadline = self._clock() + self._settle_s
+        try:
+            while self._progress.under_way(partitions) and self._clock() < deadline:
+                self._poll(_POLL_S)
+        finally:
+            self._commit(wait=True)
+        return self._progress.under_way(partitions)
+
+    def fail(self, error: ApplyError) -> None:
+        """Ends forwarding with this error at the next opportunity."""
+        self._failure = self._failure or error
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Another has these already: nothing is committed of them any more."""
+        self._assigned = False  # until the rebalance is over, zero partitions are no end
+        self._progress.forget(partitions)
+
+    def not_kept(self, partitions: Collection[TopicPartition]) -> None:
+        """A commit that was not waited for failed: it is made again."""
+        self._progress.untold(partitions)
+
+    # ------------------------------------------------------------ within
+
+    def _has_enough(self) -> bool:
+        return self._route.records is not None and self._taken >= self._route.records
+
+    def _is_done(self) -> bool:
+        return self._has_enough() or (
+            self._route.until_end
+            and self._assigned
+            and all(
+                self._progress.position(p) >= self._ends.get(p, 0) for p in self._source.owned()
+            )
+        )
+
+    def _turn(self) -> None:
+        full = self._progress.records >= MOST_RECORDS or self._progress.bytes >= MOST_BYTES
+        if full != self._held:
+            self._held = full
+            self._source.hold(still=full)
+        timeout_s = _POLL_S if not self._progress.records else 0.005
+        for _ in range(_TURN):
+            found = self._source.next(timeout_s)
+            if found is None:
+                break
+            if isinstance(found, End):
+                self._look_back(found.partition, found.position)
+                self._progress.reached(found.partition, found.position)
+            else:
+                self._send(found)
+            if self._has_enough():
+                break
+            timeout_s = 0.0
+        self._poll(_POLL_S if full else 0.0)
+
+    def _look_back(self, partition: TopicPartition, offset: int) -> None:
+        """Begins a partition anew whose offsets go back: it was truncated, or made anew."""
+        position = self._progress.position(partition)
+        if offset >= position:
+            return
+        log.warning("source_went_back", partition=str(partition), at=offset, was=position)
+        self._progress.begin_anew(partition)
+        if self._route.until_end:
+            self._ends = {**self._ends, partition: self._source.ends().get(partition, 0)}
+
+    def _send(self, record: Record) -> None:
+        self._look_back(record.source, record.offset)
+        lap = self._progress.taken(record.source, record.offset, size=record.size)
+        self._taken += 1
+        try:
+            self._target.produce(
+                self._route.topics[record.topic],
+                record.value,
+                record.key,
+                headers=list(record.headers) or None,
+                timestamp=max(0, record.timestamp_ms),
+                on_delivery=partial(self._delivered, record.source, record.offset, lap),
+            )
+        except (TrimtabError, KafkaException, BufferError) as error:
+            ours = error if isinstance(error, TrimtabError) else _not_taken(error)
+            raise ApplyError(
+                f"{record.source} offset {record.offset} could not be forwarded: {ours.message}",
+                hint=ours.hint,
+            ) from error
+
+    def _delivered(
+        self, source: TopicPartition, offset: int, lap: int, error: KafkaError | None, message: Any
+    ) -> None:
+        if error is not None:
+            if self._failure is None:
+                self._failure = _refused(source, offset, error, message)
+            return
+        place = TopicPartition(message.topic(), message.partition())
+        self._partitions[place] += 1
+        with suppress(UnknownTopic):  # deleted meanwhile
+            leader = self._leaders().topic(place.topic).leader.get(place.partition, -1)
+            if leader >= 0:
+                self._brokers[leader] += 1
+        metrics.forward_records_total.labels(place.topic).inc()
+        self._progress.acknowledged(source, offset, lap=lap)
+
+    def _poll(self, timeout_s: float) -> None:
+        """Hears of deliveries. A producer that broke for good says so before it tells of them."""
+        try:
+            self._target.poll(timeout_s)
+        except KafkaException as error:
+            raise ApplyError(
+                f"The producer of the target broke for good: {reason_of(error)}",
+                hint="Start it again: it goes on where it has committed.",
+            ) from error
+        if self._failure is not None:
+            raise self._failure
+
+    def _collect(self) -> None:
+        """Hears of what has arrived in spite of a failure, so that less comes again."""
+        deadline = self._clock() + _COLLECT_S
+        while self._progress.records and self._clock() < deadline:
+            try:
+                if not self._target.poll(_POLL_S):
+                    break
+            except KafkaException:
+                continue  # it says again that it broke; the reports come after that
+
+    def _commit(self, *, wait: bool) -> None:
+        offsets = self._progress.safe(again=wait)
+        if not offsets:
+            return
+        try:
+            kept = self._source.commit(offsets, wait=wait)
+        except TrimtabError as error:
+            kept = False
+            log.warning("offsets_were_not_committed", why=error.message)
+        if kept:
+            self._committed += len(offsets)
+            if wait:
+                self._progress.kept(offsets)
+        else:
+            self._progress.untold(offsets)
+
+
+def _not_taken(error: KafkaException | BufferError) -> TrimtabError:
+    if isinstance(error, BufferError):
+        return BrokerUnavailable(
+            f"The buffer of the target's producer stayed full for {_ROOM_WITHIN_S:g} s.",
+            hint="The brokers take less than is sent; check that they run.",
+        )
+    return translated(error, "writing to the target")
+
+
+def _refused(source: TopicPartition, offset: int, error: KafkaError, message: Any) -> ApplyError:
+    hints = {
+        KafkaError.MSG_SIZE_TOO_LARGE: "Raise max.message.bytes of the target topic.",
+        KafkaError.INVALID_TIMESTAMP: "Raise message.timestamp.before.max.ms, or after.max.ms, of "
+        "the target topic: timestamps are kept.",
+        KafkaError.TOPIC_AUTHORIZATION_FAILED: "Give the user of the target the ACL Write.",
+        KafkaError.UNKNOWN_TOPIC_OR_PART: "Was the target topic deleted?",
+    }
+    size = len(message.value() or b"") + len(message.key() or b"") if message is not None else 0
+    return ApplyError(
+        f"{source} offset {offset} ({size} bytes) was refused by topic "
+        f"{message.topic() if message is not None else 'of the target'}: {error.str()}",
+        hint=hints.get(error.code(), "Nothing is committed past it: start again when mended."),
+    )
+
+
+# ---------------------------------------------------------------- on real clusters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What forwarding would mean: who leads the target, and how large a batch it takes."""
+
+    route: Route
+    sources: Mapping[str, int]
+    targets: LeaderSnapshot
+    largest_bytes: int
+
+
+def survey(route: Route, source: Admin, target: Admin) -> Survey:
+    """Looks at both clusters; refuses what cannot be or would go round in circles."""
+    read, write = sorted(route.topics), sorted(set(route.topics.values()))
+    here = source.topics(read)
+    there = target.topics(write)
+    _missing("source", read, {p.topic for p in here})
+    _missing("target", write, {p.topic for p in there})
+    circles = sorted(set(read) & set(write))
+    if circles and source.cluster().cluster == target.cluster().cluster:
+        raise ConfigError(
+            f"Topic {', '.join(circles)} would be forwarded onto itself.",
+            hint="Give --to-topic another name, or --to-bootstrap-server another cluster.",
+        )
+    settings = [target.topic_settings(topic) or {} for topic in write]
+    return Survey(
+        route=route,
+        sources={topic: sum(p.topic == topic for p in here) for topic in read},
+        targets=LeaderSnapshot(
+            {t: {p.partition: int(p.leader) for p in there if p.topic == t} for t in write}
+        ),
+        largest_bytes=min(int(s.get("max.message.bytes", _LARGEST)) for s in settings),
+    )
+
+
+def _missing(which: str, wanted: Collection[str], found: Collection[str]) -> None:
+    missing = sorted(set(wanted) - set(found))
+    if missing:
+        raise ConfigError(
+            f"The {which} cluster has no topic {', '.join(missing)}.",
+            hint="Create it first, or correct the name: a forwarder makes no topics.",
+        )
+
+
+@contextmanager
+def open_forwarder(
+    surveyed: Survey,
+    source: tuple[str, ClientProperties],
+    target: tuple[str, ClientProperties],
+    *,
+    own: OwnTopics,
+) -> Iterator[Forwarder]:
+    """A forwarder between real clusters, each given by its servers and how to reach it.
+
+    `weighted-node` follows the weights that steering publishes on the target.
+    """
+    route = surveyed.route
+    with ExitStack() as open_now:
+        options = route.options
+        if route.partitioner == "weighted-node":
+            live = LiveWeights()
+            reader = WeightsReader(target[0], live, properties=target[1], topic=own.weights)
+            open_now.enter_context(reader)
+            options = replace(options, weights=live)
+        config = reliable(*target, client_id="trimtab-forward", linger_ms=_LINGER_MS) | {
+            "message.timeout.ms": 0,  # a target that is away is waited for
+            "message.max.bytes": 1_000_000_000,  # what the topic takes is the brokers' business
+            "batch.size": max(1, min(1_000_000, surveyed.largest_bytes - _ROOM)),
+            "partitioner": "murmur2_random",  # Kafka's hash, as said above
+        }
+        with kafka_errors("starting a producer"):
+            producer = RoutedProducer(config, route.partitioner, options, wait_s=_ROOM_WITHIN_S)
+        open_now.callback(_let_go, producer)
+        for topic in sorted(set(route.topics.values())):
+            producer.watch.meet(topic)
+        reading = GroupSource(
+            route.group, sorted(route.topics), *source, from_latest=route.from_latest
+        )
+        forwarder = Forwarder(route, reading, producer, leaders=lambda: producer.watch.snapshot)
+        reading.hooks = forwarder
+        yield forwarder
+
+
+def _let_go(producer: RoutedProducer) -> None:
+    """Ends a producer; what it still holds is not committed, and comes again."""
+    producer.purge()
+    with suppress(KafkaException):
+        producer.close()

@@ -1,0 +1,266 @@
+"""Who leads what now, kept fresh in the background for those who send through librdkafka.
+
+Why      librdkafka knows the leaders but tells them only when asked, and waits for a broker then: a
+         question per record would cost a round trip each.
+Promise  `snapshot` is there at once and never waits. It is looked at anew every `refresh_s`, and at
+         once when `look_again` is called, though not more often than ten times a second. It stays
+         the same object while nothing changes. Nobody answers: the last one stays; a topic of which
+         nothing is told keeps its leaders, and holds up no other. A topic is fetched when it is
+         first met, and forgotten when the brokers say it is gone, unless it is expected.
+         A leader that is not among the brokers is nobody. A watch that is dropped and not closed
+         ends by itself.
+Cost     One request per topic and refresh. Several producers may share one watch; they must when
+         they share a partitioner, for each watch has snapshots of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any, Protocol, Self
+from weakref import finalize, ref
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from trimtab.errors import BrokerUnavailable, TrimtabError, UnknownTopic
+from trimtab.kafka.errors import kafka_errors, translated
+from trimtab.model.cluster import NO_LEADER
+from trimtab.observe.logging import library_log
+from trimtab.plan.records.leaders import LeaderSnapshot
+
+log = library_log()
+
+_BACKOFF_S = 0.1
+_SHORTEST_ANSWER_S, _LONGEST_ANSWER_S = 1.0, 5.0
+_unnamed = count(1)
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+
+
+class _NoLeadersYet(BrokerUnavailable):
+    """A broker answered, but of this topic it knows no more."""
+
+
+class LeaderSource(Protocol):
+    """Whom a watch asks."""
+
+    @property
+    def cluster(self) -> str | None:
+        """The id of the cluster, once it is known."""
+        ...
+
+    def leaders(self, topic: str, within_s: float) -> Mapping[int, int]:
+        """The leader of each partition; raises UnknownTopic or BrokerUnavailable."""
+        ...
+
+    def racks(self, within_s: float) -> Mapping[int, str | None]:
+        """Where each broker stands."""
+        ...
+
+
+class ClientSource:
+    """Asks through a client of librdkafka: a producer, or an admin client.
+
+    Its metadata names no racks: these come from an admin client that `open_admin` opens for the
+    occasion, or are unknown without it.
+    """
+
+    def __init__(self, client: Any, open_admin: Callable[[], AdminClient] | None = None) -> None:
+        self.cluster: str | None = None
+        self._client = client
+        self._open_admin = open_admin
+
+    def leaders(self, topic: str, within_s: float) -> Mapping[int, int]:
+        """The leader of each partition."""
+        what = f"asking who leads topic {topic}"
+        try:
+            with kafka_errors(what):
+                found = self._client.list_topics(topic, timeout=within_s)
+        except RuntimeError as closed:
+            raise BrokerUnavailable(f"The client is closed, while {what}.") from closed
+        self.cluster = getattr(found, "cluster_id", None) or self.cluster
+        described = found.topics.get(topic)
+        error = None if described is None else described.error
+        if described is None or (error is not None and error.code() in _GONE):
+            raise UnknownTopic(
+                f"There is no topic {topic}.",
+                hint="Check the name, or create the topic first.",
+            )
+        if error is not None and error.code() == KafkaError.LEADER_NOT_AVAILABLE:
+            raise _NoLeadersYet(f"Topic {topic} has no leaders yet.", hint="Try again.")
+        if error is not None:
+            raise translated(KafkaException(error), what)
+        return {
+            p.id: p.leader if p.leader in found.brokers else NO_LEADER
+            for p in described.partitions.values()
+        }
+
+    def racks(self, within_s: float) -> Mapping[int, str | None]:
+        """Where each broker stands."""
+        if self._open_admin is None:
+            return {}
+        with kafka_errors("asking where the brokers stand"):
+            admin = self._open_admin()  # an answer dies with its client
+            found = admin.describe_cluster(request_timeout=within_s).result()
+        return {node.id: node.rack for node in found.nodes}
+
+
+class LeaderWatch:
+    """The leaders of all topics met so far; closed by whoever made it."""
+
+    def __init__(
+        self,
+        source: LeaderSource,
+        *,
+        refresh_s: float = 5.0,
+        first_use_s: float = 10.0,
+    ) -> None:
+        """Asks nobody yet.
+
+        Args:
+            source: Whom to ask.
+            refresh_s: How often it looks again by itself.
+            first_use_s: How long the first look at a topic may take.
+        """
+        self.snapshot = LeaderSnapshot({})
+        self._source = source
+        self._refresh_s = refresh_s
+        self._first_use_s = first_use_s
+        self._answer_s = min(max(refresh_s, _SHORTEST_ANSWER_S), _LONGEST_ANSWER_S)
+        self._leaders: dict[str, Mapping[int, int]] = {}
+        self._racks: Mapping[int, str | None] = {}
+        self._published: tuple[Mapping[str, Mapping[int, int]], Mapping[int, str | None], str] = (
+            {},
+            {},
+            "",
+        )
+        self._racks_asked_for: frozenset[int] = frozenset()
+        self._looking = threading.Lock()
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._unanswered: set[str] = set()
+        self._expected: set[str] = set()
+        self._racks_unknown = False
+        self._unnamed = f"unnamed {next(_unnamed)}"
+        finalize(self, _end, self._closed, self._wake)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def meet(self, topic: str) -> None:
+        """Returns when the leaders of a topic are known.
+
+        A topic that nobody knows raises UnknownTopic, brokers that do not answer raise
+        BrokerUnavailable, both after `first_use_s`: what was just made is not seen everywhere.
+        """
+        if topic in self._published[0]:
+            return
+        deadline = time.monotonic() + self._first_use_s
+        with self._looking:
+            while topic not in self._leaders:
+                left = deadline - time.monotonic()
+                try:
+                    self._leaders[topic] = self._source.leaders(topic, max(left, _BACKOFF_S))
+                except (UnknownTopic, BrokerUnavailable):
+                    if left <= _BACKOFF_S or self._closed.wait(_BACKOFF_S):
+                        raise
+            self._publish()
+        self._start()
+
+    def expect(self, topic: str) -> None:
+        """Looks for a topic at every refresh until it is found, without waiting for it."""
+        self._expected.add(topic)
+        self._start()
+
+    def look_again(self) -> None:
+        """Something moved: looks anew soon, without waiting for it."""
+        self._wake.set()
+
+    def refresh(self, topic: str | None = None) -> None:
+        """Looks at a topic anew, or at all; what nobody answers for stays as it is."""
+        with self._looking:
+            every = dict.fromkeys((*self._leaders, *tuple(self._expected)))
+            for name in every if topic is None else (topic,):
+                if self._closed.is_set() or not self._look(name):
+                    break
+            self._publish()
+
+    def close(self) -> None:
+        """Ends the watch; the last snapshot stays."""
+        self._closed.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._closed.is_set():
+                told = ref(self), self._wake, self._closed, self._refresh_s
+                self._thread = threading.Thread(
+                    target=_run, args=told, name="leader-watch", daemon=True
+                )
+                self._thread.start()
+
+    def _look(self, topic: str) -> bool:
+        """Asks for a topic; False when nobody answers, as nobody would for the next one."""
+        try:
+            self._leaders[topic] = self._source.leaders(topic, self._answer_s)
+            self._expected.discard(topic)
+        except UnknownTopic:
+            if self._leaders.pop(topic, None) is not None:
+                log.warning("topic_is_gone", topic=topic)
+        except TrimtabError as error:
+            if topic not in self._unanswered:  # said once, not at every look
+                log.warning("leaders_could_not_be_asked", topic=topic, why=error.message)
+            self._unanswered.add(topic)
+            return isinstance(error, _NoLeadersYet) or not isinstance(error, BrokerUnavailable)
+        if topic in self._unanswered:
+            log.warning("leaders_are_known_again", topic=topic)
+            self._unanswered.discard(topic)
+        return True
+
+    def _publish(self) -> None:
+        """Makes the snapshot anew when something changed; asks for racks of brokers never met."""
+        leading = frozenset(
+            b for of_topic in self._leaders.values() for b in of_topic.values() if b >= 0
+        )
+        if not leading <= self._racks_asked_for:
+            try:
+                self._racks = self._source.racks(self._answer_s)
+                self._racks_asked_for |= leading
+            except TrimtabError as error:
+                if not self._racks_unknown:  # said once, asked at every look
+                    log.warning("racks_are_unknown", why=error.message)
+                self._racks_unknown = True
+        found = dict(self._leaders), self._racks, self._source.cluster or self._unnamed
+        if found != self._published:
+            self.snapshot = LeaderSnapshot(*found)
+            self._published = found
+
+
+def _run(
+    watch: ref[LeaderWatch], wake: threading.Event, closed: threading.Event, refresh_s: float
+) -> None:
+    """Looks again and again, and holds on to the watch only while it looks."""
+    while not closed.is_set():
+        wake.wait(refresh_s)
+        wake.clear()
+        living = watch()
+        if living is None:
+            return
+        if not closed.is_set():
+            living.refresh()
+        del living
+        closed.wait(_BACKOFF_S)
+
+
+def _end(closed: threading.Event, wake: threading.Event) -> None:
+    closed.set()
+    wake.set()

@@ -1,0 +1,312 @@
+"""Our partitioners behind the partitioner interface of kafka-python.
+
+Why      kafka-python 3 asks a partitioner for each record, and for a keyless one that would open a
+         batch it asks twice: it drops the first answer, calls `on_new_batch`, asks again. A round
+         robin that steps each time serves every second partition only.
+Promise  The second answer is the first one, and no counter steps; `sticky` alone moves on then,
+         and only then, whatever its `sticky_bytes` and `linger_s`.
+         Leaders are those of the producer's own metadata, at most `table_ttl_ms` behind it: a hint
+         in a produce response moves a leader without a word to listeners.
+         One instance serves any number of producers and threads. Producers of one cluster share
+         one snapshot, the union of what they know, so that `sqf` sees all brokers they write to;
+         clusters are never mixed. Producers that are gone are forgotten.
+         Keyed records go where kafka-python's own DefaultPartitioner puts them. Like that one it
+         raises ValueError for a topic that the metadata does not know.
+Cost     Per record a weak look-up and a look at the clock; per topic and `table_ttl_ms` O(its
+         partitions).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
+
+import kafka
+import kafka.partitioner
+from kafka import TopicPartition
+
+from trimtab.errors import ConfigError, UnknownTopic
+from trimtab.model.cluster import NO_LEADER
+from trimtab.plan.records.leaders import LeaderSnapshot
+from trimtab.plan.records.partitioner import Partitioner, RoutingOptions
+from trimtab.plan.records.peers import Sticky
+from trimtab.plan.records.registry import partitioner_of
+
+_WITHOUT_LEADERS = frozenset({"default", "improved"})
+_unnamed = count(1)
+_Interface = getattr(kafka.partitioner, "Partitioner", object)  # version 2 has none
+
+LegacyPartitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
+"""What version 2 takes: (key, all partitions, available partitions) → partition."""
+
+
+class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
+    """One of our partitioners for `KafkaProducer(partitioner=…)`."""
+
+    def __init__(
+        self,
+        partitioner: Partitioner,
+        *,
+        table_ttl_ms: float = 100.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Serves any number of producers.
+
+        Args:
+            partitioner: Who chooses.
+            table_ttl_ms: How long leaders are believed before the metadata is looked at again.
+            clock: Seconds that only grow.
+        """
+        self._choose = partitioner.partition
+        self._sticky = partitioner if isinstance(partitioner, Sticky) else None
+        if self._sticky is not None:
+            self._sticky.told_of_batches()
+        self._ttl_s = table_ttl_ms / 1000
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._views: WeakKeyDictionary[Any, _View] = WeakKeyDictionary()
+        self._clusters: WeakValueDictionary[str, _Cluster] = WeakValueDictionary()
+
+    def partition(
+        self,
+        topic: str,
+        key: object,
+        serialized_key: bytes | None,
+        value: object,
+        serialized_value: bytes | None,
+        cluster: Any,
+    ) -> int:
+        """The partition for a record; `cluster` is the producer's live metadata."""
+        del key, value
+        view = self._views.get(cluster)
+        if view is None:
+            view = self._met(cluster)
+        now = self._clock()
+        if now >= view.due.get(topic, now):
+            self._look(view, topic, cluster, now)
+        snapshot = view.cluster.snapshot
+        if serialized_key is None:
+            again = view.taken_back(topic)
+            if again is not None and _takes(snapshot, topic, again):
+                return again
+            size = 0
+        else:
+            size = len(serialized_key)
+            if type(serialized_key) is not bytes:
+                serialized_key = bytes(serialized_key)
+        if serialized_value is not None:
+            size += len(serialized_value)
+        try:
+            return self._choose(topic, serialized_key, size, snapshot)
+        except UnknownTopic as unknown:
+            raise ValueError(unknown.message) from unknown
+
+    def on_new_batch(self, topic: str, cluster: Any, prev_partition: int) -> None:
+        """The producer drops its answer, for a batch would open, and is about to ask again."""
+        view = self._views.get(cluster) or self._met(cluster)
+        if self._sticky is not None:
+            self._sticky.closed(topic, prev_partition, view.cluster.name)
+        else:
+            view.local.taken_back = topic, prev_partition
+
+    def _met(self, cluster: Any) -> _View:
+        with self._guard:
+            view = self._views.get(cluster)
+            if view is None:
+                name: str | None = cluster.cluster_id
+                whole = None if name is None else self._clusters.get(name)
+                if whole is None:
+                    whole = _Cluster(name)
+                    if name is not None:
+                        self._clusters[name] = whole
+                view = _View(whole)
+                whole.views.add(view)
+                cluster.add_listener(view.on_refresh)
+                self._views[cluster] = view
+        return view
+
+    def _look(self, view: _View, topic: str, cluster: Any, now: float) -> None:
+        """Compares what was believed with the metadata: one topic, or all after a refresh."""
+        with self._guard:
+            due = view.due  # a refresh from here on leaves this one behind
+            changed = not due and view.saw_racks(_racks(cluster))
+            asked = {topic} if due else view.seen.keys() | {topic, *_topics(cluster)}
+            for name in asked:
+                changed |= view.saw(name, _leaders(cluster, name))
+                due[name] = now + self._ttl_s
+            if changed:
+                view.cluster.merge()
+
+
+class _Cluster:
+    """One cluster, as all producers of an instance know it together."""
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name or f"unnamed {next(_unnamed)}"
+        self.views: WeakSet[_View] = WeakSet()
+        self.snapshot = LeaderSnapshot({})
+        self.changes = 0
+
+    def merge(self) -> None:
+        """Makes the snapshot anew; of what several producers know the latest change counts."""
+        newest: dict[str, tuple[int, Mapping[int, int]]] = {}
+        racks: dict[int, str | None] = {}
+        for view in self.views:
+            racks |= view.racks
+            for topic, seen in view.seen.items():
+                if topic not in newest or newest[topic][0] < seen[0]:
+                    newest[topic] = seen
+        leaders = {topic: of_topic for topic, (_, of_topic) in newest.items()}
+        self.snapshot = LeaderSnapshot(leaders, racks, self.name)
+
+
+class _View:
+    """What one producer's metadata said when last looked at; never holds on to the metadata."""
+
+    def __init__(self, cluster: _Cluster) -> None:
+        self.cluster = cluster
+        self.seen: dict[str, tuple[int, Mapping[int, int]]] = {}
+        self.racks: Mapping[int, str | None] = {}
+        self.due: dict[str, float] = {}
+        self.local = threading.local()
+
+    def on_refresh(self, _cluster: Any) -> None:
+        """All was fetched anew: nothing is believed any more."""
+        self.due = {}
+
+    def taken_back(self, topic: str) -> int | None:
+        """The answer of this thread that the producer dropped, once."""
+        dropped: tuple[str, int] | None = getattr(self.local, "taken_back", None)
+        if dropped is None or dropped[0] != topic:
+            return None
+        self.local.taken_back = None
+        return dropped[1]
+
+    def saw(self, topic: str, leaders: Mapping[int, int] | None) -> bool:
+        """Notes the leaders of a topic, None for one that is gone; True when they changed."""
+        before = self.seen.get(topic)
+        if leaders is None:
+            self.seen.pop(topic, None)
+            return before is not None
+        if before is not None and before[1] == leaders:
+            return False
+        self.cluster.changes += 1
+        self.seen[topic] = self.cluster.changes, leaders
+        return True
+
+    def saw_racks(self, racks: Mapping[int, str | None]) -> bool:
+        """Notes where the brokers stand; True when that changed."""
+        before, self.racks = self.racks, racks
+        return before != racks
+
+
+def _takes(snapshot: LeaderSnapshot, topic: str, partition: int) -> bool:
+    try:
+        return snapshot.topic(topic).takes(partition)
+    except UnknownTopic:
+        return False
+
+
+def _topics(cluster: Any) -> Collection[str]:
+    topics: Collection[str] = cluster.topics(exclude_internal_topics=False)
+    return topics
+
+
+def _leaders(cluster: Any, topic: str) -> dict[int, int] | None:
+    try:
+        partitions = cluster.partitions_for_topic(topic)
+        if partitions is None:
+            return None
+        found = {p: cluster.leader_for_partition(TopicPartition(topic, p)) for p in partitions}
+    except KeyError:  # the metadata was replaced in between, and the topic is gone
+        return None
+    return {p: NO_LEADER if leader is None else leader for p, leader in found.items()}
+
+
+def _racks(cluster: Any) -> dict[int, str | None]:
+    return {broker.node_id: broker.rack for broker in cluster.brokers()}
+
+
+# ---------------------------------------------------------------- which version
+
+
+def for_kafka_python(
+    name: str,
+    options: RoutingOptions | None = None,
+    *,
+    version: str = kafka.__version__,
+) -> RoutedPartitioner | LegacyPartitioner:
+    """The partitioner of that name as the installed kafka-python takes it.
+
+    Version 2 tells neither topic nor leaders: only `default` and `improved` fit, with one counter
+    for all topics; whatever else is refused.
+    """
+    options = options or RoutingOptions()
+    if int(version.partition(".")[0]) >= 3:
+        return RoutedPartitioner(partitioner_of(name, options))
+    if name not in _WITHOUT_LEADERS:
+        raise ConfigError(
+            f"kafka-python {version} does not tell a partitioner who leads: {name} cannot work.",
+            hint="Install kafka-python 3, or send through trimtab's RoutedProducer.",
+        )
+    return _without_leaders(partitioner_of(name, options))
+
+
+def _without_leaders(partitioner: Partitioner) -> LegacyPartitioner:
+    nobody_knows = ""
+    last: tuple[tuple[Sequence[int], ...], LeaderSnapshot] = ((), LeaderSnapshot({}))
+
+    def partition(
+        key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]
+    ) -> int:
+        nonlocal last
+        told = tuple(all_partitions), tuple(available)
+        known = last
+        if known[0] != told:
+            led = dict.fromkeys(all_partitions, int(NO_LEADER)) | dict.fromkeys(available, 0)
+            known = last = told, LeaderSnapshot({nobody_knows: led})
+        return partitioner.partition(nobody_knows, key, 0, known[1])
+
+    return partition
+
+
+# ---------------------------------------------------------------- queues
+
+
+class WaitingBatches:
+    """Batches that wait in the buffers of producers: `RoutingOptions.queues` of `adaptive`.
+
+    Producers are made after their partitioner, so they are named afterwards:
+
+        waiting = WaitingBatches()
+        adaptive = partitioner_of("adaptive", RoutingOptions(queues=waiting))
+        producer = KafkaProducer(partitioner=RoutedPartitioner(adaptive), …)
+        waiting.watch(producer)
+
+    Each producer is forgotten with its last user. One whose buffer cannot be reached has no queues.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: tuple[ref[Any], ...] = ()
+
+    def watch(self, producer: Any) -> None:
+        """Counts the batches of this producer too."""
+        buffer = getattr(producer, "_accumulator", None)
+        if hasattr(buffer, "_batches"):
+            living = tuple(b for b in self._buffers if b() is not None)
+            self._buffers = (*living, ref(buffer))
+
+    def __call__(self, topic: str) -> Mapping[int, int]:
+        """How many batches wait for each partition of a topic; partitions without any may lack."""
+        waiting: dict[int, int] = {}
+        for buffer in self._buffers:
+            if (living := buffer()) is not None:
+                for place in list(living._batches):  # the producer's threads add to it
+                    if place.topic == topic:
+                        count = len(living._batches[place])
+                        waiting[place.partition] = waiting.get(place.partition, 0) + count
+        return waiting

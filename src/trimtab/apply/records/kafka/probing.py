@@ -1,0 +1,157 @@
+"""Produce probes: how long each broker takes to store a record, by itself.
+
+Why      With acks=all every record waits for its slowest replica, so its latency says little of
+         which broker is slow. A partition that has one replica is one broker's work alone.
+Promise  Each broker is asked about once per pace, at random moments, so that no beat of the broker
+         goes unseen; one probe is under way at a time. A broker that does not answer holds up
+         nobody else. Latencies are those that the client measures, whatever this process is doing.
+Cost     Per broker and second 1 / pace produce requests of some 100 bytes, stored for ten minutes.
+
+The topic has a partition per broker; see `trimtab.kafka.topics.ensure_per_broker`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from trimtab.apply.records.probe_log import ProbeLog, Probes
+from trimtab.kafka.errors import kafka_errors, reason_of
+from trimtab.kafka.properties import ClientProperties
+
+log = structlog.get_logger()
+
+_VALUE = b"trimtab probe"
+_SLEEP_S = 0.1
+_GIVEN_UP_MS = 10_000
+
+
+class Prober:
+    """Probes brokers in a thread of its own."""
+
+    def __init__(
+        self,
+        bootstrap_server: str,
+        properties: ClientProperties,
+        *,
+        topic: str,
+        pace_s: float,
+        kept_s: float,
+    ) -> None:
+        self._topic = topic
+        self._pace_s = pace_s
+        self._kept_s = kept_s
+        self._guard = threading.Lock()
+        self._logs: dict[int, ProbeLog] = {}
+        self._places: dict[int, int] = {}
+        self._due: dict[int, float] = {}
+        self._refused: set[int] = set()
+        self._closed = threading.Event()
+        self._rng = random.Random()
+        with kafka_errors("starting the prober"):
+            self._producer = Producer(
+                {
+                    "client.id": "trimtab-prober",
+                    **properties.for_confluent(),
+                    "bootstrap.servers": bootstrap_server,
+                    "acks": 1,
+                    "enable.idempotence": False,
+                    "linger.ms": 0,
+                    "message.timeout.ms": _GIVEN_UP_MS,
+                    "request.timeout.ms": _GIVEN_UP_MS,
+                    "reconnect.backoff.max.ms": 500,
+                    "topic.metadata.refresh.interval.ms": 2000,
+                    "logger": logging.getLogger("librdkafka"),
+                }
+            )
+        self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def watch(self, places: Mapping[int, int]) -> None:
+        """Probes these brokers from now on, each by its partition."""
+        with self._guard:
+            now = time.monotonic()
+            for broker in places.keys() - self._places.keys():
+                self._logs[broker] = ProbeLog(pace_s=self._pace_s, kept_s=self._kept_s)
+                self._due[broker] = now + self._rng.random() * self._pace_s
+            for broker in self._places.keys() - places.keys():
+                del self._logs[broker], self._due[broker]
+            self._places = dict(places)
+
+    def seen(self) -> dict[int, Probes]:
+        """What was seen of each broker lately."""
+        now = time.monotonic()
+        with self._guard:
+            return {broker: probes.seen(now) for broker, probes in sorted(self._logs.items())}
+
+    def close(self) -> None:
+        """Ends; probes under way are given up."""
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            now = time.monotonic()
+            with self._guard:
+                due = [
+                    (broker, self._places[broker])
+                    for broker, at in self._due.items()
+                    if at <= now and not self._logs[broker].waiting
+                ]
+                for broker, _ in due:
+                    self._logs[broker].sent(now)
+                    self._due[broker] = now + self._pace_s * self._rng.uniform(0.5, 1.5)
+                soonest = min(
+                    (at for broker, at in self._due.items() if not self._logs[broker].waiting),
+                    default=now + _SLEEP_S,
+                )
+            for broker, partition in due:
+                self._send(broker, partition)
+            # Returns early when something came back, which may be due again by then.
+            self._producer.poll(min(_SLEEP_S, max(0.001, soonest - time.monotonic())))
+        self._producer.purge()
+        self._producer.poll(0)
+
+    def _send(self, broker: int, partition: int) -> None:
+        def on_delivery(error: KafkaError | None, message: Any) -> None:
+            self._came_back(broker, error, message)
+
+        try:
+            self._producer.produce(
+                self._topic, _VALUE, partition=partition, on_delivery=on_delivery
+            )
+        except (BufferError, KafkaException) as error:
+            why = reason_of(error) if isinstance(error, KafkaException) else str(error)
+            self._gave_up(broker, why)
+
+    def _came_back(self, broker: int, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._gave_up(broker, error.str())
+            return
+        with self._guard:
+            if broker in self._logs:
+                self._logs[broker].answered(time.monotonic(), latency_s=message.latency())
+        if broker in self._refused:
+            self._refused.discard(broker)
+            log.warning("broker_takes_probes_again", broker=broker)
+
+    def _gave_up(self, broker: int, why: str) -> None:
+        with self._guard:
+            if broker in self._logs:
+                self._logs[broker].failed()
+        if broker not in self._refused and not self._closed.is_set():  # said once
+            self._refused.add(broker)
+            log.warning("probe_was_given_up", broker=broker, why=why)

@@ -1,0 +1,148 @@
+"""Follows the weights that steering publishes, in a producer's process.
+
+Promise  Begins with the newest record there is; each later one is heard within moments, from
+         whichever broker tells it first: each holds all of them in a partition of its own. Nothing
+         here makes a producer wait or fail: while no broker answers, or nobody publishes, the
+         weights go stale and all brokers count the same. A record that makes no sense is left out.
+Cost     A consumer without a group, and a thread that sleeps until a record comes.
+
+    live = LiveWeights()
+    options = RoutingOptions(weights=live)
+    with (
+        WeightsReader(config, live),
+        RoutedProducer(config, "weighted-node", options) as producer,
+    ):
+        producer.produce("orders", value)
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import TopicPartition as TheirPartition
+
+from trimtab.apply.records.kafka.producer_settings import connection_settings
+from trimtab.errors import BadFile
+from trimtab.kafka.errors import kafka_errors, reason_of
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics
+from trimtab.model.codec import weights_from
+from trimtab.model.reading import parse
+from trimtab.observe.logging import library_log
+from trimtab.plan.records.live_weights import LiveWeights
+
+log = library_log()
+
+KEY = b"brokers"
+_THE_LAST = -2000 - 1  # librdkafka: so many records before the end
+_POLL_S = 0.2
+_LOOK_EVERY_S = 30.0
+_LOOK_SOON_S = 1.0
+_ANSWER_S = 1.0
+
+
+class WeightsReader:
+    """Feeds a `LiveWeights` from the topic of weights until it is closed."""
+
+    def __init__(
+        self,
+        client: str | Mapping[str, Any],
+        live: LiveWeights,
+        *,
+        properties: ClientProperties | None = None,
+        topic: str | None = None,
+    ) -> None:
+        """Begins to follow, without waiting for anything.
+
+        Args:
+            client: The settings of the producer, of which those of its connections are taken, or
+                the address of the cluster.
+            live: Is told each record.
+            properties: How to reach the cluster, beside an address.
+            topic: Where weights stand; the default prefix's topic when not given.
+        """
+        config = {"bootstrap.servers": client} if isinstance(client, str) else client
+        self._topic = topic or OwnTopics().weights
+        self._live = live
+        self._closed = threading.Event()
+        self._unheard = False
+        self._followed: set[int] = set()
+        with kafka_errors(f"following {self._topic}"):
+            self._consumer = Consumer(
+                {
+                    "logger": logging.getLogger("librdkafka"),
+                    **({} if properties is None else properties.for_confluent()),
+                    **connection_settings(config),
+                    "client.id": "trimtab-weights",
+                    "group.id": "trimtab-weights",  # asked for; no group is joined
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "allow.auto.create.topics": False,
+                    "reconnect.backoff.max.ms": 1000,
+                    "topic.metadata.refresh.interval.ms": 5000,
+                }
+            )
+        self._thread = threading.Thread(target=self._follow, name="weights-reader", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go; the weights go stale."""
+        self._closed.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        look_at = 0.0
+        while not self._closed.is_set():
+            if time.monotonic() >= look_at:
+                self._look()
+                wait_s = _LOOK_EVERY_S if self._followed else _LOOK_SOON_S
+                look_at = time.monotonic() + wait_s
+            message = self._consumer.poll(_POLL_S)
+            if message is not None:
+                self._hear(message)
+        self._consumer.close()
+
+    def _look(self) -> None:
+        """Finds the partitions of the topic, which may not be there yet, or may have grown."""
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=_ANSWER_S).topics[self._topic]
+        except KafkaException as error:
+            self._complain(error)
+            return
+        new = sorted(found.partitions.keys() - self._followed)
+        if new:
+            places = [TheirPartition(self._topic, number, _THE_LAST) for number in new]
+            if self._followed:
+                self._consumer.incremental_assign(places)
+            else:
+                self._consumer.assign(places)
+            self._followed.update(new)
+
+    def _complain(self, error: KafkaException) -> None:
+        if not self._unheard:  # said once, not at every try
+            log.warning("weights_could_not_be_read", topic=self._topic, why=reason_of(error))
+        self._unheard = True
+
+    def _hear(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            self._complain(KafkaException(error))
+            return
+        self._unheard = False
+        if message.key() != KEY or message.value() is None:
+            return
+        try:
+            self._live.heard(weights_from(parse(message.value() or b"", origin=self._topic)))
+        except BadFile as refused:
+            log.warning("weights_were_refused", topic=self._topic, why=refused.message)

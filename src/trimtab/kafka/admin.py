@@ -1,0 +1,378 @@
+"""The narrow admin port: all that Trimtab asks of a cluster and does to it, in our own values.
+
+`Admin` is the port, `KafkaAdmin` its implementation on a real cluster, and
+`trimtab.testing.fakes.FakeAdmin` its in-memory twin.
+
+Promise  A dead or hung broker costs its own answers, and nobody else's (`connections.py`). What is
+         unknown is left out of the answer. Being refused is an error, never an unknown.
+         Errors of the client library leave this module as ours, with their cause kept.
+Cost     One request per broker and question (two for offsets). Connections are reused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import kafka.errors as theirs
+from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
+from kafka.protocol.metadata import MetadataRequest
+
+from trimtab.kafka import consumer_groups, topic_facts
+from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.requests import BACKOFF_S, Connections, error_of
+from trimtab.model.cluster import Broker, BrokerId, Group, Replicas, TopicPartition
+from trimtab.observe.logging import library_log
+
+log = library_log()
+
+_VISIBLE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterInfo:
+    """Who belongs to a cluster; `live` are the brokers that serve right now."""
+
+    cluster: str | None
+    brokers: tuple[Broker, ...]
+    live: frozenset[BrokerId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic to be created; `assignment` says which brokers hold each partition, leader first."""
+
+    name: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    assignment: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.assignment and sorted(self.assignment) != list(range(self.partitions)):
+            raise ValueError(f"topic {self.name}: assignment and partitions do not agree")
+        if any(len(set(held)) != self.replication for held in self.assignment.values()):
+            raise ValueError(f"topic {self.name}: assignment and replication do not agree")
+
+
+class Admin(Protocol):
+    """All that Trimtab asks of a cluster and does to it."""
+
+    def cluster(self) -> ClusterInfo:
+        """Who belongs to the cluster."""
+        ...
+
+    def topics(self, names: Collection[str] | None = None) -> tuple[Replicas, ...]:
+        """The partitions of these topics, or of all; topics that do not exist are left out."""
+        ...
+
+    def log_dirs(
+        self, brokers: Collection[BrokerId], partitions: Collection[TopicPartition]
+    ) -> dict[tuple[BrokerId, TopicPartition], int]:
+        """Bytes that these partitions take on these brokers; silent brokers are left out."""
+        ...
+
+    def offsets(
+        self, leaders: Mapping[TopicPartition, BrokerId]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """First and next offset of each partition, from its leader; unknown ones are left out."""
+        ...
+
+    def ends(self, leaders: Mapping[TopicPartition, BrokerId]) -> dict[TopicPartition, int]:
+        """Next offset of each partition, from its leader; unknown ones are left out."""
+        ...
+
+    def group_names(self) -> tuple[str, ...]:
+        """Names of all consumer groups, ascending; those of silent brokers are left out."""
+        ...
+
+    def groups(self, names: Collection[str]) -> tuple[Group, ...]:
+        """State and members of these groups; only groups that do not exist are left out."""
+        ...
+
+    def committed(self, groups: Collection[str]) -> dict[str, dict[TopicPartition, int]]:
+        """Committed offsets; a group is left out when its coordinator did not answer."""
+        ...
+
+    def create_topic(self, topic: TopicSpec) -> bool:
+        """Creates a topic and waits until all see it; False when it was there already."""
+        ...
+
+    def topic_settings(self, name: str) -> dict[str, str] | None:
+        """All settings of a topic, defaults included; None when there is no such topic."""
+        ...
+
+    def min_insync(self, names: Collection[str]) -> dict[str, int]:
+        """In-sync replicas that a write with acks=all needs, of all topics that exist."""
+        ...
+
+    def eligible(self, names: Collection[str]) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+        """Eligible leader replicas of the partitions of these topics that have any."""
+        ...
+
+    def add_partitions(
+        self, topic: str, total: int, *, held_by: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """Raises the number of partitions of a topic to `total`; `held_by` places each new one."""
+        ...
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic; harmless when it is gone."""
+        ...
+
+
+# ---------------------------------------------------------------- the door
+
+
+@contextmanager
+def connect(
+    bootstrap_server: str,
+    properties: ClientProperties,
+    *,
+    connect_within_s: float = 10.0,
+    patience_s: float = 10.0,
+) -> Iterator[KafkaAdmin]:
+    """Opens the admin door; a broker that says nothing for `patience_s` counts as silent."""
+    brokers = Connections(bootstrap_server, properties, connect_within_s, patience_s)
+    try:
+        yield KafkaAdmin(brokers)
+    finally:
+        brokers.close()
+
+
+class KafkaAdmin:
+    """The admin port on a real cluster (Kafka 3.0 or newer)."""
+
+    def __init__(self, brokers: Connections) -> None:
+        self._brokers = brokers
+
+    def cluster(self) -> ClusterInfo:
+        """Who belongs to the cluster; brokers that are down but registered stand in it too."""
+        with kafka_errors("describing the cluster"):
+            answer = self._brokers.ask_any(
+                lambda: DescribeClusterRequest(include_fenced_brokers=True)
+            )
+            _raise(answer.error_code)
+        brokers = sorted(answer.brokers, key=lambda b: b.broker_id)
+        return ClusterInfo(
+            cluster=answer.cluster_id,
+            brokers=tuple(Broker(id=BrokerId(b.broker_id), rack=b.rack) for b in brokers),
+            live=frozenset(
+                BrokerId(b.broker_id) for b in brokers if not getattr(b, "is_fenced", False)
+            ),
+        )
+
+    def topics(self, names: Collection[str] | None = None) -> tuple[Replicas, ...]:
+        """The partitions of these topics, or of all."""
+        with kafka_errors("listing topics"):
+            return _placed(self._brokers.ask_any(_metadata_request(names)))
+
+    def log_dirs(
+        self, brokers: Collection[BrokerId], partitions: Collection[TopicPartition]
+    ) -> dict[tuple[BrokerId, TopicPartition], int]:
+        """Bytes that these partitions take on these brokers."""
+
+        def request() -> Any:
+            kind = DescribeLogDirsRequest.DescribableLogDirTopic
+            return DescribeLogDirsRequest(
+                topics=[
+                    kind(topic=topic, partitions=numbers)
+                    for topic, numbers in _by_topic(partitions).items()
+                ]
+            )
+
+        sizes = {}
+        with kafka_errors("describing log dirs"):
+            answers = self._brokers.ask_each(dict.fromkeys(brokers, request), "describe log dirs")
+            for broker, answer in answers.items():
+                _raise(getattr(answer, "error_code", 0) or 0)
+                for folder in answer.results:
+                    error = error_of(folder.error_code)
+                    if error is not None:
+                        log.warning("log_dir_was_offline", broker=broker, why=reason_of(error))
+                        continue
+                    for topic in folder.topics:
+                        for p in topic.partitions:
+                            if not p.is_future_key:  # a copy on its way to another disk
+                                name = TopicPartition(topic.name, p.partition_index)
+                                sizes[broker, name] = p.partition_size
+        return sizes
+
+    def offsets(
+        self, leaders: Mapping[TopicPartition, BrokerId]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """First and next offset of each partition, from its leader."""
+        begin = self._offsets(leaders, OffsetSpec.EARLIEST)
+        end = self._offsets(leaders, OffsetSpec.LATEST)
+        return {name: (begin[name], end[name]) for name in begin.keys() & end.keys()}
+
+    def ends(self, leaders: Mapping[TopicPartition, BrokerId]) -> dict[TopicPartition, int]:
+        """Next offset of each partition, from its leader."""
+        return self._offsets(leaders, OffsetSpec.LATEST)
+
+    def _offsets(
+        self, leaders: Mapping[TopicPartition, BrokerId], spec: OffsetSpec
+    ) -> dict[TopicPartition, int]:
+        led: defaultdict[BrokerId, list[TopicPartition]] = defaultdict(list)
+        for name, leader in leaders.items():
+            if leader >= 0:
+                led[leader].append(name)
+        found = {}
+        with kafka_errors("listing offsets"):
+            answers = self._brokers.ask_each(
+                {broker: _offsets_request(names, spec) for broker, names in led.items()},
+                "list offsets",
+            )
+            for answer in answers.values():
+                for topic in answer.topics:
+                    for p in topic.partitions:
+                        error = error_of(p.error_code)
+                        if error is None and p.offset >= 0:
+                            found[TopicPartition(topic.name, p.partition_index)] = p.offset
+                        elif error is not None and not is_passing(error):
+                            raise error
+        return found
+
+    def group_names(self) -> tuple[str, ...]:
+        """Names of all consumer groups, ascending."""
+        brokers = self.cluster().live
+        with kafka_errors("listing groups"):
+            return consumer_groups.names(self._brokers, brokers)
+
+    def groups(self, names: Collection[str]) -> tuple[Group, ...]:
+        """State and members of these groups."""
+        with kafka_errors("describing groups"):
+            return consumer_groups.described(self._brokers, names)
+
+    def committed(self, groups: Collection[str]) -> dict[str, dict[TopicPartition, int]]:
+        """Committed offsets of these groups."""
+        with kafka_errors("reading committed offsets"):
+            return consumer_groups.committed(self._brokers, groups)
+
+    def create_topic(self, topic: TopicSpec) -> bool:
+        """Creates a topic and waits until all see it; False when it was there already."""
+        counted = {"num_partitions": topic.partitions, "replication_factor": topic.replication}
+        placed = {"assignments": {number: list(held) for number, held in topic.assignment.items()}}
+        wanted = {**(placed if topic.assignment else counted), "configs": dict(topic.settings)}
+        with kafka_errors(f"creating topic {topic.name}"):
+            try:
+                self._brokers.client.create_topics({topic.name: wanted})
+            except theirs.TopicAlreadyExistsError:
+                self._wait_until_seen(topic.name)  # it may be as young as that
+                return False
+            self._wait_until_seen(topic.name, partitions=topic.partitions)
+        return True
+
+    def topic_settings(self, name: str) -> dict[str, str] | None:
+        """All settings of a topic, defaults included; None when there is no such topic."""
+        with kafka_errors(f"reading the settings of topic {name}"):
+            return topic_facts.settings(self._brokers.ask_any, name)
+
+    def min_insync(self, names: Collection[str]) -> dict[str, int]:
+        """In-sync replicas that a write with acks=all needs, of all topics that exist."""
+        with kafka_errors("reading min.insync.replicas of topics"):
+            return topic_facts.min_insync(self._brokers.ask_any, names)
+
+    def eligible(self, names: Collection[str]) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+        """Eligible leader replicas of the partitions of these topics that have any."""
+        with kafka_errors("reading eligible leader replicas"):
+            return topic_facts.eligible(self._brokers.ask_any, names)
+
+    def add_partitions(
+        self, topic: str, total: int, *, held_by: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """Raises the number of partitions of a topic to `total`; `held_by` places each new one."""
+        wanted = {"count": total, "assignments": [list(held) for held in held_by]}
+        with kafka_errors(f"adding partitions to topic {topic}"):
+            self._brokers.client.create_partitions({topic: wanted if held_by else total})
+            self._wait_until_seen(topic, partitions=total)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic; harmless when it is gone."""
+        with kafka_errors(f"deleting topic {name}"):
+            try:
+                self._brokers.client.delete_topics([name])
+            except theirs.UnknownTopicOrPartitionError:
+                return
+            self._wait_until_seen(name, partitions=0)
+
+    def _wait_until_seen(self, topic: str, *, partitions: int | None = None) -> None:
+        """Waits until every broker that answers shows the topic.
+
+        With a number of partitions: so many, each with a leader.
+        """
+        deadline = time.monotonic() + _VISIBLE_S
+        everyone = dict.fromkeys(self.cluster().live, _metadata_request([topic]))
+        while time.monotonic() < deadline:
+            answers = self._brokers.ask_each(everyone, "show a topic")
+            shown = [_placed(answer) for answer in answers.values()]
+            if partitions is None and shown and all(shown):
+                return
+            if shown and all(sum(not p.offline for p in s) == partitions for s in shown):
+                return
+            time.sleep(BACKOFF_S)
+        raise theirs.KafkaTimeoutError(f"the brokers did not all see it within {_VISIBLE_S:g} s")
+
+
+def _raise(code: int) -> None:
+    error = error_of(code)
+    if error is not None:
+        raise error
+
+
+def _metadata_request(names: Collection[str] | None) -> Callable[[], Any]:
+    topic = MetadataRequest.MetadataRequestTopic
+    return lambda: MetadataRequest(
+        topics=None if names is None else [topic(name=name) for name in sorted(set(names))],
+        allow_auto_topic_creation=False,
+    )
+
+
+def _placed(answer: Any) -> tuple[Replicas, ...]:
+    found = []
+    for topic in answer.topics:
+        error = error_of(topic.error_code)
+        if isinstance(error, theirs.UnknownTopicOrPartitionError):
+            continue
+        if error is not None and not is_passing(error):
+            raise error
+        found += [_replicas(topic.name, p) for p in topic.partitions]
+    return tuple(sorted(found, key=lambda p: p.name))
+
+
+def _replicas(topic: str, found: Any) -> Replicas:
+    return Replicas(
+        topic=topic,
+        partition=found.partition_index,
+        leader=BrokerId(found.leader_id),
+        replicas=tuple(map(BrokerId, found.replica_nodes)),
+        isr=tuple(map(BrokerId, found.isr_nodes)),
+    )
+
+
+def _by_topic(names: Collection[TopicPartition]) -> dict[str, list[int]]:
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(names):
+        numbers[topic].append(partition)
+    return numbers
+
+
+def _offsets_request(names: Collection[TopicPartition], spec: OffsetSpec) -> Callable[[], Any]:
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    partition = topic.ListOffsetsPartition
+    return lambda: ListOffsetsRequest(
+        isolation_level=0,
+        topics=[
+            topic(
+                name=name,
+                partitions=[partition(partition_index=n, timestamp=int(spec)) for n in numbers],
+            )
+            for name, numbers in _by_topic(names).items()
+        ],
+    )

@@ -1,0 +1,99 @@
+"""Publishes our own records: telemetry, rates, heavy keys.
+
+Promise  Handing a record over never raises and never waits for a broker. What was not acknowledged
+         is counted and logged. A producer that broke for good is replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from trimtab.kafka.errors import kafka_errors
+from trimtab.kafka.properties import ClientProperties
+from trimtab.observe.logging import library_log
+
+log = library_log()
+
+_FLUSH_S = 10.0
+
+
+def reliable(
+    bootstrap_server: str, properties: ClientProperties, *, client_id: str, linger_ms: int
+) -> dict[str, Any]:
+    """The configuration of a producer whose records are on all in-sync replicas, once each."""
+    return {
+        "client.id": client_id,
+        **properties.for_confluent(),
+        "bootstrap.servers": bootstrap_server,
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": linger_ms,
+        "compression.type": "lz4",
+        "logger": logging.getLogger("librdkafka"),
+    }
+
+
+class RecordPublisher:
+    """Sends records that all in-sync replicas acknowledge, without repeats."""
+
+    def __init__(
+        self, bootstrap_server: str, properties: ClientProperties, *, client_id: str, linger_ms: int
+    ) -> None:
+        self.published = 0
+        self.failed = 0
+        self._broken = False
+        self._config = reliable(
+            bootstrap_server, properties, client_id=client_id, linger_ms=linger_ms
+        ) | {"message.timeout.ms": 60_000, "error_cb": self._on_error}
+        with kafka_errors(f"starting the producer {client_id}"):
+            self._producer = Producer(self._config)
+
+    def publish(self, topic: str, key: bytes, value: bytes) -> None:
+        """Hands a record over."""
+        if self._broken:  # an idempotent producer that lost its place never finds it again
+            self.flush()
+            self._producer = Producer(self._config)
+            self._broken = False
+        try:
+            self._producer.produce(topic, value, key, on_delivery=self._on_delivery)
+        except (BufferError, KafkaException) as error:
+            self.failed += 1
+            log.warning("record_was_dropped", topic=topic, why=str(error))
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Waits for what is under way; what is left then counts as failed."""
+        if self._producer.flush(_FLUSH_S):
+            self._producer.purge()
+            self._producer.flush(1.0)  # reports each purged record as failed
+
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            self.published += 1
+        else:
+            self.failed += 1
+            log.warning("record_was_not_delivered", topic=message.topic(), why=error.str())
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._broken = True
+            log.warning("producer_was_replaced", why=error.str())
+
+
+@contextmanager
+def open_publisher(
+    bootstrap_server: str, properties: ClientProperties
+) -> Iterator[RecordPublisher]:
+    """A publisher of results, which has delivered everything when the block ends."""
+    publisher = RecordPublisher(
+        bootstrap_server, properties, client_id="trimtab-measure", linger_ms=0
+    )
+    try:
+        yield publisher
+    finally:
+        publisher.flush()

@@ -1,0 +1,206 @@
+"""Requests to brokers: to any of them, or to many at once.
+
+Promise  Requests to several brokers go out at once, and each answer counts by itself: a dead or
+         hung broker costs its own answers, at most `patience_s` of time, and nobody else's.
+         Wrong credentials are an error at once; so is being refused.
+Cost     One request per broker and question. Connections are reused.
+
+kafka-python asks brokers one after the other and lets one failure spoil the whole answer; so the
+requests go through its connection manager, which has no public name. This module is the only one
+that knows it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kafka.errors as theirs
+from kafka.admin import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from trimtab.errors import ConfigError
+from trimtab.kafka.errors import is_authentication, is_passing, kafka_errors, reason_of
+from trimtab.kafka.properties import ClientProperties
+from trimtab.model.cluster import BrokerId
+from trimtab.observe.logging import library_log
+
+log = library_log()
+
+BACKOFF_S = 0.1
+
+for _wire in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
+    logging.getLogger(_wire).setLevel(logging.INFO)  # below it they print passwords
+
+
+def error_of(code: int) -> theirs.KafkaError | None:
+    """The error that a response carries as a number; None for success."""
+    kind = theirs.for_code(code)
+    return None if kind is theirs.NoError else kind()
+
+
+class Connections:
+    """Connections to all brokers: asks one of them, any, or many at once."""
+
+    def __init__(
+        self,
+        bootstrap_server: str,
+        properties: ClientProperties,
+        connect_within_s: float,
+        patience_s: float,
+    ) -> None:
+        self.patience_s = patience_s
+        self._owed: dict[int, Any] = {}  # answers that brokers still owe us
+        self._missing: set[int] = set()  # brokers that did not answer when last asked
+        opened: list[_Client] = []
+
+        def client(**config: Any) -> _Client:
+            opened.append(_Client(**config))
+            return opened[-1]
+
+        config = {
+            "client_id": "trimtab-admin",
+            "request_timeout_ms": max(10_000, int(patience_s * 1000)),
+            "reconnect_backoff_max_ms": 1_000,
+            **properties.for_kafka_python(),
+            "bootstrap_servers": bootstrap_server.split(","),
+            "bootstrap_timeout_ms": int(connect_within_s * 1000),
+            "kafka_client": client,
+        }
+        with kafka_errors(f"connecting to {bootstrap_server}"):
+            try:
+                self.client = KafkaAdminClient(**config)
+            except Exception as error:
+                # A time-out says less than the failure that repeated itself until then.
+                known = next((c.failure for c in opened if c.failure is not None), None)
+                for half_open in opened:
+                    half_open.give_up()
+                if isinstance(error, ValueError):
+                    raise ConfigError(
+                        f"{bootstrap_server} does not name brokers.",
+                        hint="--bootstrap-server takes HOST:PORT,HOST:PORT,…",
+                    ) from error
+                if known is not None and isinstance(error, theirs.KafkaTimeoutError):
+                    raise known from error
+                raise
+        self._manager: Any = opened[0]._manager
+
+    def close(self) -> None:
+        """Closes all of them."""
+        self.client.close()
+
+    def ask_any(self, request: Callable[[], Any]) -> Any:
+        """Asks one broker after another until one answers."""
+        deadline = time.monotonic() + self.patience_s * 2
+        while True:
+            node = self._manager.least_loaded_node()
+            answers, failures = self._ask({} if node is None else {node: request})
+            if answers:
+                return answers[node]
+            error = failures.get(node, theirs.KafkaConnectionError("not connected to any broker"))
+            if not is_passing(error) or time.monotonic() > deadline:
+                raise error
+            time.sleep(BACKOFF_S)
+
+    def ask_each(
+        self, requests: Mapping[BrokerId, Callable[[], Any]], what: str
+    ) -> dict[BrokerId, Any]:
+        """Asks brokers at once; those that do not answer are logged and left out."""
+        answers, failures = self._ask(requests)
+        for broker, error in sorted(failures.items()):
+            if not is_passing(error):
+                raise error
+            if broker not in self._missing:  # said once, not at every question
+                log.warning("broker_did_not_answer", broker=broker, to=what, why=reason_of(error))
+        for broker in sorted(answers.keys() & self._missing):
+            log.warning("broker_answered_again", broker=broker)
+        self._missing = (self._missing | failures.keys()) - answers.keys()
+        return {BrokerId(broker): answer for broker, answer in answers.items()}
+
+    def _ask(
+        self, requests: Mapping[Any, Callable[[], Any]]
+    ) -> tuple[dict[Any, Any], dict[Any, Exception]]:
+        return self._manager.run(self._ask_at_once, requests)  # type: ignore[no-any-return]
+
+    async def _ask_at_once(
+        self, requests: Mapping[Any, Callable[[], Any]]
+    ) -> tuple[dict[Any, Any], dict[Any, Exception]]:
+        answers: dict[Any, Any] = {}
+        failures: dict[Any, Exception] = {}
+        sent = {}
+        for broker, request in requests.items():
+            owed = self._owed.get(broker)
+            if owed is not None and not owed.is_done:
+                failures[broker] = theirs.KafkaTimeoutError("an earlier question is unanswered")
+                continue
+            self._owed.pop(broker, None)
+            try:
+                sent[broker] = self._manager.send(request(), node_id=broker)
+            except theirs.KafkaError as error:
+                failures[broker] = error
+                # The broker may be newer than what the client knows of the cluster.
+                self._manager.cluster.request_update()
+        until = time.monotonic() + self.patience_s
+        for broker, future in sent.items():
+            left_ms = max(0.0, until - time.monotonic()) * 1000
+            try:
+                answers[broker] = await self._manager.wait_for(future, left_ms)
+            except theirs.KafkaError as error:
+                failures[broker] = error
+                if not future.is_done:
+                    self._owed[broker] = future
+                    failures[broker] = theirs.KafkaTimeoutError(f"silent for {self.patience_s:g} s")
+        return answers, failures
+
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """Remembers why the first connections failed, and gives up at once on wrong credentials."""
+
+    failure: Exception | None = None
+
+    async def _build_transport(self, *arguments: Any, **options: Any) -> Any:
+        transport = await super()._build_transport(*arguments, **options)
+        receive = transport._sock_recv
+
+        def last_words_first() -> tuple[bytes, Exception | None]:
+            # A broker says why it refuses us and hangs up; the library would drop what it said.
+            data, error = receive()
+            return data, None if data else error
+
+        transport._sock_recv = last_words_first
+        return transport
+
+    def get_connection(self, node_id: Any, **options: Any) -> Any:
+        if self.cluster.is_bootstrap(node_id):
+            if self.failure is not None and is_authentication(self.failure):
+                raise self.failure
+            connection = super().get_connection(node_id, **options)
+            connection.init_future.add_errback(self._remember)
+            return connection
+        return super().get_connection(node_id, **options)
+
+    def _remember(self, error: Exception) -> None:
+        self.failure = error
+
+
+class _Client(KafkaNetClient):  # type: ignore[misc]
+    """The client's network side with our connection manager."""
+
+    def __init__(self, **config: Any) -> None:
+        net = NetworkSelector(**config)
+        super().__init__(net=net, manager=_Manager(net, **config), **config)
+
+    @property
+    def failure(self) -> Exception | None:
+        failure: Exception | None = self._manager.failure
+        return failure
+
+    def give_up(self) -> None:
+        """Ends the thread that a client leaves behind when it cannot connect."""
+        self._manager.close()
+        self._net.stop()
+        self._net.close()

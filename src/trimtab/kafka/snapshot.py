@@ -1,0 +1,105 @@
+"""The cluster at one moment, taken through the admin port.
+
+Promise  Nothing is guessed: an offline partition has no size and no offsets, and neither has one
+         whose broker did not answer. Committed offsets are read before end offsets, so that a
+         group which keeps up is never seen ahead of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trimtab.model.cluster import Broker, BrokerId, ClusterSnapshot, Group, Replicas
+
+if TYPE_CHECKING:
+    from trimtab.kafka.admin import Admin, ClusterInfo
+
+INTERNAL_PREFIX = "__"
+
+
+def take_snapshot(
+    admin: Admin,
+    *,
+    topics: Collection[str] | None = None,
+    groups: Collection[str] | None = None,
+    clock: Callable[[], int],
+    own_prefix: str = "trimtab.",
+) -> ClusterSnapshot:
+    """Looks at these topics and groups, or at all but Kafka's own topics and ours."""
+    ts = clock()
+    info = admin.cluster()
+    placed = tuple(
+        p
+        for p in admin.topics(topics)
+        if topics is not None or not is_internal(p.topic, own_prefix=own_prefix)
+    )
+    names = admin.group_names() if groups is None else groups
+    described = _with_committed(admin, admin.groups(names))
+    partitions = with_sizes(admin, placed)
+    return ClusterSnapshot(
+        ts=ts,
+        cluster=info.cluster,
+        brokers=_brokers(info, partitions),
+        partitions=partitions,
+        groups=described,
+    )
+
+
+def take_placement(
+    admin: Admin,
+    *,
+    topics: Collection[str] | None = None,
+    internal: bool = False,
+    clock: Callable[[], int],
+    own_prefix: str = "trimtab.",
+) -> tuple[ClusterSnapshot, frozenset[BrokerId]]:
+    """Where partitions are, without sizes, offsets and groups; and the brokers that are down."""
+    ts = clock()
+    info = admin.cluster()
+    placed = tuple(
+        p
+        for p in admin.topics(topics)
+        if internal or topics is not None or not is_internal(p.topic, own_prefix=own_prefix)
+    )
+    behind = {p.topic for p in placed if len(p.isr) < len(p.replicas)}
+    eligible = admin.eligible(behind) if behind else {}
+    partitions = tuple(replace(p, elr=eligible.get(p.name, ())) for p in placed)
+    brokers = _brokers(info, partitions)
+    taken = ClusterSnapshot(ts=ts, cluster=info.cluster, brokers=brokers, partitions=partitions)
+    return taken, frozenset(broker.id for broker in brokers) - info.live
+
+
+def is_internal(topic: str, *, own_prefix: str) -> bool:
+    """Whether a topic is Kafka's own or Trimtab's, and so nobody's load."""
+    return topic.startswith((INTERNAL_PREFIX, own_prefix))
+
+
+def with_sizes(admin: Admin, partitions: Collection[Replicas]) -> tuple[Replicas, ...]:
+    """The partitions with their size on the leader and their offsets, where those are known."""
+    leaders = {p.name: p.leader for p in partitions if not p.offline}
+    sizes = admin.log_dirs(set(leaders.values()), leaders.keys())
+    offsets = admin.offsets(leaders)
+    measured = []
+    for p in partitions:
+        begin, end = offsets.get(p.name, (None, None))
+        size = sizes.get((p.leader, p.name))
+        measured.append(replace(p, log_bytes=size, begin_offset=begin, end_offset=end))
+    return tuple(measured)
+
+
+def _with_committed(admin: Admin, groups: Collection[Group]) -> tuple[Group, ...]:
+    committed = admin.committed([g.name for g in groups])
+    return tuple(replace(g, committed=committed.get(g.name, {})) for g in groups)
+
+
+def _brokers(info: ClusterInfo, partitions: Collection[Replicas]) -> tuple[Broker, ...]:
+    """All brokers, with whether they are alive.
+
+    Brokers that the cluster has forgotten but that replica lists still name are among them.
+    """
+    named = {b for p in partitions for b in p.replicas} - {b.id for b in info.brokers}
+    found = (*info.brokers, *(Broker(id=BrokerId(broker)) for broker in named))
+    known = (replace(broker, alive=broker.id in info.live) for broker in found)
+    return tuple(sorted(known, key=lambda b: b.id))

@@ -1,0 +1,298 @@
+"""The topics Trimtab owns: their names, how they are made, and what they must hold to.
+
+Promise  A topic that exists is never changed. One whose settings break what its readers rely on
+         is refused, with the setting named.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from trimtab.errors import ConfigError, MeasurementError, TrimtabError
+
+if TYPE_CHECKING:
+    from trimtab.kafka.admin import Admin
+    from trimtab.model.cluster import Replicas
+
+_Answer = TypeVar("_Answer")
+
+MOST_REPLICAS = 3
+LEAST_RETENTION_MS = 10 * 60 * 1000
+"""A restarted reader looks back at least over its window; ten minutes leave room for both."""
+
+CONTROL_PARTITIONS = 65
+"""One for the controller and 64 for consumers; doubled when they no longer suffice."""
+
+_HEARD_WITHIN_S = 1.0
+_VISIBLE_WITHIN_S = 15.0
+_ASK_AGAIN_S = 0.1
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTopic:
+    """How one of our topics is made.
+
+    `only_partition` when its readers count on a single one; `compacted` when the newest record of
+    a key is what they want, however old; `per_broker` when each broker has a partition with one
+    replica, so that a broker that hangs holds up nobody else.
+    """
+
+    name: str
+    partitions: int
+    retention_ms: int
+    only_partition: bool = False
+    compacted: bool = False
+    per_broker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTopics:
+    """The topics under one prefix."""
+
+    prefix: str = "trimtab."
+
+    @property
+    def telemetry(self) -> str:
+        """Samples of the monitor."""
+        return f"{self.prefix}telemetry"
+
+    @property
+    def rates(self) -> str:
+        """Rates and lag per topic and trigger."""
+        return f"{self.prefix}rates"
+
+    @property
+    def hotkeys(self) -> str:
+        """Heavy keys per window."""
+        return f"{self.prefix}hotkeys"
+
+    @property
+    def receipts(self) -> str:
+        """Processed records, with who did it and when."""
+        return f"{self.prefix}receipts"
+
+    @property
+    def decisions(self) -> str:
+        """What controllers decided, and why."""
+        return f"{self.prefix}decisions"
+
+    @property
+    def plans(self) -> str:
+        """Plans by their ids."""
+        return f"{self.prefix}plans"
+
+    @property
+    def weights(self) -> str:
+        """How much of the keyless records each broker should get."""
+        return f"{self.prefix}weights"
+
+    @property
+    def probe(self) -> str:
+        """What steering writes to measure each broker by itself; nobody reads it."""
+        return f"{self.prefix}probe"
+
+    def control(self, group: str) -> str:
+        """Commands and reports of a group: partition 0 to its controller, i + 1 to consumer i."""
+        return f"{self.prefix}control.{group}"
+
+    def group(self, group: str) -> str:
+        """What the controller of a group leaves behind; also the lease."""
+        return f"{self.prefix}group.{group}"
+
+    def of_group(self, group: str) -> tuple[OwnTopic, ...]:
+        """How the topics are made that a controlled group needs."""
+        return (
+            OwnTopic(name=self.control(group), partitions=CONTROL_PARTITIONS, retention_ms=_DAY_MS),
+            OwnTopic(
+                name=self.group(group),
+                partitions=1,
+                retention_ms=_DAY_MS,
+                only_partition=True,
+                compacted=True,
+            ),
+            OwnTopic(name=self.decisions, partitions=1, retention_ms=30 * _DAY_MS),
+            OwnTopic(name=self.plans, partitions=1, retention_ms=30 * _DAY_MS, compacted=True),
+            OwnTopic(name=self.receipts, partitions=4, retention_ms=7 * _DAY_MS),
+        )
+
+    @property
+    def of_steering(self) -> tuple[OwnTopic, ...]:
+        """How the topics are made that steering needs."""
+        return (
+            OwnTopic(
+                name=self.weights,
+                partitions=1,
+                retention_ms=_DAY_MS,
+                compacted=True,
+                per_broker=True,
+            ),
+            OwnTopic(
+                name=self.probe, partitions=1, retention_ms=LEAST_RETENTION_MS, per_broker=True
+            ),
+        )
+
+    @property
+    def all(self) -> tuple[OwnTopic, ...]:
+        """How each of those is made that measuring needs."""
+        return (
+            OwnTopic(name=self.telemetry, partitions=4, retention_ms=7 * _DAY_MS),
+            # One partition: the newest record of each topic is found by reading to one end.
+            OwnTopic(name=self.rates, partitions=1, retention_ms=_DAY_MS, only_partition=True),
+            OwnTopic(name=self.hotkeys, partitions=1, retention_ms=7 * _DAY_MS),
+        )
+
+
+def ensure_topics(admin: Admin, own: OwnTopics) -> tuple[str, ...]:
+    """Makes sure of the topics that measuring needs; returns the names created."""
+    return ensure(admin, own.all)
+
+
+def ensure(admin: Admin, topics: Iterable[OwnTopic]) -> tuple[str, ...]:
+    """Creates what is missing, refuses what is broken; returns the names created."""
+    from trimtab.kafka.admin import TopicSpec
+
+    created = []
+    replication = 0
+    for topic in topics:
+        settings = admin.topic_settings(topic.name)
+        if settings is None:
+            replication = replication or replicas_for(admin)
+            spec = TopicSpec(
+                name=topic.name,
+                partitions=topic.partitions,
+                replication=replication,
+                settings={
+                    "cleanup.policy": "compact" if topic.compacted else "delete",
+                    "retention.ms": str(topic.retention_ms),
+                    # One replica may be away, and an acknowledged record is still on two.
+                    "min.insync.replicas": str(max(1, replication - 1)),
+                },
+            )
+            if admin.create_topic(spec):
+                created.append(topic.name)
+                continue
+            # another process was faster
+            settings = _once_visible(partial(admin.topic_settings, topic.name)) or {}
+        _check(topic, settings, _once_visible(partial(admin.topics, [topic.name])))
+    return tuple(created)
+
+
+def _once_visible(ask: Callable[[], _Answer]) -> _Answer:
+    """The answer about a topic that may have been created a moment ago.
+
+    Every request may reach another broker, and some brokers learn of a new topic later than
+    others: one that shows its settings does not mean that the next one shows its partitions.
+    """
+    deadline = time.monotonic() + _VISIBLE_WITHIN_S
+    while not (answer := ask()) and time.monotonic() < deadline:
+        time.sleep(_ASK_AGAIN_S)
+    return answer
+
+
+def ensure_per_broker(
+    admin: Admin, topic: OwnTopic, brokers: Collection[int], live: Collection[int]
+) -> dict[int, int]:
+    """Makes or grows a topic with a partition on each broker; returns who holds which.
+
+    A broker that is down gets its partition when it is back. What lies on a broker that has left
+    the cluster stays behind without a leader.
+    """
+    from trimtab.kafka.admin import TopicSpec
+
+    placed = admin.topics([topic.name])
+    if not placed:
+        order = sorted(live)
+        spec = TopicSpec(
+            name=topic.name,
+            partitions=len(order),
+            replication=1,
+            settings={
+                "cleanup.policy": "compact" if topic.compacted else "delete",
+                "retention.ms": str(topic.retention_ms),
+                "segment.ms": str(LEAST_RETENTION_MS),
+                "segment.bytes": str(2**20),
+                "min.insync.replicas": "1",
+            },
+            assignment={number: (broker,) for number, broker in enumerate(order)},
+        )
+        if not order or admin.create_topic(spec):
+            return {broker: number for number, broker in enumerate(order)}
+        # another process was faster
+        placed = _once_visible(partial(admin.topics, [topic.name]))
+    found = _alone_on(placed)
+    missing = sorted(set(live) - found.keys())
+    if missing and placed:
+        total = len(placed) + len(missing)
+        try:
+            admin.add_partitions(topic.name, total, held_by=[(broker,) for broker in missing])
+        except TrimtabError:
+            found = _grown_by_another(admin, topic.name, live)
+            if not found:
+                raise
+        else:
+            found |= {broker: len(placed) + n for n, broker in enumerate(missing)}
+    return {broker: number for broker, number in found.items() if broker in brokers}
+
+
+def _grown_by_another(admin: Admin, name: str, live: Collection[int]) -> dict[int, int]:
+    """Which partition each broker holds now; nothing while one of the live ones has none.
+
+    It is asked more than once: the broker that answers may hear of new partitions a little late.
+    """
+    until = time.monotonic() + _HEARD_WITHIN_S
+    while True:
+        found = _alone_on(admin.topics([name]))
+        if found.keys() >= set(live):
+            return found
+        if time.monotonic() >= until:
+            return {}
+        time.sleep(_ASK_AGAIN_S)
+
+
+def _alone_on(placed: Iterable[Replicas]) -> dict[int, int]:
+    """Which partition each broker holds alone."""
+    return {int(p.replicas[0]): p.partition for p in placed if len(p.replicas) == 1}
+
+
+def replicas_for(admin: Admin) -> int:
+    """How many replicas a topic of ours has on this cluster."""
+    return max(1, min(MOST_REPLICAS, len(admin.cluster().live)))
+
+
+def _check(topic: OwnTopic, settings: Mapping[str, str], partitions: Sequence[Replicas]) -> None:
+    if not partitions:
+        raise MeasurementError(
+            f"The brokers know the settings of topic {topic.name}, but not its partitions.",
+            hint="It is being created or deleted; try again.",
+        )
+    broken = "; ".join(_broken_promises(topic, settings, partitions))
+    if broken:
+        raise ConfigError(
+            f"Topic {topic.name} cannot be used: {broken}.",
+            hint="Correct the topic, delete it so that it is made anew, or choose another prefix "
+            "(TRIMTAB_TOPIC_PREFIX).",
+        )
+
+
+def _broken_promises(
+    topic: OwnTopic, settings: Mapping[str, str], partitions: Sequence[Replicas]
+) -> Iterator[str]:
+    if topic.only_partition and len(partitions) > 1:
+        yield f"it has {len(partitions)} partitions, and its readers count on one"
+    policy = settings.get("cleanup.policy", "delete")
+    if topic.compacted and policy != "compact":
+        yield f"cleanup.policy={policy} drops what was written long ago and still holds"
+    if not topic.compacted and "compact" in policy:
+        yield f"cleanup.policy={policy} drops records that are still to be read"
+    retention_ms = int(settings.get("retention.ms") or -1)
+    if not topic.compacted and 0 <= retention_ms < LEAST_RETENTION_MS:
+        yield f"retention.ms={retention_ms} is below {LEAST_RETENTION_MS}"
+    replicas = min(len(p.replicas) for p in partitions)
+    in_sync = int(settings.get("min.insync.replicas") or 1)
+    if in_sync > replicas:
+        yield f"min.insync.replicas={in_sync} is more than its {replicas} replicas"

@@ -1,0 +1,95 @@
+"""An archive of the classes that a broker loads, so that its JVM need not parse them again.
+
+Why      Half of the time and processor a broker needs to start goes into reading its classes.
+Promise  Only speed depends on it: without an archive, or with one that does not fit, the JVM reads
+         the jars. It is made beside its place and renamed into it, once per Java and class path.
+Cost     About 12 s and 50 MB once; from then on a node starts in about half the time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trimtab.local.ports import HOST, free_ports, is_free
+from trimtab.local.processes import ProcessState, end, process_state, spawn
+
+_PATIENCE_S = 60.0
+
+
+def class_archive(
+    java: Path, jars: Sequence[Path], *, folder: Path, say: Callable[[str], None]
+) -> Path | None:
+    """Returns the archive for this Java and class path, made first if need be; None if it fails."""
+    key = "\n".join(f"{file} {file.stat().st_mtime_ns}" for file in (java.resolve(), *jars))
+    archive = folder / f"classes-{hashlib.sha256(key.encode()).hexdigest()[:12]}.jsa"
+    failed = archive.with_suffix(".failed")
+    if archive.exists() or failed.exists():
+        return archive if archive.exists() else None
+    folder.mkdir(parents=True, exist_ok=True)
+    with archive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not archive.exists():
+            say("Teaching the JVM the brokers' classes, once.")
+            work = archive.with_suffix(".making")
+            shutil.rmtree(work, ignore_errors=True)  # left by one that was interrupted
+            work.mkdir()
+            try:
+                _make(java, jars, work=work, archive=archive)
+                if not archive.exists():
+                    failed.touch()  # a JVM without such archives is not asked again
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+    return archive if archive.exists() else None
+
+
+def class_path(jars: Sequence[Path]) -> str:
+    """Returns the jars as Java's `-cp` takes them."""
+    return os.pathsep.join(map(str, jars))
+
+
+def _make(java: Path, jars: Sequence[Path], *, work: Path, archive: Path) -> None:
+    """Runs a node that is broker and controller at once; the JVM writes the archive as it ends."""
+    port, quorum_port = free_ports(2)
+    listeners = f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{quorum_port}"
+    settings = work / "server.properties"
+    settings.write_text(
+        "process.roles=broker,controller\nnode.id=1\n"
+        f"listeners={listeners}\nadvertised.listeners={listeners}\n"
+        "controller.listener.names=CONTROLLER\n"
+        f"controller.quorum.bootstrap.servers={HOST}:{quorum_port}\n"
+        f"log.dirs={work / 'data'}\n"
+    )
+    plain = [str(java), "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    storage_tool = [
+        *(*plain, "-cp", class_path(jars), "kafka.tools.StorageTool", "format"),
+        *("-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(settings), "--standalone"),
+    ]
+    if subprocess.run(storage_tool, capture_output=True, check=False).returncode != 0:
+        return
+    made = work / "made.jsa"
+    node = spawn(
+        [
+            *(*plain, f"-XX:ArchiveClassesAtExit={made}"),
+            *("-cp", class_path(jars), "kafka.Kafka", str(settings)),
+        ],
+        folder=work,
+        log=work / "log",
+    )
+    try:
+        deadline = time.monotonic() + _PATIENCE_S
+        while is_free(port) and process_state(node) is ProcessState.RUNNING:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.1)
+        end([node], patience_s=_PATIENCE_S)
+    finally:
+        end([node], patience_s=0)
+    if made.exists():
+        made.rename(archive)

@@ -1,0 +1,38 @@
+"""A record as it was read from a topic."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trimtab.model.cluster import TopicPartition
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+class Record(NamedTuple):
+    """One record of a topic; its time is the one that Kafka keeps, in milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+    @property
+    def source(self) -> TopicPartition:
+        """The partition it was read from."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        size = len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:
+            size += len(name) + len(value or b"")
+        return size
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of that name."""
+        return next((value for found, value in reversed(self.headers) if found == name), None)

@@ -1,0 +1,212 @@
+"""A plan for a consumer group: what a planner decided, with reasons, forecast, cost and inverse.
+
+Every figure here recomputes from the loads, the assignment before and the assignment after; the
+planner itself says only who gets what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trimtab.evaluate.rscore import moved_load, rscore
+from trimtab.model.assignment import Assignment, moved
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import consumers_snapshot_id, tidy
+from trimtab.model.load import GroupLimits, Unit
+from trimtab.model.plan import (
+    ConsumerMove,
+    ConsumerState,
+    Cost,
+    InverseMove,
+    Layer,
+    Plan,
+    Reason,
+    Scope,
+    Unplaced,
+)
+from trimtab.plan.consumers.bins import check_countable
+from trimtab.plan.consumers.bounds import fewest_consumers, least_moved_load
+from trimtab.plan.consumers.least_loaded_ffd import demand_of, lower_bound
+from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.registry import planner_of
+
+
+def plan_consumers(
+    loads: Mapping[TopicPartition, float],
+    current: Assignment,
+    limits: GroupLimits,
+    *,
+    planner: str,
+    made_ts: int,
+    group: str | None = None,
+    dead: frozenset[int] = frozenset(),
+    options: PackingOptions = DEFAULTS,
+) -> Plan:
+    """Plans which consumer reads which partition.
+
+    `current` is who reads what now; partitions of it without a load have departed. The consumers in
+    `dead` are gone: what they had is placed like an arrival, and their indexes may be used again.
+    """
+    decides = planner_of(Layer.CONSUMERS, planner)
+    check_countable(loads, limits)
+    before = current.only(loads).without(dead)
+    return described(
+        decides(loads, before, limits, options),
+        loads,
+        current,
+        limits,
+        planner=planner,
+        made_ts=made_ts,
+        group=group,
+        dead=dead,
+        options=options,
+    )
+
+
+def described(  # noqa: PLR0913 - each is a fact of its own
+    after: Assignment,
+    loads: Mapping[TopicPartition, float],
+    current: Assignment,
+    limits: GroupLimits,
+    *,
+    planner: str,
+    made_ts: int,
+    group: str | None = None,
+    dead: frozenset[int] = frozenset(),
+    options: PackingOptions = DEFAULTS,
+) -> Plan:
+    """The plan that leads from `current` to what a planner has decided already."""
+    decides = planner_of(Layer.CONSUMERS, planner)
+    present = current.only(loads)
+    before = present.without(dead)
+    orphans = frozenset(present) - frozenset(before)
+    real = moved(before, after)
+    bound = _bound(loads, limits, options, decides)
+    return Plan(
+        layer=Layer.CONSUMERS,
+        planner=planner,
+        params=_params(limits, dead, options, decides) | dict(after.notes),
+        seed=options.seed,
+        made_ts=made_ts,
+        snapshot=consumers_snapshot_id(loads, present),
+        scope=Scope(group=group, topics=tuple(sorted({p.topic for p in loads}))),
+        moves=tuple(_moves(loads, before, after, limits, orphans)),
+        assignment=after,
+        before=_state(before, loads),
+        after=_state(after, loads),
+        bound=bound,
+        bound_moved_load=least_moved_load(loads, before, limits),
+        gap=max(0.0, len(after.consumers) / bound - 1) if bound else 0.0,
+        cost=Cost(
+            moves=len(real),
+            moved_load=moved_load(before, after, loads),
+            rscore=rscore(before, after, loads, capacity=limits.capacity),
+            orphan_load=sum(loads[p] for p in sorted(orphans)),
+        ),
+        inverse=tuple(
+            InverseMove(topic=p.topic, partition=p.partition, source=after[p], target=before[p])
+            for p in reversed(real)
+        ),
+        unplaced=tuple(_unplaced(loads, after, limits, options, decides)),
+    )
+
+
+def _bound(
+    loads: Mapping[TopicPartition, float],
+    limits: GroupLimits,
+    options: PackingOptions,
+    planner: PackingPlanner,
+) -> int:
+    """The fewest consumers with which any plan does what this planner promises."""
+    if _keeps_latency(options, planner):
+        return lower_bound(demand_of(loads, limits, options))
+    return fewest_consumers(loads.values(), limits)
+
+
+def _keeps_latency(options: PackingOptions, planner: PackingPlanner) -> bool:
+    return options.sla_s is not None and "sla_s" in planner.reads
+
+
+_NOT_SAID = frozenset({"lags", "iteration", "expired", "seed"})
+"""What a plan does not repeat: facts, and what stands elsewhere in it."""
+
+
+def _params(
+    limits: GroupLimits, dead: frozenset[int], options: PackingOptions, planner: PackingPlanner
+) -> dict[str, Any]:
+    params: dict[str, Any] = {"capacity": tidy(limits.capacity)}
+    if limits.capacities:
+        params["capacities"] = {str(c): tidy(limits.of(c)) for c in sorted(limits.capacities)}
+    if limits.unit is not Unit.BYTES_S:
+        params["unit"] = str(limits.unit)
+    if dead:
+        params["dead"] = sorted(dead)
+    for name in sorted(planner.reads - _NOT_SAID):
+        value = getattr(options, name)
+        if value != getattr(DEFAULTS, name):
+            params[name] = tidy(value) if isinstance(value, float) else value
+    return params
+
+
+def _state(assignment: Assignment, loads: Mapping[TopicPartition, float]) -> ConsumerState:
+    carried = assignment.loads(loads)
+    return ConsumerState(consumers=len(carried), max_load=max(carried.values(), default=0))
+
+
+def _moves(
+    loads: Mapping[TopicPartition, float],
+    before: Assignment,
+    after: Assignment,
+    limits: GroupLimits,
+    orphans: frozenset[TopicPartition],
+) -> Iterator[ConsumerMove]:
+    """Every partition that gets another consumer, ascending, and why."""
+    carried, carries = before.loads(loads), after.loads(loads)
+
+    def why(partition: TopicPartition) -> tuple[Reason, dict[str, float]]:
+        source, target = before.get(partition), after[partition]
+        room = limits.of(target)
+        if source is None:
+            reason = Reason.ORPHAN if partition in orphans else Reason.ARRIVAL
+            return reason, {"load_to": carries[target], "capacity": room}
+        if carried[source] > limits.of(source):
+            return Reason.OVERLOAD, {"load_from": carried[source], "capacity": limits.of(source)}
+        if source not in carries:
+            counts = {"consumers_before": len(carried), "consumers_after": len(carries)}
+            return Reason.CONSOLIDATE, {"load_from": carried[source], **counts}
+        load_to = carried.get(target, 0)
+        return Reason.REPACK, {"load_from": carried[source], "load_to": load_to, "capacity": room}
+
+    for partition in sorted(after):
+        if before.get(partition) != after[partition]:
+            reason, numbers = why(partition)
+            yield ConsumerMove(
+                topic=partition.topic,
+                partition=partition.partition,
+                source=before.get(partition),
+                target=after[partition],
+                load=loads[partition],
+                reason=reason,
+                numbers=numbers,
+            )
+
+
+def _unplaced(
+    loads: Mapping[TopicPartition, float],
+    after: Assignment,
+    limits: GroupLimits,
+    options: PackingOptions,
+    planner: PackingPlanner,
+) -> Iterator[Unplaced]:
+    """Partitions heavier than the consumer they stand on, which under an SLA cannot be met."""
+    for partition in sorted(after):
+        load = loads[partition]
+        if load > limits.of(after[partition]):
+            oversize = "unsatisfiable" if _keeps_latency(options, planner) else "oversize"
+            yield Unplaced(
+                topic=partition.topic,
+                partition=partition.partition,
+                why=oversize if load > limits.largest else "no_room",
+                load=load,
+            )

@@ -1,0 +1,478 @@
+"""Trim: repairs what is there instead of packing anew, and looks for the cheapest repair.
+
+Why      A plain fit forgets who had what; keeping most at home costs consumers. Between the two
+         lies a search: the same number of consumers as best fit decreasing, the least load moved.
+Promise  Valid like every fit, and never more consumers than `bfd` needs, `slack` aside. The load
+         moved is at most that of `bfd`, equal consumers named to fit the past. Deterministic for
+         a seed, whatever the order of the input. A budget of moves or of moved load is kept, with
+         as few consumers as it allows; when time is up the best plan so far is given.
+Cost     So many sweeps, each a linear assignment problem over blocks of consumers: about half a
+         second for 200 partitions, a few seconds for 10 000.
+Paper    None; it answers Landau et al. A sweep cuts every consumer's partitions in two: one part
+         stays, the other parts are dealt out again, one to each consumer, at the least total price
+         of moves and overload: an assignment problem, solved exactly. So every sweep chooses the
+         best of K! neighbours. The cuts and a fading noise on the prices come from the seed.
+         Two starts: the past, with its overloads, and the packing of `bfd`, which is valid.
+         With slack, the number of consumers follows the need only when it leaves a band: what is
+         closed today may have to be opened tomorrow.
+
+>>> orders = [TopicPartition("orders", n) for n in range(4)]
+>>> loads = dict(zip(orders, (70, 40, 30, 10)))
+>>> before = Assignment(dict(zip(orders, (0, 0, 1, 2))))
+>>> after = trim(loads, before, GroupLimits(capacity=100))
+>>> [after[p] for p in orders]
+[0, 1, 1, 0]
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, combinations, count
+from typing import TYPE_CHECKING
+
+from trimtab.errors import NoFeasiblePlan
+from trimtab.evaluate.rscore import moved_load
+from trimtab.model.assignment import Assignment, moved
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.load import GroupLimits
+from trimtab.plan.consumers.any_fit import any_fit
+from trimtab.plan.consumers.bins import Bins, Rule, bigger_first, check_loads
+from trimtab.plan.consumers.matching import named
+from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_OVERLOAD = 1000.0
+"""Price of a unit of load too much, against that of a unit moved."""
+_A_MOVE = 1e-4
+"""Price of a move by itself, as a part of the capacity: of equal loads, the fewer partitions."""
+_HEAT = 0.6
+"""Noise on the prices of the first sweep, as a part of the capacity."""
+_WORK, _FEWEST_SWEEPS, _MOST_SWEEPS = 90_000, 60, 900
+_TIGHT = 0.97
+_BLOCK = 160
+"""Consumers that exchange partitions within one assignment problem."""
+_STIRRED, _ALL_STIRRED = 0.3, 20
+"""The share of idle consumers that take part in a sweep; a few take part all."""
+
+
+def trim(
+    loads: Mapping[TopicPartition, float],
+    current: Assignment,
+    limits: GroupLimits,
+    options: PackingOptions = DEFAULTS,
+    /,
+) -> Assignment:
+    """Packs with as few consumers as `bfd`, or a little more, moving little load."""
+    check_loads(loads)
+    before = current.only(loads)
+    packed = any_fit(loads, before, limits, rule=Rule.BEST, decreasing=True)
+    if not before:
+        return packed
+    task = _Task(loads, before, limits, _renamed(packed, before, loads, limits), options)
+    if options.max_moves is None and options.max_moved_load is None:
+        return task.best(task.consumers_wanted)
+    return _within_budget(task)
+
+
+def _renamed(
+    packed: Assignment,
+    before: Assignment,
+    loads: Mapping[TopicPartition, float],
+    limits: GroupLimits,
+) -> Assignment:
+    """The packing with its consumers named to fit the past, where all are equal."""
+    if limits.capacities:
+        return packed
+    bins: dict[int, list[TopicPartition]] = {}
+    for partition in sorted(packed):
+        bins.setdefault(packed[partition], []).append(partition)
+    names = dict(zip(bins, named([*bins.values()], before, loads), strict=True))
+    return Assignment({p: names[c] for p, c in packed.items()})
+
+
+def _within_budget(task: _Task) -> Assignment:
+    """The fewest consumers found with which the budget is kept; more of them need fewer moves."""
+    affordable = [r for r in task.repairs if task.valid(r) and task.affordable(r)]
+    if not affordable:
+        raise _too_dear(task)
+    found = min(affordable, key=lambda repair: len(repair.consumers))
+    low, high = task.consumers_wanted, len(found.consumers)
+    middle = low
+    while low < high and not task.options.expired():
+        answer = task.best(middle)
+        if task.affordable(answer):
+            found, high = answer, min(middle, len(answer.consumers))
+        else:
+            low = middle + 1
+        middle = (low + high) // 2
+    return found
+
+
+def _too_dear(task: _Task) -> NoFeasiblePlan:
+    lightest, fewest = task.repairs
+    moves, load = len(moved(task.before, fewest)), moved_load(task.before, lightest, task.loads)
+    return NoFeasiblePlan(
+        f"To cure every overload takes {moves} move{'s'[: moves != 1]} or more, and {load:g} or "
+        "more of moved load.",
+        hint="Raise --max-moves or --max-moved-load, or leave them out.",
+    )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is to be repaired; `packed` is what best fit decreasing does, with the best names."""
+
+    loads: Mapping[TopicPartition, float]
+    before: Assignment
+    limits: GroupLimits
+    packed: Assignment
+    options: PackingOptions
+
+    @cached_property
+    def pinned(self) -> dict[TopicPartition, int]:
+        """Partitions that stand alone on a consumer that they overfill."""
+        owners = self.packed.items()
+        return {p: c for p, c in owners if self.loads[p] > self.limits.of(c)}
+
+    @cached_property
+    def free(self) -> list[TopicPartition]:
+        """All other partitions, ascending."""
+        return [p for p in sorted(self.loads) if p not in self.pinned]
+
+    @cached_property
+    def homes(self) -> dict[TopicPartition, int]:
+        """Where those were that can stay: their consumer has no pinned partition now."""
+        taken = set(self.pinned.values())
+        found = ((p, self.before.get(p)) for p in self.free)
+        return {p: c for p, c in found if c is not None and c not in taken}
+
+    @property
+    def consumers_wanted(self) -> int:
+        """As many as best fit decreasing, or what there are now within the slack above it."""
+        least = len(self.packed.consumers)
+        most = math.floor(least * (1 + self.options.slack))
+        wanted = min(most, least + math.ceil(self.options.slack * least / 4))
+        return min(most, max(wanted, len(self.before.consumers)))
+
+    def best(self, consumers: int) -> Assignment:
+        """The cheapest valid plan found with so many consumers at most."""
+        found = []
+        if consumers <= 2 * _BLOCK or not self._tight(consumers):
+            found.append(self._searched(*self._past(consumers - len(self.pinned))))
+        # The packing does without the slack, so it is of use only where there is none.
+        if consumers <= len(self.packed.consumers) or not any(map(self.valid, found)):
+            found.append(self._searched(*self._packing()))
+        return min(filter(self.valid, (*found, self.packed)), key=self._price)
+
+    def _searched(self, slots: list[int], owners: Mapping[TopicPartition, int]) -> Assignment:
+        return self._named(_Search(self, slots, owners).run())
+
+    def _tight(self, consumers: int) -> bool:
+        """Whether so little room is left that a large group with overloads is hardly cured."""
+        room = consumers * self.limits.capacity
+        return sum(self.loads.values()) > _TIGHT * room
+
+    def valid(self, answer: Assignment) -> bool:
+        """Whether nobody carries too much, added up exactly, but for what nobody could, alone."""
+        holders = Counter(answer.values())
+        alone = {
+            c
+            for p, c in answer.items()
+            if holders[c] == 1 and (self.loads[p] > self.limits.largest or p in self.pinned)
+        }
+        carried = answer.loads(self.loads)
+        return all(load <= self.limits.of(c) or c in alone for c, load in carried.items())
+
+    def affordable(self, answer: Assignment) -> bool:
+        """Whether the plan is within the budget."""
+        moves, load = self.options.max_moves, self.options.max_moved_load
+        return (moves is None or len(moved(self.before, answer)) <= moves) and (
+            load is None or moved_load(self.before, answer, self.loads) <= load
+        )
+
+    @cached_property
+    def repairs(self) -> tuple[Assignment, Assignment]:
+        """What moves least: only what must leave an overloaded consumer, by load and by number."""
+        return self._repair(_by_load), self._repair(_by_number)
+
+    def _repair(self, cheaper: Callable[[float, int], tuple[float, float]]) -> Assignment:
+        held: dict[int, list[TopicPartition]] = {}
+        for partition in bigger_first(self.before, self.loads):
+            held.setdefault(self.before[partition], []).append(partition)
+        bins = Bins(self.loads, self.before, self.limits, Rule.BEST)
+        homeless = [p for p in self.loads if p not in self.before]
+        for home, partitions in sorted(held.items()):
+            gone = self._least_removal(partitions, self.limits.of(home), cheaper)
+            homeless += gone
+            for partition in partitions:
+                if partition not in gone:
+                    bins.add(partition, home)
+        for partition in bigger_first(homeless, self.loads):
+            bins.place(partition)
+        return bins.assignment()
+
+    def _least_removal(
+        self,
+        heavy: Sequence[TopicPartition],
+        capacity: float,
+        cheaper: Callable[[float, int], tuple[float, float]],
+    ) -> tuple[TopicPartition, ...]:
+        """The cheapest partitions without which the rest may stay; of many, nearly so."""
+
+        def load(partitions: Iterable[TopicPartition]) -> float:
+            return sum(self.loads[p] for p in partitions)
+
+        def may_stay(gone: Collection[TopicPartition]) -> bool:
+            left = frozenset(gone)
+            rest = [p for p in heavy if p not in left]
+            alone = len(rest) == 1 and self.loads[rest[0]] > self.limits.largest
+            return alone or load(rest) <= capacity
+
+        def runs() -> Iterator[tuple[TopicPartition, ...]]:
+            """From each partition on downwards, as few as will do."""
+            sums = [0, *accumulate(self.loads[p] for p in heavy)]
+            for at in range(len(heavy)):
+                end = bisect_left(sums, sums[at] + sums[-1] - capacity)
+                yield tuple(heavy[at:end])
+            yield tuple(heavy[1:])
+            yield tuple(heavy)
+
+        if may_stay(()):
+            return ()
+        sizes = range(1, len(heavy) + 1)
+        subsets = (c for size in sizes for c in combinations(heavy, size))
+        choices = subsets if len(heavy) <= _ENUMERATED else runs()
+        enough = (c for c in choices if may_stay(c))
+        return min(enough, key=lambda c: cheaper(load(c), len(c)))
+
+    def _price(self, answer: Assignment) -> tuple[float, int]:
+        away = moved(self.before, answer)
+        return sum(self.loads[p] for p in away), len(away)
+
+    def _past(self, wanted: int) -> tuple[list[int], dict[TopicPartition, int]]:
+        """The consumers to go on with, the fullest ones, and who stays where he is."""
+        carried = Assignment(self.homes).loads(self.loads)
+        kept = sorted(sorted(carried, key=lambda c: (-carried[c], c))[:wanted])
+        fresh = self._others({*kept, *self.pinned.values()})
+        slots = kept + [next(fresh) for _ in range(wanted - len(kept))]
+        staying = set(kept)
+        return slots, {p: c for p, c in self.homes.items() if c in staying}
+
+    def _packing(self) -> tuple[list[int], dict[TopicPartition, int]]:
+        """Best fit decreasing as it is."""
+        owners = {p: self.packed[p] for p in self.free}
+        return sorted(set(owners.values())), owners
+
+    def closed(self, slots: Collection[int]) -> list[int]:
+        """Consumers of the past that are not among these, and could be in place of one of them."""
+        taken = {*slots, *self.pinned.values()}
+        return [c for c in self.before.consumers if c not in taken]
+
+    def _others(self, taken: set[int]) -> Iterator[int]:
+        """Indexes that are not taken: those that the packing uses, then the lowest."""
+        proven = [
+            c for c in self.packed.consumers if c not in taken and c in self.limits.capacities
+        ]
+        yield from proven
+        yield from (c for c in count() if c not in taken and c not in proven)
+
+    def _named(self, owners: dict[TopicPartition, int]) -> Assignment:
+        """The owners with the pinned ones; new consumers get the lowest free indexes."""
+        together = {**owners, **self.pinned}
+        fixed = {*self.before.consumers, *self.pinned.values(), *self.limits.capacities}
+        new = sorted(set(owners.values()) - fixed)
+        taken = (fixed & set(together.values())) | set(self.limits.capacities)
+        lowest = (c for c in count() if c not in taken)
+        names = dict(zip(new, lowest, strict=False))
+        return Assignment({p: names.get(c, c) for p, c in sorted(together.items())})
+
+
+def _by_load(load: float, number: int) -> tuple[float, float]:
+    return load, number
+
+
+def _by_number(load: float, number: int) -> tuple[float, float]:
+    return number, load
+
+
+_ENUMERATED = 10
+"""So many partitions of one consumer are tried in every combination."""
+
+
+class _Search:
+    """Partitions and consumers as arrays, and the sweeps over them."""
+
+    def __init__(self, task: _Task, slots: list[int], owners: Mapping[TopicPartition, int]) -> None:
+        import numpy as np
+
+        self.names, self.slots = task.free, slots + task.closed(slots)
+        self.open = np.arange(len(self.slots)) < len(slots)
+        place = {consumer: slot for slot, consumer in enumerate(self.slots)}
+        self.size = np.array([task.loads[p] for p in task.free], float)
+        self.room = np.array([task.limits.of(c) for c in self.slots], float)
+        self.home = np.array([place.get(task.homes.get(p, -1), -1) for p in task.free], int)
+        self.unit = task.limits.capacity
+        known = np.array([p in task.before for p in task.free], bool)
+        self.price = np.where(known, self.size + _A_MOVE * self.unit, 0.0)
+        self.slot = np.array([place.get(owners.get(p, -1), -1) for p in task.free], int)
+        self.rng = np.random.default_rng(task.options.seed)
+        self.expired = task.options.expired
+        self._settle()
+
+    def run(self) -> dict[TopicPartition, int]:
+        """Sweeps until it is good or the effort is spent; gives partition → consumer."""
+        best, cost = self.slot.copy(), self._cost()
+        sweeps = _sweeps(int(self.open.sum()))
+        for number in range(sweeps):
+            if cost == 0 or self.expired():
+                break
+            left = 1 - number / sweeps
+            self._sweep(self._cut(number), heat=_HEAT * self.unit * left**2 if left > 0.02 else 0.0)
+            if (now := self._cost()) < cost:
+                best, cost = self.slot.copy(), now
+        return {p: self.slots[s] for p, s in zip(self.names, best.tolist(), strict=True)}
+
+    def _settle(self) -> None:
+        """Puts those without a place on the emptiest open consumers, overloaded or not."""
+        import numpy as np
+
+        filled = np.bincount(self.slot[self.slot >= 0], self.size[self.slot >= 0], len(self.slots))
+        for at in sorted(np.flatnonzero(self.slot < 0).tolist(), key=lambda i: (-self.size[i], i)):
+            emptiest = int(np.argmax(np.where(self.open, self.room - filled, -np.inf)))
+            self.slot[at] = emptiest
+            filled[emptiest] += self.size[at]
+
+    def _cost(self) -> float:
+        import numpy as np
+
+        filled = np.bincount(self.slot, self.size, len(self.slots))
+        overload = np.maximum(filled - self.room, 0).sum()
+        return float(_OVERLOAD * overload + self.price[self.slot != self.home].sum())
+
+    def _cut(self, number: int) -> NDArray[np.bool_]:
+        """Which partitions are dealt out again: by turns the smallest, the moved ones, any."""
+        import numpy as np
+
+        match number % 4:
+            case 0:
+                order = np.lexsort((self.size, self.slot))
+                owner = self.slot[order]
+                cut = np.zeros(len(order), bool)
+                cut[order[np.append(True, owner[1:] != owner[:-1])]] = True
+                return cut
+            case 1:
+                away: NDArray[np.bool_] = self.slot != self.home
+                return np.logical_xor(away, self.rng.random(len(self.slot)) < 0.15)
+            case 2:
+                return self.rng.random(len(self.slot)) < 0.3
+            case _:
+                return self.rng.random(len(self.slot)) < 0.5
+
+    def _sweep(self, cut: NDArray[np.bool_], *, heat: float) -> None:
+        import numpy as np
+
+        stirred = self._stirred()
+        blocks = math.ceil(stirred.sum() / _BLOCK)
+        block = np.full(len(self.slots), -1)
+        if blocks == 1:
+            block[stirred] = 0
+        else:
+            order = [slot for slot in self._neighbours() if stirred[slot]]
+            block[order] = np.arange(len(order)) * blocks // len(order)
+        items = np.argsort(block[self.slot], kind="stable")
+        ends = np.searchsorted(block[self.slot][items], np.arange(blocks + 1))
+        for number in range(blocks):
+            inside = items[ends[number] : ends[number + 1]]
+            self._deal(np.flatnonzero(block == number), inside, cut[inside], heat)
+
+    def _stirred(self) -> NDArray[np.bool_]:
+        """Who takes part in a sweep: all whom a move or an overload concerns, some of the rest."""
+        import numpy as np
+
+        rest = max(_STIRRED, _ALL_STIRRED / len(self.slots))
+        takes_part = ~self.open | (self.rng.random(len(self.slots)) < rest)
+        takes_part |= np.bincount(self.slot, self.size, len(self.slots)) > self.room
+        away = self.slot != self.home
+        takes_part[self.slot[away]] = True
+        takes_part[self.home[away & (self.home >= 0)]] = True
+        return takes_part
+
+    def _neighbours(self) -> list[int]:
+        """All consumers, such that a partition and its home stand close: from a random one on."""
+        import numpy as np
+
+        away = np.flatnonzero((self.home >= 0) & (self.home != self.slot))
+        links: dict[int, list[int]] = {}
+        for here, home in zip(self.slot[away].tolist(), self.home[away].tolist(), strict=True):
+            links.setdefault(here, []).append(home)
+            links.setdefault(home, []).append(here)
+        seen = [False] * len(self.slots)
+        order: list[int] = []
+        for root in self.rng.permutation(len(self.slots)).tolist():
+            waiting = deque([root])
+            while waiting:
+                slot = waiting.popleft()
+                if not seen[slot]:
+                    seen[slot] = True
+                    order.append(slot)
+                    waiting.extend(links.get(slot, ()))
+        return order
+
+    def _deal(
+        self,
+        slots: NDArray[np.int_],
+        items: NDArray[np.int_],
+        cut: NDArray[np.bool_],
+        heat: float,
+    ) -> None:
+        """Deals the parts cut off to these consumers, one to each, at the least price."""
+        import numpy as np
+        from scipy.optimize import linear_sum_assignment
+
+        local = np.full(len(self.slots), -1)
+        local[slots] = np.arange(len(slots))
+        size, owner = self.size[items], local[self.slot[items]]
+        home = np.where(self.home[items] >= 0, local[self.home[items]], -1)
+        stays = np.bincount(owner[~cut], size[~cut], len(slots))
+        goes = np.bincount(owner[cut], size[cut], len(slots))
+        over = stays[:, None] + goes[None, :] - self.room[slots][:, None]
+        prices = np.maximum(over, 0, out=over)
+        prices *= _OVERLOAD
+        back = cut & (home >= 0)
+        np.subtract.at(prices, (home[back], owner[back]), self.price[items][back])
+        if heat:
+            prices += heat * self.rng.random(prices.shape)
+        # What is closed has an empty part; who gets one is closed, so nothing may stay there.
+        closed = ~self.open[slots]
+        occupied = np.bincount(owner[~cut], minlength=len(slots)) > 0
+        prices[:, closed] = np.where(occupied, np.inf, 0.0)[:, None]
+        takes, parts = linear_sum_assignment(prices)
+        goes_to = np.empty(len(slots), int)
+        goes_to[parts] = slots[takes]
+        self.open[slots] = True
+        self.open[goes_to[closed]] = False
+        self.slot[items[cut]] = goes_to[owner[cut]]
+
+
+def _sweeps(consumers: int) -> int:
+    """The effort: enough for small groups, bounded for large ones."""
+    return min(10 * consumers + 10, _MOST_SWEEPS, max(_FEWEST_SWEEPS, _WORK // max(1, consumers)))
+
+
+TRIM: tuple[PackingPlanner, ...] = (
+    PackingPlanner(
+        name="trim",
+        rule=trim,
+        reads=frozenset(
+            {"seed", "slack", "max_moves", "max_moved_load", "time_limit_s", "expired"}
+        ),
+    ),
+)

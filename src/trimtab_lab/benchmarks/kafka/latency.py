@@ -1,0 +1,68 @@
+"""When rates arrive at somebody who reads them, against when their samples were taken."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from trimtab.kafka.errors import kafka_errors
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """How many seconds after its sample the rates of all partitions were there, by sample time."""
+
+    topic: str
+    partitions: int
+    seconds: dict[int, float] = field(default_factory=dict)
+    first: threading.Event = field(default_factory=threading.Event)
+
+    def take(self, value: bytes, *, now_ts: int) -> None:
+        """Notes a record; one that lacks the newest sample of some partition does not count."""
+        record: dict[str, Any] = json.loads(value)
+        rates = record["partitions"]
+        whole = len(rates) == self.partitions and not any(r["stale"] for r in rates.values())
+        if record["topic"] == self.topic and whole:
+            self.seconds.setdefault(record["ts"], (now_ts - record["ts"]) / 1e6)
+            self.first.set()
+
+
+@contextmanager
+def listening(bootstrap_server: str, rates_topic: str, arrivals: Arrivals) -> Iterator[None]:
+    """Reads the rates topic from its end on, in a thread of its own."""
+    stop = threading.Event()
+    with kafka_errors("reading rates"):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_server,
+                "group.id": "trimtab-bench",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 10,
+                "auto.offset.reset": "latest",
+            }
+        )
+        end = consumer.get_watermark_offsets(TopicPartition(rates_topic, 0), timeout=30)[1]
+        consumer.assign([TopicPartition(rates_topic, 0, end)])
+
+    def read() -> None:
+        while not stop.is_set():
+            message = consumer.poll(0.1)
+            value = message.value() if message is not None and message.error() is None else None
+            if value is not None:
+                arrivals.take(value, now_ts=time.time_ns() // 1000)
+
+    thread = threading.Thread(target=read, name="bench-rates", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        consumer.close()

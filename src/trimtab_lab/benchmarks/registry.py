@@ -1,0 +1,471 @@
+"""Every benchmark by name: what is timed, against what, and the bar it should reach.
+
+The runs themselves are imported when a benchmark begins: some are behind doors, all are heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from trimtab.errors import ConfigError
+from trimtab_lab.benchmarks.benchmark import Benchmark, Sides, Stage, Unit
+
+MILLION = 1_000_000
+
+
+def _rates(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.batch import rates
+
+    return rates(stage, rows, runs)
+
+
+def _hot_keys(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.batch import hot_keys_exact
+
+    return hot_keys_exact(stage, rows, runs)
+
+
+def _hot_keys_lossy(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.batch import hot_keys_lossy
+
+    return hot_keys_lossy(stage, rows, runs)
+
+
+def _hot_keys_distinct(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.batch import hot_keys_distinct
+
+    return hot_keys_distinct(stage, rows, runs)
+
+
+def _hot_keys_memory(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.memory import hot_keys_memory
+
+    return hot_keys_memory(stage, rows, runs)
+
+
+def _rates_samples(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.batch import rates_samples
+
+    return rates_samples(stage, rows, runs)
+
+
+def _kafka_read(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.kafka_read import kafka_read
+
+    return kafka_read(stage, rows, runs)
+
+
+def _live_rate(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.live_rate import live_rate
+
+    return live_rate(stage, rows, runs)
+
+
+def _growth(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.growth import growth_rates
+
+    return growth_rates(stage, rows, runs)
+
+
+def _growth_keys(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.growth import growth_keys
+
+    return growth_keys(stage, rows, runs)
+
+
+def _plan_fits(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.planners import plan_fits
+
+    return plan_fits(stage, rows, runs)
+
+
+def _plan_growth(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.planners import plan_growth
+
+    return plan_growth(stage, rows, runs)
+
+
+def _trim(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.planners import trim
+
+    return trim(stage, rows, runs)
+
+
+def _ll_ffd(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.planners import ll_ffd
+
+    return ll_ffd(stage, rows, runs)
+
+
+def _ll_ffd_lag(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.planners import ll_ffd_lag
+
+    return ll_ffd_lag(stage, rows, runs)
+
+
+def _latency_model(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.latency_model import latency_model
+
+    return latency_model(stage, rows, runs)
+
+
+def _sweep(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.sweep import sweep
+
+    return sweep(stage, rows, runs)
+
+
+def _choose_3(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.routing import choose_3
+
+    return choose_3(stage, rows, runs)
+
+
+def _choose_12(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.routing import choose_12
+
+    return choose_12(stage, rows, runs)
+
+
+def _produce(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.kafka.producing import produce
+
+    return produce(stage, rows, runs)
+
+
+def _audit(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.topology import full_audit
+
+    return full_audit(stage, rows, runs)
+
+
+def _audit_same(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.topology import same_audit
+
+    return same_audit(stage, rows, runs)
+
+
+def _audit_faults(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.topology import all_faults
+
+    return all_faults(stage, rows, runs)
+
+
+def _audit_groups(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.topology import many_groups
+
+    return many_groups(stage, rows, runs)
+
+
+def _audit_growth(stage: Stage, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.topology import growth
+
+    return growth(stage, rows, runs)
+
+
+_ALL = (
+    Benchmark(
+        name="rates",
+        what="rates from events in Parquet",
+        rival="bare groupBy(topic, partition, window).agg(count, sum)",
+        bar=0.75,
+        unit=Unit.ROWS_S,
+        rows=20 * MILLION,
+        run=_rates,
+    ),
+    Benchmark(
+        name="rates-samples",
+        what="rates from samples, with the restart rule",
+        rival="bare groupBy(topic, partition, window).agg(min, max)",
+        bar=0.5,
+        unit=Unit.ROWS_S,
+        rows=5 * MILLION,
+        run=_rates_samples,
+        when_missed="The rival keeps two numbers per group. Whether a series was ever restarted "
+        "cannot be told from any fixed number of aggregates, so ours gathers the samples of each "
+        "window, which Spark does outside of its generated code and sends whole through the "
+        "shuffle.",
+    ),
+    Benchmark(
+        name="hot-keys",
+        what="heavy keys, exact in two passes, Zipf–Mandelbrot keys",
+        rival="bare groupBy(window, key).count().filter",
+        bar=0.8,
+        unit=Unit.ROWS_S,
+        rows=20 * MILLION,
+        run=_hot_keys,
+        when_missed="Two passes read the files twice; where reading and decoding is most of the "
+        "rival's time, as it is with so few distinct keys, that alone takes most of the allowance. "
+        "What is bought with it: memory for 16 384 buckets instead of an entry per key.",
+    ),
+    Benchmark(
+        name="hot-keys-lossy",
+        what="heavy keys in bounded memory, Zipf–Mandelbrot keys",
+        rival="bare groupBy(window, key).count().filter",
+        bar=0.6,
+        unit=Unit.ROWS_S,
+        rows=20 * MILLION,
+        run=_hot_keys_lossy,
+        when_missed="Every key crosses from Java to Python, which by itself takes about as long as "
+        "the rival's whole count when there are few distinct keys.",
+    ),
+    Benchmark(
+        name="hot-keys-distinct",
+        what="heavy keys in bounded memory, 80 % of the rows with a key of their own",
+        rival="bare groupBy(window, key).count().filter",
+        bar=1.2,
+        unit=Unit.ROWS_S,
+        rows=20 * MILLION,
+        run=_hot_keys_distinct,
+        when_missed="With memory for every key the rival does not spill, and the way from Java to "
+        "Python costs ours what it saves in counting.",
+    ),
+    Benchmark(
+        name="hot-keys-memory",
+        what="peak memory of a Python worker that counts lossily, every key distinct",
+        rival="the same with a tenth of the keys",
+        bar=0.833,  # within 20 %
+        unit=Unit.MEGABYTES,
+        rows=20 * MILLION,
+        run=_hot_keys_memory,
+    ),
+    Benchmark(
+        name="kafka-read",
+        what="Kafka read and rates, records of 100 bytes",
+        rival="bare Kafka read and count",
+        bar=0.8,
+        unit=Unit.ROWS_S,
+        rows=5 * MILLION,
+        run=_kafka_read,
+        kafka=True,
+    ),
+    Benchmark(
+        name="live-rate",
+        what="sample to published rate, live, 95th percentile",
+        rival="one second",
+        bar=1.0,
+        unit=Unit.SECONDS,
+        rows=50,
+        run=_live_rate,
+        kafka=True,
+    ),
+    Benchmark(
+        name="growth",
+        what="time per row of rates from events at 16 times the rows",
+        rival="the same at the smallest number",
+        bar=0.95,
+        unit=Unit.MICROS_ROW,
+        rows=20 * MILLION,
+        run=_growth,
+    ),
+    Benchmark(
+        name="growth-keys",
+        what="time per row of lossy heavy keys at 16 times the rows",
+        rival="the same at the smallest number",
+        bar=0.95,
+        unit=Unit.MICROS_ROW,
+        rows=20 * MILLION,
+        run=_growth_keys,
+    ),
+    Benchmark(
+        name="plan-fits",
+        what="a plan by bfd and one by mwf, 10 000 partitions with a past",
+        rival="the same plans by scanning all consumers for every choice",
+        bar=50.0,
+        unit=Unit.SECONDS,
+        rows=10_000,
+        run=_plan_fits,
+        counted="partitions",
+        spark=False,
+    ),
+    Benchmark(
+        name="plan-growth",
+        what="time of a plan over n log n at 100 000 partitions, worst of the twelve fits",
+        rival="the same at 1 000 partitions",
+        bar=0.5,  # no worse than n log n by a factor of 2
+        unit=Unit.NANOS_N_LOG_N,
+        rows=100_000,
+        run=_plan_growth,
+        counted="partitions",
+        spark=False,
+    ),
+    Benchmark(
+        name="trim-1000",
+        what="mean Rscore of trim, 1 000 partitions",
+        rival="that of bfd on the same streams",
+        bar=1.0,
+        unit=Unit.RSCORE,
+        rows=1000,
+        run=_trim,
+        counted="partitions",
+        spark=False,
+    ),
+    Benchmark(
+        name="trim-10000",
+        what="mean Rscore of trim, 10 000 partitions",
+        rival="that of bfd on the same streams",
+        bar=1.0,
+        unit=Unit.RSCORE,
+        rows=10_000,
+        run=_trim,
+        counted="partitions",
+        spark=False,
+    ),
+    Benchmark(
+        name="ll-ffd",
+        what="a plan by ll-ffd, 10 000 partitions with a past and light lags",
+        rival="one second",
+        bar=1.0,
+        unit=Unit.SECONDS,
+        rows=10_000,
+        run=_ll_ffd,
+        counted="partitions",
+        spark=False,
+        when_missed="Packing takes less than half of it; the rest is the naming of the consumers, "
+        "a matching of thousands of bins with as many consumers.",
+    ),
+    Benchmark(
+        name="ll-ffd-lag",
+        what="a plan by ll-ffd, 10 000 partitions with a past and lags that bind",
+        rival="one second",
+        bar=1.0,
+        unit=Unit.SECONDS,
+        rows=10_000,
+        run=_ll_ffd_lag,
+        counted="partitions",
+        spark=False,
+        when_missed="Where lag binds, many numbers of consumers are tried, since one more may fail "
+        "where one less would do; from where lag first is in the way, each trial places the rest "
+        "of the partitions one by one.",
+    ),
+    Benchmark(
+        name="latency-model",
+        what="latencies and their percentiles by Landau's model, in closed form",
+        rival="the same percentiles of samples made one by one, in NumPy",
+        bar=1.0,
+        unit=Unit.SAMPLES_S,
+        rows=5 * MILLION,
+        run=_latency_model,
+        counted="samples",
+        spark=False,
+    ),
+    Benchmark(
+        name="sweep",
+        what="a sweep over planners, deltas and seeds on Spark, every result kept",
+        rival="the same cells in as many plain Python processes",
+        bar=0.85,
+        unit=Unit.CELLS_S,
+        rows=60,
+        run=_sweep,
+        counted="cells",
+    ),
+    Benchmark(
+        name="choose-3",
+        what="a partition for a keyless record, the dearest of our five, 3 partitions",
+        rival="kafka-python's default partitioner",
+        bar=0.667,  # at most 1.5 times as dear
+        unit=Unit.MICROS_ROW,
+        rows=200_000,
+        run=_choose_3,
+        counted="records",
+        spark=False,
+    ),
+    Benchmark(
+        name="choose-12",
+        what="a partition for a keyless record, the dearest of our five, 12 partitions",
+        rival="kafka-python's default partitioner",
+        bar=0.667,
+        unit=Unit.MICROS_ROW,
+        rows=200_000,
+        run=_choose_12,
+        counted="records",
+        spark=False,
+    ),
+    Benchmark(
+        name="produce",
+        what="RoutedProducer with node: keyless records of 100 bytes, sent and acknowledged",
+        rival="the bare confluent-kafka producer",
+        bar=0.5,  # in a loop that does nothing else
+        unit=Unit.ROWS_S,
+        rows=300_000,
+        run=_produce,
+        counted="records",
+        spark=False,
+        kafka=True,
+        when_missed="The bare client chooses in C, and stays on a partition for 10 ms. Ours "
+        "chooses in Python, which takes about 1 us per record, and a choice for each record makes "
+        "smaller batches; `ratios` has it per batch as well. Measured on a machine that others "
+        "used.",
+    ),
+    Benchmark(
+        name="audit",
+        what="topology audit without pair list, 12 partitions a topic, 100 brokers",
+        rival="Burato's Algorithms 1, 2 and 3, which list all pairs",
+        bar=50.0,
+        unit=Unit.SECONDS,
+        rows=2000,
+        run=_audit,
+        counted="topics",
+        spark=False,
+    ),
+    Benchmark(
+        name="audit-same",
+        what="groups and groups by broker only, of the same cluster",
+        rival="Burato's Algorithms 1 and 3: no pairs on either side",
+        bar=3.0,
+        unit=Unit.SECONDS,
+        rows=2000,
+        run=_audit_same,
+        counted="topics",
+        spark=False,
+        when_missed="Both sides begin with a pass over all partitions; that is most of ours, which "
+        "counts at the same time what the rest of the audit needs.",
+    ),
+    Benchmark(
+        name="audit-faults",
+        what="every failure of one broker of 100, ranked",
+        rival="Algorithms 1, 2 and 3 anew for each of them",
+        bar=50.0,
+        unit=Unit.SECONDS,
+        rows=2000,
+        run=_audit_faults,
+        counted="topics",
+        spark=False,
+    ),
+    Benchmark(
+        name="audit-groups-10k",
+        what="groups of 10 000 topics on 300 brokers, their leaders counted before",
+        rival="Algorithm 1, likewise",
+        bar=50.0,
+        unit=Unit.SECONDS,
+        rows=10_000,
+        run=_audit_groups,
+        counted="topics",
+        spark=False,
+    ),
+    Benchmark(
+        name="audit-growth",
+        what="time per partition of the audit, 10 000 topics on 300 brokers",
+        rival="the same with 2 000 topics on 100 brokers",
+        bar=0.8,
+        unit=Unit.MICROS_ROW,
+        rows=10_000,
+        run=_audit_growth,
+        counted="topics",
+        spark=False,
+        when_missed="The overlapping pairs are counted with a bit per group for every leader, so "
+        "that part grows with the square of the groups, divided by the width of a word.",
+    ),
+)
+
+BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType({b.name: b for b in _ALL})
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark of this name."""
+    if name not in BENCHMARKS:
+        raise ConfigError(
+            f"There is no benchmark {name}.", hint=f"There are {', '.join(BENCHMARKS)}."
+        )
+    return BENCHMARKS[name]

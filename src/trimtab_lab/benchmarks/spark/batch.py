@@ -1,0 +1,128 @@
+"""The steps over tables in Parquet, each against the bare aggregation that it rests on.
+
+Both sides use integer windows, read the same files in the same session, and write to a sink that
+keeps nothing.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from trimtab.measure.counters import Share
+from trimtab.measure.spark.hot_keys import Mode, heavy_keys
+from trimtab.measure.spark.rates import rates_from_events, rates_from_samples
+from trimtab.measure.windows import MICROS
+from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating, rows_per_second
+from trimtab_lab.benchmarks.spark import data
+
+WINDOW_S = 30
+KEY_WINDOW_S = 60
+SHARE = 0.001
+EPSILON = SHARE / 10
+
+
+def drain(frame: DataFrame) -> None:
+    """Computes every row and keeps none."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def span_us(rows: int) -> int:
+    """How much time the generated events cover."""
+    return rows * MICROS // data.EVENTS_S
+
+
+def our_rates(events: DataFrame, rows: int) -> DataFrame:
+    """The step as `measure` calls it."""
+    return rates_from_events(events, window_s=WINDOW_S, from_ts=0, to_ts=span_us(rows))
+
+
+def our_keys(events: DataFrame, mode: Mode) -> DataFrame:
+    """The step as `measure` calls it."""
+    return heavy_keys(
+        events,
+        window_s=KEY_WINDOW_S,
+        threshold=Share(SHARE),
+        mode=mode,
+        epsilon=EPSILON,
+        partitions={data.TOPIC: data.PARTITIONS},
+    )
+
+
+def _window(window_s: int) -> str:
+    return f"unix_micros(ts) div {window_s * MICROS}"
+
+
+def rates(stage: Stage, rows: int, runs: int) -> Sides:
+    """Rates from events."""
+    events = data.events(stage, rows)
+
+    def bare() -> DataFrame:
+        return events.groupBy("topic", "partition", F.expr(_window(WINDOW_S))).agg(
+            F.count("*"), F.sum(F.col("key_bytes") + F.col("value_bytes"))
+        )
+
+    return rows_per_second(
+        rows,
+        alternating(
+            lambda: drain(our_rates(events, rows)),
+            lambda: drain(bare()),
+            runs=runs,
+        ),
+        window_s=WINDOW_S,
+        partitions=data.PARTITIONS,
+    )
+
+
+def rates_samples(stage: Stage, rows: int, runs: int) -> Sides:
+    """Rates from samples."""
+    samples = data.samples(stage, rows)
+
+    def ours() -> DataFrame:
+        return rates_from_samples(
+            samples, window_s=WINDOW_S, min_span_s=3.0, max_gap_s=WINDOW_S / 3
+        )
+
+    def bare() -> DataFrame:
+        return samples.groupBy("topic", "partition", F.expr(_window(WINDOW_S))).agg(
+            F.min("log_bytes"), F.max("log_bytes")
+        )
+
+    return rows_per_second(
+        rows,
+        alternating(lambda: drain(ours()), lambda: drain(bare()), runs=runs),
+        window_s=WINDOW_S,
+        partitions=data.WATCHED,
+    )
+
+
+def hot_keys_exact(stage: Stage, rows: int, runs: int) -> Sides:
+    """The best exact mode."""
+    return _hot_keys(data.events(stage, rows), rows, runs, Mode.TWO_PASS)
+
+
+def hot_keys_lossy(stage: Stage, rows: int, runs: int) -> Sides:
+    """The mode with bounded memory."""
+    return _hot_keys(data.events(stage, rows), rows, runs, Mode.LOSSY)
+
+
+def hot_keys_distinct(stage: Stage, rows: int, runs: int) -> Sides:
+    """The mode with bounded memory where exact counting needs much of it."""
+    return _hot_keys(data.events_mostly_distinct(stage, rows), rows, runs, Mode.LOSSY)
+
+
+def _hot_keys(events: DataFrame, rows: int, runs: int, mode: Mode) -> Sides:
+    least = max(1, round(SHARE * min(rows, KEY_WINDOW_S * data.EVENTS_S)))
+
+    def bare() -> DataFrame:
+        window = F.expr(_window(KEY_WINDOW_S)).alias("window")
+        return events.groupBy(window, "key").count().filter(F.col("count") >= least)
+
+    return rows_per_second(
+        rows,
+        alternating(lambda: drain(our_keys(events, mode)), lambda: drain(bare()), runs=runs),
+        mode=str(mode),
+        window_s=KEY_WINDOW_S,
+        threshold=f"share:{SHARE:g}",
+        **({"epsilon": EPSILON} if mode is Mode.LOSSY else {}),
+    )

@@ -1,0 +1,94 @@
+"""Test data: seeded, made once into Parquet, and found again by its parameters."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from trimtab.measure.windows import MICROS
+from trimtab.model.codec import short_hash
+from trimtab.workload.key_streams import ZipfMandelbrot
+from trimtab_lab.benchmarks.benchmark import Stage
+from trimtab_lab.benchmarks.spark.generated import generated_events
+
+SEED = 7
+TOPIC = "generated"
+PARTITIONS = 12
+EVENTS_S = 100_000
+"""Events per second of the generated time."""
+
+WATCHED = 1000
+"""Partitions that the generated samples speak of, one sample each second."""
+
+
+def events(stage: Stage, rows: int) -> DataFrame:
+    """Events with Zipf–Mandelbrot keys."""
+    keys = ZipfMandelbrot()
+    return _kept(
+        stage,
+        f"events-{rows}",
+        repr((keys, PARTITIONS, EVENTS_S)),
+        lambda session: generated_events(
+            session, rows, seed=SEED, keys=keys, partitions=PARTITIONS, rate=float(EVENTS_S)
+        ),
+    )
+
+
+def events_mostly_distinct(stage: Stage, rows: int) -> DataFrame:
+    """The same events, but four of five have a key that no other has."""
+
+    def made(_: SparkSession) -> DataFrame:
+        own = F.concat(F.lit("u"), F.col("offset")).cast("binary")
+        key = F.when(F.col("offset") % 5 == 0, F.col("key")).otherwise(own)
+        return events(stage, rows).withColumns({"key": key, "key_bytes": F.octet_length(key)})
+
+    return _kept(stage, f"events-distinct-{rows}", "4/5", made)
+
+
+def samples(stage: Stage, rows: int) -> DataFrame:
+    """What a monitor would have seen: growing logs, now and then cut back or led by another.
+
+    Retention cuts each log every 977 s and leaders change every 600 s, at other moments for each
+    partition: one window in ten is restarted.
+    """
+
+    def made(session: SparkSession) -> DataFrame:
+        p, second = f"(id % {WATCHED})", f"(id div {WATCHED})"
+        return session.range(0, rows, 1, 8).selectExpr(
+            f"timestamp_micros({second} * {MICROS} + pmod(xxhash64(id), 1000)) as ts",
+            "'c' as cluster",
+            f"concat('topic-', {p} div 50) as topic",
+            f"cast({p} % 50 as int) as partition",
+            f"cast(1 + ({p} + ({second} + {p}) div 600) % 3 as int) as leader",
+            "array(1, 2, 3) as replicas",
+            "array(1, 2, 3) as isr",
+            f"(({second} + 7 * {p}) % 977) * (1000 + {p}) as log_bytes",
+            "0L as begin_offset",
+            f"{second} * (10 + {p}) as end_offset",
+            f"map('g', {second} * (10 + {p})) as committed",
+            f"cast({second} as string) as sample_id",
+        )
+
+    return _kept(stage, f"samples-{rows}", repr((WATCHED, 977, 600)), made)
+
+
+def _kept(
+    stage: Stage, name: str, parameters: str, make: Callable[[SparkSession], DataFrame]
+) -> DataFrame:
+    """Reads the table, after making it where it is not there yet or is only half there."""
+    session = stage.spark()
+    folder = stage.data / f"{name}-{short_hash({'parameters': parameters, 'seed': SEED})[:6]}"
+    if not folder.exists():
+        stage.say(f"making test data: {name}")
+        half = Path(f"{folder}.{os.getpid()}.part").absolute()
+        try:
+            make(session).write.mode("overwrite").parquet(str(half))
+            half.rename(folder)
+        finally:
+            shutil.rmtree(half, ignore_errors=True)
+    return session.read.parquet(str(folder.absolute()))

@@ -1,0 +1,58 @@
+"""Rates straight from Kafka, against a bare read that only counts."""
+
+from __future__ import annotations
+
+from trimtab.kafka.admin import connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
+from trimtab.measure.spark.rates import rates_from_events
+from trimtab.spark.sources import KafkaSpan, events, read_span
+from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating, rows_per_second
+from trimtab_lab.benchmarks.kafka.filled_topic import filled_topic
+from trimtab_lab.benchmarks.spark.batch import WINDOW_S, drain
+
+CLUSTER = "bench"
+PARTITIONS = 12
+TASKS = 12
+VALUE_BYTES = 100
+
+
+def kafka_read(stage: Stage, rows: int, runs: int) -> Sides:
+    """Both sides read the same offsets with the same number of tasks."""
+    cluster = LocalCluster(CLUSTER, home=stage.home, cache=stage.cache, say=stage.say)
+    session = stage.spark()
+    cluster.up()
+    try:
+        with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+            ends = filled_topic(
+                admin,
+                cluster.bootstrap_servers,
+                rows=rows,
+                partitions=PARTITIONS,
+                value_bytes=VALUE_BYTES,
+                say=stage.say,
+            )
+        span = KafkaSpan(
+            bootstrap_server=cluster.bootstrap_servers,
+            starts=dict.fromkeys(ends, 0),
+            ends=ends,
+        )
+
+        def ours() -> None:
+            read = read_span(session, span, min_partitions=TASKS)
+            drain(rates_from_events(events(read), window_s=WINDOW_S, from_ts=0, to_ts=2**53))
+
+        def bare() -> None:
+            read_span(session, span, min_partitions=TASKS).count()
+
+        seconds = alternating(ours, bare, runs=runs)
+    finally:
+        cluster.down(keep_data=True)  # the records stay for the next run
+    return rows_per_second(
+        rows,
+        seconds,
+        value_bytes=VALUE_BYTES,
+        partitions=PARTITIONS,
+        min_partitions=TASKS,
+        brokers=3,
+    )

@@ -1,0 +1,150 @@
+"""From a sample to its published rate on a running cluster, as a reader of `trimtab.rates` sees it.
+
+The monitor samples every second while a light load runs; Spark publishes at its usual trigger. A
+sample counts when a record arrives that has it for every partition.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+
+from trimtab.errors import MeasurementError
+from trimtab.kafka.admin import Admin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.publisher import open_publisher
+from trimtab.kafka.topics import OwnTopics, ensure_topics
+from trimtab.local.cluster import LocalCluster
+from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
+from trimtab.measure.spark.continuous import Beat, Results, run_continuously
+from trimtab.measure.spark.spans import Asked, Target
+from trimtab.spark.warehouse import Warehouse
+from trimtab.workload import due
+from trimtab.workload.kafka.load import Delivery, send
+from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
+from trimtab_lab.benchmarks.benchmark import Sides, Stage, quantile
+from trimtab_lab.benchmarks.kafka.latency import Arrivals, listening
+
+CLUSTER = "bench-live"
+TOPIC = "watched"
+STARTED_WITHIN_S = 300.0
+WARM_UP_S = 10.0
+WATCHED_S = 40.0
+TRIGGER_S = 0.2
+LOAD_S = 500.0
+"""Records per second."""
+LINGER_MS = 200.0
+"""Many small requests would measure three brokers on this machine's cores, not the pipeline."""
+
+
+def live_rate(stage: Stage, rows: int, runs: int) -> Sides:
+    """The 95th percentile of each run; `rows` is the number of partitions."""
+    stage.spark()
+    cluster = LocalCluster(CLUSTER, home=stage.home, cache=stage.cache, say=stage.say)
+    with cluster:
+        found = [_watch(stage, cluster.bootstrap_servers, rows) for _ in range(runs)]
+    return Sides(
+        ours=tuple(quantile(seconds, 0.95) for seconds in found),
+        rival=(1.0,),
+        settings={
+            "partitions": rows,
+            "samples": [len(seconds) for seconds in found],
+            "p50_s": [round(quantile(seconds, 0.5), 3) for seconds in found],
+            "max_s": [round(max(seconds), 3) for seconds in found],
+            "period_s": 1.0,
+            "trigger_s": TRIGGER_S,
+            "load_records_s": LOAD_S,
+            "load_linger_ms": LINGER_MS,
+            "brokers": 3,
+        },
+    )
+
+
+def _watch(stage: Stage, bootstrap_server: str, partitions: int) -> list[float]:
+    own, nobody = OwnTopics(), ClientProperties.none()
+    arrivals = Arrivals(TOPIC, partitions)
+    with connect(bootstrap_server, nobody) as admin:
+        ensure_topics(admin, own)
+        admin.create_topic(TopicSpec(name=TOPIC, partitions=partitions, replication=3))
+        with (
+            open_monitor(
+                bootstrap_server,
+                nobody,
+                topic=own.telemetry,
+                interest=Interest(topics=frozenset({TOPIC}), own_prefix=own.prefix),
+            ) as monitor,
+            in_background(monitor),
+            listening(bootstrap_server, own.rates, arrivals),
+            _measuring(stage, admin, bootstrap_server, own),
+            _load(bootstrap_server),
+        ):
+            if not arrivals.first.wait(STARTED_WITHIN_S):
+                raise MeasurementError(f"No rates were published within {STARTED_WITHIN_S:g} s.")
+            stage.say(f"watching {partitions} partitions for {WATCHED_S:g} s")
+            time.sleep(WARM_UP_S)
+            began = _now_ts()
+            time.sleep(WATCHED_S)
+    return [s for ts, s in arrivals.seconds.items() if ts >= began]
+
+
+@contextmanager
+def _measuring(stage: Stage, admin: Admin, bootstrap_server: str, own: OwnTopics) -> Iterator[None]:
+    """Runs the continuous job while the block runs."""
+    nobody, stop = ClientProperties.none(), threading.Event()
+    with (
+        tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder,
+        open_publisher(bootstrap_server, nobody) as publisher,
+        ThreadPoolExecutor(1, thread_name_prefix="bench-live") as thread,
+    ):
+        running = thread.submit(
+            run_continuously,
+            stage.spark(),
+            admin,
+            Target(bootstrap_server=bootstrap_server, properties=nobody, own=own),
+            Asked(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
+            beat=Beat(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
+            keys=None,
+            results=Results(
+                outlet=publisher,
+                warehouse=Warehouse(f"{folder}/warehouse"),
+                checkpoint=f"{folder}/checkpoints",
+            ),
+            stop=stop,
+        )
+        try:
+            yield
+        finally:
+            stop.set()
+            running.result()
+
+
+@contextmanager
+def _load(bootstrap_server: str) -> Iterator[None]:
+    """Sends records while the block runs, from a process of its own as users do."""
+    process = get_context("spawn").Process(target=_send, args=(bootstrap_server,), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _send(bootstrap_server: str) -> None:
+    longest_s = STARTED_WITHIN_S + WARM_UP_S + WATCHED_S
+    stream = KeyStream(rate_s=LOAD_S, seed=1, distribution=ZipfMandelbrot(keys=10_000))
+    send(
+        due.keyed(stream, duration_s=longest_s, value_bytes=100),
+        topic=TOPIC,
+        bootstrap_server=bootstrap_server,
+        delivery=Delivery(linger_ms=LINGER_MS),
+    )
+
+
+def _now_ts() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,89 @@
+"""A sweep on Spark against the same cells in plain Python processes, all of them up and warm.
+
+A cell is a heuristic's way through a stream of Landau's. Spark keeps every result in Parquet as its
+task ends, the plain processes hand theirs back: what a sweep costs beyond its cells is the price of
+being resumable.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from itertools import islice, product
+from multiprocessing import get_context
+
+from pyspark.sql import SparkSession
+
+from trimtab.errors import MeasurementError
+from trimtab.evaluate.rscore import TWELVE
+from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating, rows_per_second
+from trimtab_lab.papers import packing_runs
+from trimtab_lab.papers.grid import Cell, Finished, finished
+from trimtab_lab.papers.landau import CELLS_PER_TASK
+from trimtab_lab.papers.spark import sweep as on_spark
+
+DELTAS = (5, 10, 15, 20, 25)
+PARTITIONS = 200
+ITERATIONS = 500
+
+
+def sweep(stage: Stage, rows: int, runs: int) -> Sides:
+    """Cells per second; `rows` is the number of cells."""
+    session = stage.spark()
+    workers = session.sparkContext.defaultParallelism
+    todo = cells(rows)
+    with get_context("spawn").Pool(workers) as pool:
+        one = partial(finished, work=packing_runs.packed)
+        seconds = alternating(
+            lambda: _spark(session, todo),
+            lambda: _complete(list(pool.imap_unordered(one, todo)), todo),
+            runs=runs,
+        )
+    return rows_per_second(
+        rows,
+        seconds,
+        cells=f"{len(TWELVE)} heuristics × {len(DELTAS)} deltas × seeds",
+        partitions=PARTITIONS,
+        iterations=ITERATIONS,
+        cells_per_task=CELLS_PER_TASK,
+        master=session.sparkContext.master,
+        processes=workers,
+    )
+
+
+def cells(count: int) -> list[Cell]:
+    """So many cells: every heuristic at every delta, with as many seeds as it takes."""
+    every = product(range(count), DELTAS, TWELVE)
+    return [
+        Cell(
+            {
+                "planner": planner,
+                "delta": delta,
+                "start": "uniform",
+                "seed": seed,
+                "partitions": PARTITIONS,
+                "iterations": ITERATIONS,
+            },
+            "bench",
+        )
+        for seed, delta, planner in islice(every, count)
+    ]
+
+
+def _spark(session: SparkSession, todo: list[Cell]) -> None:
+    # In a folder of its own each time: what an earlier run has kept would not be run again.
+    with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder:
+        found = on_spark.sweep(
+            session, todo, packing_runs.packed, into=folder, per_task=CELLS_PER_TASK
+        )
+    _complete(list(found.values()), todo)
+
+
+def _complete(found: list[Finished], todo: list[Cell]) -> None:
+    """A side that left something out would win by it."""
+    errors = [done.error for done in found if done.error is not None]
+    if errors or len(found) != len(todo):
+        raise MeasurementError(
+            f"{len(found)} of {len(todo)} cells were run, {len(errors)} failed"
+            + (f", one of them with: {errors[0]}" if errors else ".")
+        )

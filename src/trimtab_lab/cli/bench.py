@@ -1,0 +1,194 @@
+"""`trimtab bench`: ours against the bare thing, both sides in one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimtab.cli.options import AsJson, Verbose, output_folder
+from trimtab.cli.output import result, result_json, say, write_file
+from trimtab.cli.spark import Conf, Master, spark_session
+from trimtab.errors import ConfigError
+from trimtab.model.codec import dumps
+from trimtab.observe.logging import configure
+from trimtab.settings import Settings, load_settings
+from trimtab_lab import PACKAGES
+from trimtab_lab.benchmarks.benchmark import Benchmark, Result, Stage, judged
+from trimtab_lab.benchmarks.registry import BENCHMARKS, benchmark
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trimtab.spark.session import Session
+
+MEMORY = "4g"
+"""Enough that the rival, which keeps every key, does not spill."""
+
+
+def bench(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Which benchmark; see --list.")
+    ] = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Run every benchmark, keep each result, and refresh docs/benchmarks.md."
+        ),
+    ] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Name every benchmark, its rival and its bar.")
+    ] = False,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            "--rows",
+            metavar="N",
+            min=1,
+            help="Rows of test data, or partitions, samples or cells, as the benchmark counts. "
+            "Default: what the bar is for.",
+        ),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", min=1, help="Runs of each side after a warm-up.")
+    ] = 3,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep this result as --all does, and refresh the page.")
+    ] = False,
+    into: Annotated[
+        Path,
+        typer.Option(
+            "--into",
+            callback=output_folder,
+            metavar="DIR",
+            help="Project folder that gets benchmarks/ and docs/benchmarks.md.",
+        ),
+    ] = Path(),
+    master: Master = None,
+    conf: Conf = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Measure Trimtab against the bare aggregation, read, count or scan that it rests on.
+
+    Both sides run on the same data, in one Spark session where they run on Spark: a warm-up each,
+    then turn about. A ratio above 1 means that ours is better. Test data is made once and kept
+    under TRIMTAB_HOME.
+    """
+    if sum((name is not None, every, listed)) != 1:
+        raise ConfigError("Give the name of a benchmark, --all, or --list.")
+    if listed:
+        _list(as_json=as_json)
+        return
+    if every and rows is not None:
+        raise ConfigError(
+            "--all runs at full size, since its results are kept.",
+            hint="Give --rows with the name of one benchmark.",
+        )
+    chosen = list(BENCHMARKS.values()) if every else [benchmark(str(name))]
+    configure(verbose=verbose)
+    settings = load_settings()
+    kafka = any(b.kafka for b in chosen)
+    spark = _session(settings, master=master, conf=conf, kafka=kafka, verbose=verbose)
+    stage = Stage(spark=spark, home=settings.home, cache=settings.cache, say=say)
+    found = []
+    for one in chosen:
+        found.append(_run(one, stage, rows=rows or one.rows, runs=runs))
+        if every or keep:
+            _keep(found[-1], into)
+    if as_json:
+        shown = [r.to_json() for r in found]
+        result_json(shown if every else shown[0])
+    else:
+        result(_table(found))
+
+
+def _session(
+    settings: Settings,
+    *,
+    master: str | None,
+    conf: list[str] | None,
+    kafka: bool,
+    verbose: bool,
+) -> Callable[[], Session]:
+    """What starts Spark once."""
+    given = [f"spark.driver.memory={MEMORY}", *(conf or ())]
+
+    @cache
+    def start() -> Session:
+        return spark_session(
+            settings, master=master, conf=given, kafka=kafka, verbose=verbose, packages=PACKAGES
+        )
+
+    return start
+
+
+def _run(one: Benchmark, stage: Stage, *, rows: int, runs: int) -> Result:
+    from trimtab_lab.benchmarks.machine import machine
+
+    began = time.monotonic()
+    say(f"{one.name}: {one.what}, {rows} {one.counted}, {runs} runs")
+    sides = one.run(stage, rows, runs)
+    java = _java(stage) if one.spark else None
+    found = judged(one, sides, rows=rows, runs=runs, machine=machine(java))
+    say(f"{one.name}: ratio {found.ratio:g} in {time.monotonic() - began:.0f} s")
+    return found
+
+
+def _java(stage: Stage) -> str:
+    from trimtab_lab.benchmarks.spark.java import java_version
+
+    return java_version(stage.spark())
+
+
+def _keep(found: Result, root: Path) -> None:
+    """Writes a result, and what is made of all results."""
+    from trimtab_lab.benchmarks import page
+
+    text = dumps(found.to_json(), indent=1) + "\n"
+    write_file(root / page.RESULTS / f"{found.name}.json", text)
+    for path, content in page.files(page.kept_results(root), page.kept_quality(root)).items():
+        write_file(root / path, content)
+
+
+def _list(*, as_json: bool) -> None:
+    if as_json:
+        result_json(
+            [
+                {"name": b.name, "what": b.what, "rival": b.rival, "bar": b.bar, "rows": b.rows}
+                for b in BENCHMARKS.values()
+            ]
+        )
+        return
+    table = _columns("name", "what", "rival", "bar")
+    for b in BENCHMARKS.values():
+        table.add_row(b.name, b.what, b.rival, f"{b.bar:g}")
+    result(table)
+
+
+def _table(found: Iterable[Result]) -> Table:
+    from trimtab_lab.benchmarks.page import figure, met
+
+    table = _columns("name", "ours", "rival", "ratio", "bar", "verdict")
+    for r in found:
+        table.add_row(
+            r.name,
+            figure(r.ours, r.unit),
+            figure(r.rival, r.unit),
+            f"{r.ratio:.2f}",
+            f"{BENCHMARKS[r.name].bar:g}",
+            "meets" if met(r) else "misses",
+        )
+    return table
+
+
+def _columns(*names: str) -> Table:
+    from rich import box
+
+    from trimtab.report.columns import PROSE, new_table
+
+    return new_table(*names, prose=(*PROSE, "rival"), box=box.SIMPLE_HEAD)

@@ -1,0 +1,195 @@
+"""`trimtab demo`: a local cluster, a skewed load, one turn of the loop, one HTML report."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimtab.cli.durations import seconds
+from trimtab.cli.numbers import finite
+from trimtab.cli.options import AsJson, Verbose, output_folder
+from trimtab.cli.output import progress_bar, result, result_json, say, talk, warn
+from trimtab.errors import ConfigError
+from trimtab.model.codec import VERSION, measurement_to, plan_to
+from trimtab.observe.logging import configure
+from trimtab.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from trimtab_lab.demo.story import Files, Outcome
+
+
+def demo(
+    duration: Annotated[
+        float,
+        typer.Option(
+            "--duration",
+            metavar="DURATION",
+            parser=seconds,
+            show_default="30s",
+            help="How long the load lasts; 10s at least.",
+        ),
+    ] = 30.0,
+    rate: Annotated[
+        float,
+        typer.Option("--rate", metavar="R", min=100, callback=finite, help="Records per second."),
+    ] = 3000.0,
+    partitions: Annotated[
+        int,
+        typer.Option("--partitions", metavar="N", min=4, help="Partitions of the topic orders."),
+    ] = 12,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Same seed, same records.")
+    ] = 0,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the cluster up; the next run takes it as it is.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            callback=output_folder,
+            metavar="DIR",
+            help="Folder for report.html, measurement.json, plan.json, loop.json and tables/. "
+            "Default: reports/demo in TRIMTAB_HOME, replaced by each run.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show the whole loop on a real cluster on this machine, in about three minutes.
+
+    Three brokers come up, a skewed load is sent to a topic, a consumer group reads it and one of
+    its members falls behind. Spark measures rates, heavy keys and lag; a plan says who should read
+    what instead. Then a controller runs a group on the same skew, and Spark judges how it did; one
+    HTML page shows it all. Everything is stopped at the end, also by Ctrl-C.
+    """
+    from trimtab_lab.demo.story import LEAST_DURATION_S, Script, tell
+
+    if duration < LEAST_DURATION_S:
+        raise ConfigError(
+            f"--duration is {LEAST_DURATION_S:g}s at least, not {duration:g}s.",
+            hint="A rate needs a whole window of samples.",
+        )
+    configure(verbose=verbose)
+    settings = load_settings()
+    script = Script(duration_s=duration, rate_s=rate, partitions=partitions, seed=seed)
+    folder = (output or settings.reports / "demo").expanduser().absolute()
+    began = time.monotonic()
+    with _interruptible(verbose=verbose):
+        outcome, files = tell(
+            script, settings, _Terminal(), folder=folder, keep=keep, verbose=verbose
+        )
+    _show(outcome, files, as_json=as_json)
+    _say_farewell(outcome, files, settings, keep=keep, took_s=time.monotonic() - began)
+
+
+class _Terminal:
+    """Tells the story on stderr."""
+
+    def step(self, number: int, title: str) -> None:
+        from trimtab_lab.demo.story import STEPS
+
+        talk.print(f"[{number}/{STEPS}] {title}", style="bold", markup=False)
+
+    def say(self, line: str) -> None:
+        say(f"      {line}")
+
+    def warn(self, line: str) -> None:
+        warn([line])
+
+    @contextmanager
+    def bar(self, title: str) -> Iterator[Callable[[int, int, str], None]]:
+        if not talk.is_terminal:
+            self.say(f"{title} …")
+            yield lambda *_: None
+            return
+        with progress_bar() as shown:
+            task = shown.add_task(title, total=None)
+
+            def move(done: int, of: int, words: str) -> None:
+                description = f"{title}, {words}" if words else title
+                shown.update(task, completed=done, total=of or None, description=description)
+
+            yield move
+
+
+@contextmanager
+def _interruptible(*, verbose: bool) -> Iterator[None]:
+    """Ctrl-C and SIGTERM both unwind, so that nothing stays behind."""
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        say("Interrupted: stopping everything …")
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, on_signal) for number in (SIGINT, SIGTERM)}
+    # Spark's client prints a whole trace for a Ctrl-C through the root logger.
+    silence: logging.Handler = logging.NullHandler()
+    if not verbose:
+        logging.getLogger().addHandler(silence)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        logging.getLogger().removeHandler(silence)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(outcome: Outcome, files: Files, *, as_json: bool) -> None:
+    if as_json:
+        result_json(
+            {
+                "v": VERSION,
+                "report": str(files.report),
+                "measurement": measurement_to(outcome.measurement),
+                "plan": plan_to(outcome.plan),
+                "loop": outcome.loop.figures,
+            }
+        )
+        return
+    from trimtab.report.measurement import measurement_view
+    from trimtab.report.tables import plan_view
+
+    result(measurement_view(outcome.measurement, outcome.states, outcome.stored_ratio))
+    result("")
+    result(plan_view(outcome.plan, outcome.loads))
+
+
+def _say_farewell(
+    outcome: Outcome, files: Files, settings: Settings, *, keep: bool, took_s: float
+) -> None:
+    from trimtab.local.cluster import LocalCluster
+    from trimtab_lab.demo.story import CLUSTER
+
+    capacity = outcome.plan.params["capacity"]
+    say("")
+    lines = [
+        f"Done in {took_s:.0f} s. The report: {files.report}",
+        f"The audit of the cluster: {files.audit}",
+        "Next:",
+        f"  trimtab apply {files.plan}",
+        f"  trimtab plan consumers --loads {files.measurement} --unit records/s "
+        f"--capacity {capacity:.0f} --planner bfd",
+        f"  trimtab audit --snapshot {files.snapshot} --loads {files.measurement} --faults 2",
+    ]
+    if keep:
+        servers = LocalCluster(CLUSTER, home=settings.home).bootstrap_servers
+        lines += [
+            f"  trimtab measure --topic orders --since 10m --bootstrap-server {servers}",
+            f"  trimtab cluster down --name {CLUSTER}",
+        ]
+    else:
+        lines.append("  trimtab demo --keep   (leaves the cluster up, to try the other verbs on)")
+    for line in lines:
+        talk.print(line, markup=False, soft_wrap=True)  # so that a command can be copied

@@ -1,0 +1,301 @@
+"""`trimtab experiment`: the papers' tables and figures beside ours, run on Spark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trimtab.cli.durations import seconds_or_zero
+from trimtab.cli.options import AsJson, Verbose
+from trimtab.cli.output import progress_bar, say, talk
+from trimtab.cli.spark import Conf, Master, spark_session
+from trimtab.errors import ConfigError
+from trimtab.evaluate.rscore import TWELVE
+from trimtab.model.plan import Layer
+from trimtab.observe.logging import configure
+from trimtab.plan.registry import planner_of
+from trimtab.settings import Settings, load_settings
+from trimtab_lab import PACKAGES
+from trimtab_lab.cli.experiment_brokers import burato, ezzeddine_live, landau_live
+from trimtab_lab.cli.experiment_results import Into, Png, chosen_parts, results_folder, tell
+
+if TYPE_CHECKING:
+    from trimtab.spark.session import Session
+    from trimtab_lab.papers.grid import Cell, Finished, Work
+    from trimtab_lab.papers.part import Part, Runner
+
+app = typer.Typer(
+    name="experiment",
+    help="Reproduce the papers' tables and figures, and go beyond them.",
+    no_args_is_help=True,
+)
+
+LANDAU_PARTS = ("tables", "headline", "latency", "beyond")
+EZZEDDINE_PARTS = ("workload-1", "curve")
+
+Seeds = Annotated[
+    int, typer.Option("--seeds", metavar="N", min=1, help="Streams of each kind: seeds 0 to N - 1.")
+]
+
+
+@app.callback()
+def _experiment() -> None:
+    """Reproduce the papers' tables and figures, and go beyond them.
+
+    Every run is kept under TRIMTAB_HOME/experiments until the code behind it changes: an experiment
+    that was interrupted goes on where it stopped.
+    """
+
+
+@app.command(short_help="Packing planners: consumers used, load moved, latency.")
+def landau(
+    what: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what",
+            metavar="PART",
+            help=f"Which part: {', '.join(LANDAU_PARTS)}. May be repeated. Default: all.",
+        ),
+    ] = None,
+    seeds: Seeds = 3,
+    iterations: Annotated[
+        int, typer.Option("--iterations", metavar="N", min=1, help="Steps after the first.")
+    ] = 500,
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", min=1, help="Of every stream.")
+    ] = 200,
+    deltas: Annotated[
+        str,
+        typer.Option(
+            "--deltas", metavar="D,…", help="How far a load goes in one step, % of the capacity."
+        ),
+    ] = "0,5,10,15,20,25",
+    starts: Annotated[
+        str,
+        typer.Option(
+            "--starts", metavar="S,…", help="How loads begin: uniform, or a part of the capacity."
+        ),
+    ] = "uniform,0,0.5,1",
+    planners: Annotated[
+        str | None,
+        typer.Option(
+            "--planners",
+            metavar="P,…",
+            help="Show only these of the twelve; CBS stays against all. Default: all.",
+        ),
+    ] = None,
+    slacks: Annotated[
+        str,
+        typer.Option(
+            "--slacks", metavar="X,…", help="Slack of trim in the part beyond, as a part."
+        ),
+    ] = "0.03",
+    into: Into = None,
+    png: Png = False,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare packing planners: consumers used, load moved, latency.
+
+    As Landau et al. do.
+
+    The published figures are for 200 partitions and 500 iterations; with others they only stand
+    beside ours, unjudged.
+    """
+    from trimtab_lab.papers import landau as experiment
+
+    design = experiment.Design(
+        seeds=seeds,
+        iterations=iterations,
+        partitions=partitions,
+        deltas=tuple(int(delta) for delta in _numbers(deltas, "--deltas", whole=True)),
+        starts=tuple(_starts(starts)),
+        planners=_planners(planners),
+        slacks=_numbers(slacks, "--slacks"),
+    )
+    _run(
+        experiment.NAME,
+        {
+            name: partial(experiment.PARTS[name], design)
+            for name in chosen_parts(what, LANDAU_PARTS)
+        },
+        into=into,
+        png=png,
+        master=master,
+        conf=conf,
+        as_json=as_json,
+        verbose=verbose,
+    )
+
+
+@app.command(short_help="Scaling for a latency, beside Kafka and KEDA.")
+def ezzeddine(
+    what: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what",
+            metavar="PART",
+            help=f"Which part: {', '.join(EZZEDDINE_PARTS)}. May be repeated. Default: all.",
+        ),
+    ] = None,
+    seeds: Seeds = 3,
+    intervals: Annotated[
+        str,
+        typer.Option("--intervals", metavar="DURATION,…", help="Time between two decisions."),
+    ] = "1,10,30",
+    cooldowns: Annotated[
+        str,
+        typer.Option(
+            "--cooldowns",
+            metavar="DURATION,…",
+            help="Time after a scaling in which there is no other.",
+        ),
+    ] = "0,30",
+    into: Into = None,
+    png: Png = False,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Scale consumers for a latency, beside Kafka's and KEDA's rules.
+
+    As Ezzeddine et al. do.
+
+    Workload 1 is the paper's; the curves are seeded ones with the skew of its second workload.
+    """
+    from trimtab_lab.papers import ezzeddine as experiment
+
+    # The published figures are for these, so that they always take part.
+    design = experiment.Design(
+        seeds=seeds,
+        intervals_s=tuple(sorted({1.0, 30.0, *_durations(intervals, "--intervals", least=0.1)})),
+        cooldowns_s=tuple(sorted({0.0, 30.0, *_durations(cooldowns, "--cooldowns")})),
+    )
+    _run(
+        experiment.NAME,
+        {
+            name: partial(experiment.PARTS[name], design)
+            for name in chosen_parts(what, EZZEDDINE_PARTS)
+        },
+        into=into,
+        png=png,
+        master=master,
+        conf=conf,
+        as_json=as_json,
+        verbose=verbose,
+    )
+
+
+app.command("ezzeddine-live", short_help="A latency on real brokers, beside what people use.")(
+    ezzeddine_live
+)
+app.command("landau-live", short_help="A real consumer at its peak, and response times.")(
+    landau_live
+)
+app.command("burato", short_help="Partitioners on real brokers: throughput and latency.")(burato)
+
+
+def _run(
+    experiment: str,
+    parts: Mapping[str, Any],
+    *,
+    into: Path | None,
+    png: bool,
+    master: str | None,
+    conf: list[str] | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Runs the parts, keeps each as soon as it is there, and prints what they came to."""
+    from trimtab_lab.papers.kept import keep
+
+    configure(verbose=verbose)
+    settings = load_settings()
+    folder = results_folder(settings, into, experiment)
+    session = spark_session(
+        settings, master=master, conf=conf, kafka=False, verbose=verbose, packages=PACKAGES
+    )
+    found: dict[str, Part] = {}
+    page = folder
+    for name, part in parts.items():
+        found[name] = part(_runner(session, settings, f"{experiment} {name}"))
+        page = keep(
+            folder, experiment, {name: found[name]}, forms=("svg", "png") if png else ("svg",)
+        )
+    tell(experiment, found, page, as_json=as_json)
+
+
+def _runner(session: Session, settings: Settings, title: str) -> Runner:
+    """What runs cells on Spark, with a bar."""
+    from trimtab_lab.papers.spark.sweep import sweep
+
+    into = str(settings.home / "experiments" / "cells")
+
+    def run(cells: Sequence[Cell], work: Work, per_task: int) -> Mapping[str, Finished]:
+        with progress_bar() as bar:
+            task = bar.add_task(title, total=len(cells))
+
+            def on_cells(done: int) -> None:
+                bar.update(task, completed=done)
+
+            if not talk.is_terminal:
+                say(f"{title}: {len(cells)} runs")
+            return sweep(session, cells, work, into=into, per_task=per_task, on_cells=on_cells)
+
+    return run
+
+
+def _numbers(
+    text: str, option: str, *, whole: bool = False, least: float = 0.0
+) -> tuple[float, ...]:
+    """The numbers in a list with commas, each once."""
+    try:
+        found = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise ConfigError(f"{option} takes numbers with commas between, not {text!r}.") from error
+    fit = all(least <= n < math.inf and (n.is_integer() or not whole) for n in found)
+    if not found or not fit:
+        kind = "whole numbers" if whole else "numbers"
+        raise ConfigError(f"{option} takes {kind} from {least:g} up, not {text!r}.")
+    return tuple(dict.fromkeys(found))
+
+
+def _durations(text: str, option: str, *, least: float = 0.0) -> tuple[float, ...]:
+    """The durations in a list with commas, each once."""
+    found = tuple(dict.fromkeys(seconds_or_zero(part) for part in text.split(",") if part.strip()))
+    if not found or min(found) < least:
+        raise typer.BadParameter(
+            f"takes durations from {least:g}s up, such as 1s,10s,30s, not {text!r}",
+            param_hint=option,
+        )
+    return found
+
+
+def _starts(text: str) -> list[str]:
+    starts = [part.strip() for part in text.split(",")]
+    numbers = [part for part in starts if part != "uniform"]
+    if numbers and max(_numbers(",".join(numbers), "--starts")) > 1:
+        raise ConfigError(f"--starts takes uniform and parts of the capacity, not {text!r}.")
+    return list(dict.fromkeys(["uniform", *starts]))  # the published tables are for that one
+
+
+def _planners(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return TWELVE
+    asked = dict.fromkeys(part.strip() for part in text.split(","))
+    names = tuple(planner_of(Layer.CONSUMERS, name).name for name in asked)
+    strange = [name for name in names if name not in TWELVE]
+    if strange:
+        raise ConfigError(
+            f"{', '.join(strange)}: the paper has no figures of it.",
+            hint="Choose among the twelve, or run --what beyond, where everybody takes part.",
+        )
+    return names

@@ -1,0 +1,317 @@
+"""`trimtab experiment` on real brokers: ezzeddine-live, landau-live and burato."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimtab.cli.connection import Connection, client_properties, connection, local_cluster_runs
+from trimtab.cli.durations import seconds
+from trimtab.cli.numbers import finite
+from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
+from trimtab.cli.output import progress_bar, say, talk
+from trimtab.cli.signals import terminable
+from trimtab.cli.spark import Conf, Master, spark_session
+from trimtab.observe.logging import configure
+from trimtab.settings import Settings, load_settings
+from trimtab_lab import PACKAGES
+from trimtab_lab.cli.experiment_results import Into, Png, chosen_parts, results_folder, tell
+
+if TYPE_CHECKING:
+    from trimtab_lab.papers.live.experiment import Design
+
+LANDAU_LIVE_PARTS = ("peak", "delta-5", "delta-25", "bytes-5", "bytes-25")
+Strategies = Annotated[
+    str | None,
+    typer.Option(
+        "--strategies",
+        metavar="S,…",
+        help="Only these: trim, ll-ffd, ll-ffd-group, mwf, cooperative-sticky, keda-lag, fixed. "
+        "Default: all that the workload has.",
+    ),
+]
+LiveSeeds = Annotated[
+    int, typer.Option("--seeds", metavar="N", min=1, help="Runs of each kind: seeds 0 to N - 1.")
+]
+Stretch = Annotated[
+    float,
+    typer.Option(
+        "--stretch",
+        metavar="F",
+        min=0.02,
+        max=10,
+        callback=finite,
+        help="Multiply all times of the load by F.",
+    ),
+]
+Again = Annotated[bool, typer.Option("--again", help="Run anew what was kept, too.")]
+
+
+def ezzeddine_live(
+    strategies: Strategies = None,
+    seeds: LiveSeeds = 1,
+    stretch: Stretch = 1.0,
+    again: Again = False,
+    into: Into = None,
+    png: Png = False,
+    master: Master = None,
+    conf: Conf = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Scale real consumers for a latency, on real brokers, beside Kafka's and KEDA's rules.
+
+    Workload 1 of Ezzeddine et al., ten minutes for each strategy. Without a cluster named or
+    running, a local one is brought up for it.
+    """
+    from trimtab_lab.papers.live.experiment import EZZEDDINE, Design
+    from trimtab_lab.papers.live.plan import Workload, strategies_of
+
+    known = Workload.EZZEDDINE_1.strategies
+    _live(
+        EZZEDDINE,
+        Design(
+            strategies=strategies_of(strategies, known),
+            seeds=seeds,
+            stretch=stretch,
+            again=again,
+        ),
+        load_settings(bootstrap_server=bootstrap_server, command_config=command_config),
+        into=into,
+        png=png,
+        master=master,
+        conf=conf,
+        as_json=as_json,
+        verbose=verbose,
+    )
+
+
+def landau_live(
+    what: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what",
+            metavar="PART",
+            help=f"Which part: {', '.join(LANDAU_LIVE_PARTS)}. May be repeated. Default: all.",
+        ),
+    ] = None,
+    strategies: Strategies = None,
+    seeds: LiveSeeds = 1,
+    stretch: Stretch = 1.0,
+    scale: Annotated[
+        float,
+        typer.Option(
+            "--scale",
+            metavar="F",
+            min=0.1,
+            max=1,
+            callback=finite,
+            help="Of the sizes in Table VI, up to 678 MB.",
+        ),
+    ] = 0.5,
+    again: Again = False,
+    into: Into = None,
+    png: Png = False,
+    master: Master = None,
+    conf: Conf = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Measure a real consumer's peak, and how fast a real group responds, on real brokers.
+
+    Random walks of Landau et al. with delta 5 and 25: in records/s six minutes for each strategy,
+    in bytes/s with records of different sizes nine. What was kept of other parts stays on the
+    page. Without a cluster named or running, a local one is brought up for it.
+    """
+    from trimtab_lab.papers.live.experiment import LANDAU, WALKS, Design, LandauPart
+    from trimtab_lab.papers.live.plan import strategies_of
+
+    parts = tuple(LandauPart(name) for name in chosen_parts(what, LANDAU_LIVE_PARTS))
+    known = [s for walk in WALKS if LandauPart(walk) in parts for s in walk.strategies]
+    _live(
+        LANDAU,
+        Design(
+            strategies=strategies_of(strategies, known),
+            what=parts,
+            seeds=seeds,
+            stretch=stretch,
+            scale=scale,
+            again=again,
+        ),
+        load_settings(bootstrap_server=bootstrap_server, command_config=command_config),
+        into=into,
+        png=png,
+        master=master,
+        conf=conf,
+        as_json=as_json,
+        verbose=verbose,
+    )
+
+
+def burato(
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="All combinations instead of the stated grid: about a day."),
+    ] = False,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="P,…",
+            help="Only these partitioners; librdkafka is the client's own. Default: all.",
+        ),
+    ] = None,
+    topics: Annotated[
+        str | None,
+        typer.Option("--topics", metavar="T,…", help="Only B1, B2, U1, U2 or U3. Default: all."),
+    ] = None,
+    worlds: Annotated[
+        str | None,
+        typer.Option(
+            "--worlds", metavar="W,…", help="Only even, slowed, 'foreign load'. Default: all."
+        ),
+    ] = None,
+    runs: Annotated[
+        int,
+        typer.Option(
+            "--runs", metavar="N", min=1, help="Of each cell; fewer than 5 are not judged."
+        ),
+    ] = 8,
+    duration: Annotated[
+        float,
+        typer.Option(
+            "--duration",
+            metavar="DURATION",
+            parser=seconds,
+            show_default="1.5s",
+            help="Of one run; a fifth is dropped.",
+        ),
+    ] = 1.5,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of the order and the arrivals.")
+    ] = 0,
+    again: Again = False,
+    into: Into = None,
+    png: Png = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Send keyless records to real brokers with every partitioner: throughput and latency.
+
+    As Burato does, beside today's partitioners, with a slowed broker and foreign load. Brings up
+    a local cluster of three brokers for it, and a steering service. What was run is kept until
+    --again, and the page is of all that is kept.
+    """
+    from trimtab_lab.papers.burato import design as grid
+    from trimtab_lab.papers.burato.experiment import NAME, Design
+    from trimtab_lab.papers.burato.experiment import burato as experiment
+    from trimtab_lab.papers.burato.kafka.ground import ground
+    from trimtab_lab.papers.kept import keep
+
+    configure(verbose=verbose)
+    settings = load_settings()
+    design = Design(
+        cells=grid.narrowed(
+            grid.full_grid() if full else grid.stated_grid(),
+            policies=_listed(policies),
+            topics=_listed(topics),
+            worlds=_listed(worlds),
+        ),
+        repetitions=runs,
+        duration_s=duration,
+        seed=seed,
+        again=again,
+    )
+    pages = results_folder(settings, into, NAME)
+    folder = settings.home / "experiments" / NAME
+    say(f"{len(design.cells)} cells, about {design.estimate_s / 60:.0f} min if nothing is kept")
+    with terminable(), _runs_shown(NAME) as on_run:
+        found = experiment(
+            lambda: ground(
+                home=settings.home, cache=settings.cache, folder=folder, say=say, on_run=on_run
+            ),
+            design,
+            folder,
+            on_run=on_run,
+        )
+    page = keep(pages, NAME, found, forms=("svg", "png") if png else ("svg",))
+    tell(NAME, found, page, as_json=as_json)
+
+
+def _listed(text: str | None) -> tuple[str, ...] | None:
+    """The names in a list with commas."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def _live(
+    experiment: str,
+    design: Design,
+    settings: Settings,
+    *,
+    into: Path | None,
+    png: bool,
+    master: str | None,
+    conf: list[str] | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Runs a live experiment with a bar, keeps its parts, and prints what they came to."""
+    from trimtab.kafka.topics import OwnTopics
+    from trimtab_lab.papers.kept import keep
+    from trimtab_lab.papers.live.experiment import EXPERIMENTS, Live
+    from trimtab_lab.papers.live.kafka.conduct import Place
+
+    configure(verbose=verbose)
+    pages = results_folder(settings, into, experiment)
+    folder = settings.home / "experiments" / "live"
+    with terminable(), _cluster(settings) as to:
+        place = Place(
+            bootstrap_server=to.bootstrap_server,
+            properties=to.properties,
+            command_config=settings.command_config,
+            own=OwnTopics(settings.topic_prefix),
+            folder=folder / "runs",
+        )
+        session = spark_session(
+            settings, master=master, conf=conf, verbose=verbose, packages=PACKAGES
+        )
+        with _runs_shown(experiment) as on_run:
+            found = EXPERIMENTS[experiment](Live(place, session, folder), design, on_run=on_run)
+    page = keep(pages, experiment, found, forms=("svg", "png") if png else ("svg",))
+    tell(experiment, found, page, as_json=as_json)
+
+
+@contextmanager
+def _runs_shown(experiment: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar that is told which run begins; lines where there is no terminal."""
+    with progress_bar() as bar:
+        task = bar.add_task(experiment)
+
+        def on_run(name: str, done: int, total: int) -> None:
+            bar.update(task, description=name or experiment, completed=done, total=total)
+            if not talk.is_terminal and name:
+                say(f"{done + 1} of {total}: {name}" if total else name)
+
+        yield on_run
+
+
+@contextmanager
+def _cluster(settings: Settings) -> Iterator[Connection]:
+    """The cluster that is named or runs, else a local one that is there just for this."""
+    from trimtab.local.cluster import LocalCluster
+
+    if settings.bootstrap_server or settings.command_config or local_cluster_runs(settings):
+        yield connection(settings)
+        return
+    with LocalCluster(
+        "live", home=settings.home, cache=settings.cache, say=say, enduring=True
+    ) as running:
+        yield Connection(running.bootstrap_servers, client_properties(settings))

@@ -1,0 +1,62 @@
+"""The verbs that the laboratory adds to the command line: demo, experiment, bench."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import typer
+
+from trimtab.cli.examples import add_examples
+from trimtab_lab.cli import bench, demo, experiment
+
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "demo": (
+        "trimtab demo",
+        "trimtab demo --duration 1m --rate 5000 --keep -o ./demo",
+    ),
+    "experiment landau": (
+        "trimtab experiment landau",
+        "trimtab experiment landau --seeds 1 --iterations 50 --partitions 40",
+    ),
+    "experiment ezzeddine": (
+        "trimtab experiment ezzeddine",
+        "trimtab experiment ezzeddine --intervals 1s,10s,30s --cooldowns 0s,30s",
+    ),
+    "experiment ezzeddine-live": (
+        "trimtab experiment ezzeddine-live",
+        "trimtab experiment ezzeddine-live --strategies trim,ll-ffd --stretch 0.1",
+    ),
+    "experiment landau-live": (
+        "trimtab experiment landau-live",
+        "trimtab experiment landau-live --scale 0.1 --stretch 0.1 --again",
+    ),
+    "experiment burato": (
+        "trimtab experiment burato",
+        "trimtab experiment burato --policies node,sqf --runs 5 --duration 1s",
+    ),
+    "bench": (
+        "trimtab bench",
+        "trimtab bench rates --runs 5 --json",
+    ),
+}
+
+
+def add_verbs(app: typer.Typer) -> None:
+    """Registers the verbs; called through the entry point of the package."""
+    app.command(
+        "demo",
+        rich_help_panel="Try",
+        short_help="The whole loop on a local cluster, and one HTML report.",
+    )(demo.demo)
+    app.add_typer(
+        experiment.app,
+        name="experiment",
+        rich_help_panel="Try",
+        short_help="The papers' tables and figures beside ours.",
+    )
+    app.command(
+        "bench",
+        rich_help_panel="Try",
+        short_help="Compared with direct library calls, both in one run.",
+    )(bench.bench)
+    add_examples(app, EXAMPLES)

@@ -1,0 +1,57 @@
+"""The loop itself, in the demo: a controller runs a group on the skew that was just measured.
+
+Spark measures all the while, the controller decides, consumers are processes of their own, and what
+they did is judged from their receipts. Rates are scaled down to what one small machine can play.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trimtab.model.cluster import TopicPartition
+from trimtab.spark.session import Session
+from trimtab_lab.demo.story import Loop
+from trimtab_lab.papers.live.kafka.conduct import Place, conduct, forget
+from trimtab_lab.papers.live.plan import REPORTED_RATE, LiveRun, Strategy, Workload
+from trimtab_lab.papers.live.spark.judged import judged
+from trimtab_lab.papers.live.spark.measuring import measured_here
+
+_HOTTEST = 0.8
+"""Of what one consumer can carry: no group can split a partition."""
+
+
+def scaled(loads: Mapping[TopicPartition, float], rate_s: float) -> tuple[float, ...]:
+    """The same skew at a smaller rate, in the order of the partitions.
+
+    >>> orders = [TopicPartition("orders", n) for n in range(3)]
+    >>> scaled(dict(zip(orders, (400.0, 300.0, 100.0))), 80.0)
+    (40.0, 30.0, 10.0)
+    """
+    factor = rate_s / sum(loads.values())
+    factor = min(factor, _HOTTEST * REPORTED_RATE / max(loads.values()))
+    return tuple(loads[p] * factor for p in sorted(loads))
+
+
+def keep_level(
+    loads: Mapping[TopicPartition, float],
+    session: Session,
+    place: Place,
+    *,
+    rate_s: float,
+    duration_s: float,
+    sla_s: float,
+    on_progress: Callable[[float], None],
+) -> Loop:
+    """Runs a group on these loads, and judges what came of it."""
+    run = LiveRun(
+        strategy=Strategy.OURS,
+        workload=Workload.GIVEN,
+        rates=scaled(loads, rate_s),
+        duration_s=duration_s,
+        sla_s=sla_s,
+    )
+    with measured_here(session, place):
+        conducted = conduct(run, place, on_progress=lambda now: on_progress(now.time_s))
+    figures = judged(session, place, conducted)
+    forget(place, conducted)
+    return Loop(rate_s=sum(run.rates), duration_s=duration_s, sla_s=sla_s, figures=figures)

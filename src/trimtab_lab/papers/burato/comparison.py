@@ -1,0 +1,301 @@
+"""Runs side by side: means with intervals, rows against the aims and the thesis.
+
+Promise  Pure. Every figure of a cell is from the same samples; an interval is Student's, at 95 %,
+         over repetitions, of logarithms where it is of latencies or of ratios. Losses stand there
+         like wins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, geometric_mean, stdev
+from typing import Any, NamedTuple
+
+from trimtab.plan.records.partitioner import Granularity
+from trimtab_lab.papers.burato.design import (
+    GAUGE,
+    OURS,
+    PLACEMENT,
+    BrokerRun,
+    Cell,
+    Kind,
+    Policy,
+    Setting,
+    World,
+    cell_to,
+)
+from trimtab_lab.papers.part import Part
+from trimtab_lab.papers.published import burato as paper
+from trimtab_lab.papers.verdict import Row, Verdict, at_least, beside
+
+Figures = Mapping[str, Any]
+Found = Mapping[BrokerRun, Figures]
+
+LOWER_BAR = 3.0
+"""How many times lower the p95 of ours is to be where one broker is slow."""
+
+MARGIN = 1.25
+"""On even brokers ours is no worse where its p95 is surely below so many times the other's."""
+
+LATE_AT_MOST = 0.02
+"""Where more was sent late though there was room, the client was too slow: nothing is judged."""
+
+_ENOUGH = 5
+_DELAYS = ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "mean_ms", "max_ms")
+_RATIOS = ("broker_ratio", "partition_ratio")
+_BARRED = (("U2", "1"), ("U3", "all"))
+_ALIKE = ("B1", "B2")
+
+
+class Interval(NamedTuple):
+    """A mean and how far the truth may be from it; infinite for a single value."""
+
+    mean: float
+    half: float
+
+    def to_json(self) -> list[float | None]:
+        """Mean, low and high; unknown ends are null."""
+        return _ends(self.mean, self.mean - self.half, self.mean + self.half)
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The mean of some runs with its 95 % interval.
+
+    >>> interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    Interval(mean=3.0, half=1.963...)
+    """
+    if len(values) < 2:
+        return Interval(fmean(values), math.inf)
+    return Interval(fmean(values), _student(len(values) - 1) * stdev(values) / len(values) ** 0.5)
+
+
+def times(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """How many times the one is the other: the geometric mean over repetitions, and its interval.
+
+    Repetitions have the same arrivals, and are compared one by one.
+
+    >>> [round(value, 3) for value in times([2.0, 2.2, 1.8], [1.0, 1.1, 0.9])]
+    [2.0, 2.0, 2.0]
+    """
+    return geometric([a / b for a, b in zip(ours, theirs, strict=False)])
+
+
+def geometric(values: Sequence[float]) -> tuple[float, float, float]:
+    """The geometric mean of some runs, and its interval: Student's, of the logarithms."""
+    mean, half = interval([math.log(value) for value in values])
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+Gauged = Mapping[tuple[Setting, Policy, int], float]
+"""Records/s of saturating runs, by setting, policy and repetition."""
+
+
+def gauge(rates: Gauged, setting: Setting, repetition: int) -> float | None:
+    """Records/s that loads of a repetition are parts of: what the best of those that gauge did.
+
+    The best is who was so over the repetitions up to this one, for the most of one alone is luck
+    more often than not, as it may be in the first. None where a run is missing.
+    """
+    best, most = None, 0.0
+    for policy in GAUGE:
+        each = [rates.get((setting, policy, at)) for at in range(repetition + 1)]
+        known = [rate for rate in each if rate is not None]
+        if len(known) < len(each):
+            return None
+        if (mean := geometric_mean(known)) > most:
+            best, most = known[-1], mean
+    return best
+
+
+def by_cell(found: Found) -> dict[Cell, list[Figures]]:
+    """The repetitions of every cell, cells in the order of their names."""
+    cells: dict[Cell, list[Figures]] = {}
+    for run, figures in found.items():
+        cells.setdefault(run.cell, []).append(figures)
+    return dict(sorted(cells.items(), key=lambda item: _place(item[0])))
+
+
+def parts_of(found: Found, *, settings: Mapping[str, Any]) -> dict[str, Part]:
+    """The experiment's parts: throughput of saturating runs, latency of open loops."""
+    cells = by_cell(found)
+    parts = {}
+    for name, kind, rows in (
+        ("saturating", Kind.SATURATING, _published),
+        ("open-loop", Kind.OPEN_LOOP, _aims),
+    ):
+        chosen = {cell: runs for cell, runs in cells.items() if cell.kind is kind}
+        if chosen:
+            parts[name] = Part(
+                settings={**settings, "repetitions": min(len(runs) for runs in chosen.values())},
+                rows=tuple(rows(chosen)),
+                figures={"cells": [_told(cell, runs, cells) for cell, runs in chosen.items()]},
+            )
+    return parts
+
+
+def _told(
+    cell: Cell, runs: Sequence[Figures], cells: Mapping[Cell, Sequence[Figures]]
+) -> dict[str, Any]:
+    """The figures of a cell; `of_own` is what it was sent over what its policy carries at most."""
+    delays = _DELAYS if cell.kind is Kind.OPEN_LOOP else ()
+    own = cells.get(replace(cell, load=0.0))
+    return {
+        **cell_to(cell),
+        "runs": len(runs),
+        **{name: interval([run[name] for run in runs]).to_json() for name in ("mb_s", "records_s")},
+        **{name: _ends(*geometric([run[name] for run in runs])) for name in delays},
+        **{name: _short(fmean(run[name] for run in runs)) for name in _RATIOS},
+        "by_broker": _shares(runs, "by_broker"),
+        "by_partition": _shares(runs, "by_partition"),
+        "held": _short(fmean(run["held"] for run in runs)),
+        "late": _short(fmean(run["late"] for run in runs)),
+        "of_own": None
+        if own is None
+        else _short(_mean(runs, "records_s") / _mean(own, "records_s")),
+        "failed": sum(run["failed"] for run in runs),
+    }
+
+
+def _shares(runs: Sequence[Figures], name: str) -> dict[str, float]:
+    """Mean part of all bytes, by broker or partition."""
+    totals = [sum(run[name].values()) or 1 for run in runs]
+    every = sorted({one for run in runs for one in run[name]}, key=int)
+    return {
+        one: _short(fmean(run[name].get(one, 0) / t for run, t in zip(runs, totals, strict=True)))
+        for one in every
+    }
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _published(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
+    """Throughput against Default's, beside the thesis' figures: the machines were others."""
+    for topic, acks in paper.MEASURED:
+        setting = Setting(topic=topic, acks=acks)
+        default = cells.get(_per_record(setting, "default"))
+        for policy in ("node", "sqf"):
+            ours = cells.get(_per_record(setting, policy))
+            if default and ours:
+                gains = times(*([run["mb_s"] for run in each] for each in (ours, default)))
+                gain, low, high = (100 * (ratio - 1) for ratio in gains)
+                yield beside(
+                    f"% more throughput than default, {policy}, {stated(topic, acks)}; "
+                    f"interval {low:.0f} to {high:.0f}",
+                    gain,
+                    paper=100 * paper.gain(topic, acks, policy),
+                )
+
+
+def _aims(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
+    """Ours beside the best that people have, by p95."""
+    for ours, runs in cells.items():
+        if ours.policy != Policy(OURS):
+            continue
+        stock = {
+            cell: theirs
+            for cell, theirs in cells.items()
+            if cell.policy.stock and (cell.setting, cell.load) == (ours.setting, ours.load)
+        }
+        if stock:
+            best = min(stock, key=lambda cell: geometric_mean(run["p95_ms"] for run in stock[cell]))
+            yield _judged(ours, runs, best.policy, stock[best])
+    yield from _twice(cells)
+
+
+def _twice(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
+    """Two that choose alike, beside each other: what the machine can tell apart.
+
+    Where every broker leads one partition, node is default; weighted-node too, as long as brokers
+    weigh the same.
+    """
+    for default, runs in cells.items():
+        node = Cell(setting=default.setting, policy=Policy("node"), load=default.load)
+        alike = default.policy == Policy("default") and default.setting.topic in _ALIKE
+        if alike and default.setting.world is World.EVEN and node in cells:
+            ratio, low, high = times(
+                *([run["p95_ms"] for run in each] for each in (cells[node], runs))
+            )
+            yield beside(
+                "the same choices twice: p95 of node over default's, both per batch, "
+                f"{default.setting} at {default.load:.0%}; interval {low:.2f} – {high:.2f}",
+                ratio,
+                bar=1.0,
+            )
+
+
+def _judged(cell: Cell, runs: Sequence[Figures], rival: Policy, theirs: Sequence[Figures]) -> Row:
+    """One row: on even brokers ours over theirs, with a bad broker theirs over ours."""
+    setting = cell.setting
+    p95s = [[run["p95_ms"] for run in each] for each in (runs, theirs)]
+    sound = (
+        min(len(runs), len(theirs)) >= _ENOUGH
+        and max(_mean(runs, "late"), _mean(theirs, "late")) <= LATE_AT_MOST
+    )
+    even = setting.world is World.EVEN
+    ratio, low, high = times(*(p95s if even else reversed(p95s)))
+    where = f"{setting} at {cell.load:.0%}; best stock: {rival}; interval {low:.2f} – {high:.2f}"
+    if not even:
+        what = f"times lower p95 of {OURS}, {where}"
+        barred = setting.world is World.SLOWED and (setting.topic, setting.acks) in _BARRED
+        return at_least(what, LOWER_BAR, ratio) if barred and sound else beside(what, ratio)
+    leaders = {str(replicas[0]) for replicas in PLACEMENT[setting.topic]}
+    level = sum(all(run["weights"].get(b) == 1.0 for b in leaders) for run in runs)
+    what = f"p95 of {OURS} over the other's, {where}; weights equal after {level} of {len(runs)}"
+    if not sound or setting.topic not in _ALIKE:
+        return beside(what, ratio, bar=1.0)
+    if high < 1:
+        verdict = Verdict.BETTER
+    elif high <= MARGIN:
+        verdict = Verdict.WITHIN
+    elif low > 1:
+        verdict = Verdict.OUTSIDE
+    else:
+        return beside(f"undecided: {what}", ratio, bar=1.0)
+    return Row(what=what, bar=1.0, ours=ratio, tolerance=MARGIN - 1, verdict=verdict)
+
+
+def stated(topic: str, acks: str) -> str:
+    """A setting of the thesis, which states no acks where there is one replica.
+
+    >>> stated("B1", "1"), stated("U2", "all")
+    ('B1', 'U2 acks=all')
+    """
+    return topic if len(PLACEMENT[topic][0]) == 1 else f"{topic} acks={acks}"
+
+
+def _per_record(setting: Setting, policy: str) -> Cell:
+    return Cell(setting=setting, policy=Policy(policy, Granularity.PER_RECORD))
+
+
+def _rate(runs: Sequence[Figures]) -> float:
+    return _mean(runs, "records_s")
+
+
+def _mean(runs: Sequence[Figures], name: str) -> float:
+    return fmean(run[name] for run in runs)
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    s, p = cell.setting, cell.policy
+    order: Callable[[World], int] = list(World).index
+    return order(s.world), s.value_bytes, s.topic, s.acks, cell.load, not p.stock, str(p)
+
+
+def _student(freedom: float) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, freedom))
+
+
+def _ends(mean: float, low: float, high: float) -> list[float | None]:
+    """A mean with its interval, for results; unknown ends are null."""
+    if not math.isfinite(high):
+        return [_short(mean), None, None]
+    return [_short(mean), _short(low), _short(high)]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")

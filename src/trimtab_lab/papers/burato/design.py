@@ -1,0 +1,345 @@
+"""What is run: topics, worlds, policies, and the grid that they make.
+
+The scenarios were fixed before anything was tuned. All combinations would run for days; the stated
+grid is what the questions need, each cell at least five times, in random order. Throughput is
+measured with the thesis' records of 100 bytes, latency with 1 000: with small ones a client in
+Python is at its end before three brokers on the same machine are.
+
+Promise  Pure and seeded: equal arguments give the same runs in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any, TypeVar
+
+from trimtab.errors import ConfigError
+from trimtab.plan.records.partitioner import Granularity
+
+_Any = TypeVar("_Any")
+
+# ---------------------------------------------------------------- topics
+
+PLACEMENT: Mapping[str, tuple[tuple[int, ...], ...]] = {
+    "B1": ((1,), (2,)),
+    "B2": ((1, 2), (2, 1)),
+    "U1": ((1,), (2,), (2,)),
+    "U2": ((1, 2), (2, 1), (2, 1)),
+    "U3": ((1, 3), (2, 1), (2, 3), (3, 1)),
+}
+"""Replicas of each partition, the leader first: the thesis' four topics, and one on three brokers
+in which half of the partitions have no replica on broker 2."""
+
+BROKERS = 3
+SLOWED = 2
+"""The broker that is slowed or has foreign load: the one that leads two partitions."""
+
+SLOWED_SHARE, SLOWED_PERIOD_S = 0.6, 0.2
+"""A slowed broker stands still for this part of every period."""
+
+FOREIGN_MB_S = 20.0
+"""What somebody else writes to a topic of that broker alone."""
+
+# ---------------------------------------------------------------- policies
+
+LIBRDKAFKA = "librdkafka"
+"""The client's own choice: no partition is named."""
+
+OURS = "weighted-node"
+RACK_AWARE = "rack-aware"
+PEERS = ("sticky", "uniform-sticky", "adaptive", RACK_AWARE)
+BY_BATCH_ONLY = (*PEERS, LIBRDKAFKA)
+STOCK = ("default", *(name for name in BY_BATCH_ONLY if name != RACK_AWARE))
+"""What people balance with today: Kafka's own of before and after 2.4, and the client's.
+
+`rack-aware` is shown and not counted: it goes by where the client stands, and may be the best or
+the worst of all for that alone.
+"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Policy:
+    """A partitioner and how long its choices hold.
+
+    `rack` is where the client stands, for `rack-aware` alone; broker 1 is in rack a, 2 in b.
+
+    >>> str(Policy("node", Granularity.PER_RECORD)), str(Policy("sticky")), str(RACKS[0])
+    ('node per record', 'sticky', 'rack-aware in a')
+    """
+
+    name: str
+    granularity: Granularity = Granularity.PER_BATCH
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        if self.rack is not None:
+            return f"{self.name} in {self.rack}"
+        return self.name if self.name in BY_BATCH_ONLY else f"{self.name} per {self.granularity}"
+
+    @property
+    def stock(self) -> bool:
+        """Whether people balance with it today."""
+        return self.name in STOCK
+
+
+def _both(*names: str) -> tuple[Policy, ...]:
+    return tuple(Policy(name, each) for name in names for each in Granularity)
+
+
+RACKS = tuple(Policy(RACK_AWARE, rack=rack) for rack in "ab")
+EVERY = (
+    *_both("default", "improved", "node", "sqf", OURS),
+    *(Policy(name) for name in BY_BATCH_ONLY if name != RACK_AWARE),
+    *RACKS,
+)
+_MAIN = (
+    *_both("default", "node", "sqf"),
+    Policy(OURS),
+    *(Policy(name) for name in ("sticky", "uniform-sticky", "adaptive", LIBRDKAFKA)),
+    *RACKS,
+)
+_THESIS = (
+    *(Policy(name, Granularity.PER_RECORD) for name in ("default", "node", "sqf")),
+    *(Policy(name) for name in ("node", OURS, "uniform-sticky", LIBRDKAFKA)),
+)
+_ENDS = (
+    Policy("default", Granularity.PER_RECORD),
+    *(Policy(name) for name in (OURS, "uniform-sticky", "adaptive", LIBRDKAFKA)),
+)
+GAUGE = tuple(Policy(name) for name in (OURS, "node", "uniform-sticky"))
+"""Whose throughput loads are parts of: the best of these. All choose in Python, and cost alike; the
+client's own choice costs less, and its throughput would be more than the others can send."""
+
+# ---------------------------------------------------------------- settings and runs
+
+
+class World(StrEnum):
+    """What the brokers are like."""
+
+    EVEN = "even"
+    SLOWED = "slowed"
+    FOREIGN = "foreign load"
+
+
+class Kind(StrEnum):
+    """How records are sent."""
+
+    SATURATING = "saturating"  # as fast as the client's buffer empties
+    OPEN_LOOP = "open loop"  # by the clock
+
+
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class Setting:
+    """A topic, who must have a record before it is acknowledged, the brokers, and a size."""
+
+    topic: str
+    acks: str
+    world: World = World.EVEN
+    value_bytes: int = 100
+
+    @property
+    def key(self) -> str:
+        """A name for files."""
+        world = str(self.world).replace(" ", "-")
+        return f"{self.topic}-acks-{self.acks}-{world}-{self.value_bytes}B"
+
+    def __str__(self) -> str:
+        size = "" if self.value_bytes == 100 else f", {self.value_bytes} B"
+        return f"{self.topic} acks={self.acks}, {self.world}{size}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One policy in one setting; `load` is the part of the best throughput, 0 if saturating."""
+
+    setting: Setting
+    policy: Policy
+    load: float = 0.0
+
+    @property
+    def kind(self) -> Kind:
+        """How it is sent."""
+        return Kind.OPEN_LOOP if self.load else Kind.SATURATING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRun:
+    """One repetition of a cell; `rate` is records/s where the clock decides."""
+
+    cell: Cell
+    repetition: int
+    duration_s: float
+    seed: int = 0
+    rate: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """What its kept result is called."""
+        policy = str(self.cell.policy).replace(" ", "-")
+        return f"{self.cell.setting.key}-{policy}-{self.cell.load * 100:.0f}-{self.repetition}"
+
+    def settings(self) -> dict[str, Any]:
+        """All that its result depends on, besides the code and the machine."""
+        return {
+            "method": METHOD,
+            "duration_s": self.duration_s,
+            "seed": self.seed,
+            "rate": self.rate,
+            "placement": [list(replicas) for replicas in PLACEMENT[self.cell.setting.topic]],
+            "slowed": [SLOWED, SLOWED_SHARE, SLOWED_PERIOD_S],
+            "foreign_mb_s": FOREIGN_MB_S,
+            "producer": {**PRODUCER, **({} if self.cell.load else SATURATING)},
+        }
+
+
+PRODUCER: Mapping[str, Any] = {
+    "linger.ms": 5,
+    "batch.size": 16384,
+    "queue.buffering.max.kbytes": 32768,
+    "queue.buffering.max.messages": 1_000_000,
+    "max.in.flight.requests.per.connection": 5,
+    "compression.type": "none",
+}
+"""The Java client's defaults of today, in the words of librdkafka."""
+
+SATURATING: Mapping[str, Any] = {"queue.buffering.max.kbytes": 4096}
+"""For runs that saturate: a buffer that is full after a moment, so that brokers set the pace."""
+
+METHOD = 2
+"""Runs of another method are others: 1 had no blocks, and brokers that compiled for longer."""
+
+LOADS = (0.5, 0.7, 0.85)
+WARM_UP = 0.2
+"""The part of each run that is dropped."""
+
+_UNEVEN_SLOW = (
+    Setting(topic="U2", acks="1", world=World.SLOWED, value_bytes=1000),
+    Setting(topic="U2", acks="all", world=World.SLOWED, value_bytes=1000),
+    Setting(topic="U3", acks="all", world=World.SLOWED, value_bytes=1000),
+)
+_PAPER = tuple(
+    Setting(topic=topic, acks=acks)
+    for topic, each in (("B1", "1"), ("B2", "1 all"), ("U1", "1"), ("U2", "1 all"))
+    for acks in each.split()
+)
+_EVEN = tuple(Setting(topic="B2", acks=acks, value_bytes=1000) for acks in ("1", "all"))
+_FOREIGN = Setting(topic="U2", acks="1", world=World.FOREIGN, value_bytes=1000)
+
+
+def stated_grid() -> tuple[Cell, ...]:
+    """The grid that fits in three quarters of an hour."""
+    cells = [Cell(setting=s, policy=p) for s in _PAPER for p in _THESIS]
+    cells += [Cell(setting=s, policy=p) for s in (*_EVEN, *_UNEVEN_SLOW, _FOREIGN) for p in GAUGE]
+    # What the stock partitioners carry beside a slow broker: by it one sees how far open loops
+    # overload them there.
+    cells += [Cell(setting=s, policy=p) for s in _UNEVEN_SLOW for p in (*_ENDS, Policy("sticky"))]
+    cells += [Cell(setting=s, policy=p, load=0.7) for s in (*_EVEN, *_UNEVEN_SLOW) for p in _MAIN]
+    cells += [Cell(setting=_FOREIGN, policy=p, load=0.7) for p in _ENDS]
+    for setting in (_EVEN[0], _UNEVEN_SLOW[0]):
+        cells += [Cell(setting=setting, policy=p, load=f) for f in (0.5, 0.85) for p in _ENDS]
+    return tuple(dict.fromkeys(cells))
+
+
+def full_grid() -> tuple[Cell, ...]:
+    """All combinations, the stated grid first."""
+    settings = [
+        Setting(topic=topic, acks=acks, world=world, value_bytes=size)
+        for size in (100, 1000)
+        for topic in PLACEMENT
+        for acks in ("1", "all")
+        for world in World
+    ]
+    rest = [Cell(setting=s, policy=p) for s in settings for p in EVERY]
+    rest += [Cell(setting=s, policy=p, load=f) for s in settings for f in LOADS for p in EVERY]
+    return tuple(dict.fromkeys((*stated_grid(), *rest)))
+
+
+def narrowed(
+    cells: Iterable[Cell],
+    *,
+    policies: Sequence[str] | None = None,
+    topics: Sequence[str] | None = None,
+    worlds: Sequence[str] | None = None,
+) -> tuple[Cell, ...]:
+    """The cells of these policies, topics and worlds; what nobody has is an error."""
+    all_cells = tuple(cells)
+    asked = {"policy": policies, "topic": topics, "world": worlds}
+
+    def of(cell: Cell) -> dict[str, str]:
+        s = cell.setting
+        return {"policy": cell.policy.name, "topic": s.topic, "world": str(s.world)}
+
+    for what, names in asked.items():
+        known = {of(cell)[what] for cell in all_cells}
+        for name in names or ():
+            if name not in known:
+                raise ConfigError(
+                    f'The grid has no {what} "{name}".',
+                    hint=f"There are {', '.join(sorted(known))}.",
+                )
+    chosen = tuple(
+        cell
+        for cell in all_cells
+        if all(names is None or of(cell)[what] in names for what, names in asked.items())
+    )
+    if not chosen:
+        raise ConfigError(
+            "The grid has no cell of these policies, topics and worlds together.",
+            hint="Ask for fewer of them, or for all combinations with --full.",
+        )
+    return chosen
+
+
+def in_random_order(
+    cells: Iterable[Cell], *, repetitions: int, duration_s: float, seed: int
+) -> tuple[BrokerRun, ...]:
+    """Every cell once per repetition: worlds in random order, in each its settings, then loads.
+
+    A world stays for all its cells of one repetition, for brokers and weights take time to settle.
+    The policies of one setting and load follow each other, for they are compared with each other,
+    and the machine of one minute is not that of the next. What saturates goes first: loads are
+    parts of it.
+    """
+    rng = Random(seed)
+    blocks: dict[World, dict[Setting, dict[float, list[Cell]]]] = {}
+    for cell in cells:
+        of_world = blocks.setdefault(cell.setting.world, {})
+        of_world.setdefault(cell.setting, {}).setdefault(cell.load, []).append(cell)
+    return tuple(
+        BrokerRun(cell=cell, repetition=repetition, duration_s=duration_s, seed=seed)
+        for repetition in range(repetitions)
+        for world in _shuffled(blocks, rng)
+        for setting in _shuffled(blocks[world], rng)
+        for load in sorted(_shuffled(blocks[world][setting], rng), key=bool)
+        for cell in _shuffled(blocks[world][setting][load], rng)
+    )
+
+
+def _shuffled(of: Iterable[_Any], rng: Random) -> list[_Any]:
+    every = list(of)
+    return rng.sample(every, len(every))
+
+
+def with_gauges(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """These cells, and all that open loops among them need to know their rate."""
+    asked = tuple(cells)
+    gauges = (
+        Cell(setting=cell.setting, policy=policy)
+        for cell in asked
+        if cell.kind is Kind.OPEN_LOOP
+        for policy in GAUGE
+    )
+    return tuple(dict.fromkeys((*asked, *gauges)))
+
+
+def cell_to(cell: Cell) -> dict[str, Any]:
+    """A cell in plain words, for results."""
+    return {
+        **asdict(cell.setting),
+        "world": str(cell.setting.world),
+        "policy": str(cell.policy),
+        "load": cell.load,
+    }

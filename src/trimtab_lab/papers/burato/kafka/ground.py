@@ -1,0 +1,299 @@
+"""Where runs take place: three local brokers, the topics, a steering service, and the worlds.
+
+Promise  The steering service runs beside every run, whoever chooses, so that nobody has the machine
+         to himself, and everybody's choices are counted, whether he looks at queues or not. A world
+         is entered before its runs, which begin when the weights have settled or half a minute has
+         passed, and left after them. Each run waits for that anew, whoever chooses, five seconds at
+         most: the one before it may have driven the brokers otherwise. A run during which steering
+         or the foreign load died is an error. Nothing outlives the block.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+from confluent_kafka import Producer
+
+from trimtab.apply.records.kafka.routed_producer import RoutedProducer
+from trimtab.apply.records.kafka.weights_reader import WeightsReader
+from trimtab.apply.records.outstanding import Outstanding
+from trimtab.errors import MeasurementError
+from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.local.cluster import LocalCluster
+from trimtab.local.processes import ahead_of_others
+from trimtab.plan.records.live_weights import LiveWeights
+from trimtab.plan.records.partitioner import RoutingOptions
+from trimtab.plan.records.registry import partitioner_of
+from trimtab_lab.papers.burato.design import (
+    BROKERS,
+    FOREIGN_MB_S,
+    LIBRDKAFKA,
+    PLACEMENT,
+    PRODUCER,
+    SATURATING,
+    SLOWED,
+    SLOWED_PERIOD_S,
+    SLOWED_SHARE,
+    BrokerRun,
+    Cell,
+    Kind,
+    Policy,
+    Setting,
+    World,
+)
+from trimtab_lab.papers.burato.kafka.driver import open_loop, saturate
+from trimtab_lab.slowed import slowed
+
+log = structlog.get_logger()
+
+FOREIGN_TOPIC = "foreign"
+_FOREIGN_BYTES = 10_000
+_SETTLED_WITHIN_S = 30.0
+_SETTLED_AGAIN_WITHIN_S = 5.0
+_END_WITHIN_S = 15.0
+_FOREIGN_WAIT_S = 4.0
+_WARM_UP_S = 4.0
+_SHED = 0.2
+_ALL = range(1, BROKERS + 1)
+_KEPT: Mapping[str, str] = {
+    # Runs write gigabytes that nobody reads.
+    "retention.bytes": str(128 * 2**20),
+    "segment.bytes": str(32 * 2**20),
+    "file.delete.delay.ms": "1000",
+}
+BROKER_PROPERTIES: Mapping[str, str] = {"log.retention.check.interval.ms": "5000"}
+
+
+@dataclass(slots=True)
+class Ground:
+    """A cluster with the experiment's topics; `weights` is what steering says of its brokers."""
+
+    cluster: LocalCluster
+    bootstrap_server: str
+    weights: LiveWeights
+    folder: Path
+    _beside: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    # ------------------------------------------------------------ worlds
+
+    @contextmanager
+    def world(self, world: World) -> Iterator[None]:
+        """The brokers as a world has them."""
+        match world:
+            case World.EVEN:
+                self._settle(world, _ALL, _SETTLED_WITHIN_S)
+                yield
+            case World.SLOWED:
+                with slowed(
+                    self.cluster, broker=SLOWED, share=SLOWED_SHARE, period_s=SLOWED_PERIOD_S
+                ):
+                    self._settle(world, _ALL, _SETTLED_WITHIN_S)
+                    yield
+            case World.FOREIGN:
+                with self._foreign_load():
+                    time.sleep(_FOREIGN_WAIT_S)
+                    yield
+
+    def _settle(self, world: World, brokers: Collection[int], within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        while not self._settled(world, brokers):
+            self._check()
+            if time.monotonic() > deadline:
+                log.warning("weights_did_not_settle", weights=dict(self.weights()))
+                return
+            time.sleep(0.1)
+
+    def _settled(self, world: World, brokers: Collection[int]) -> bool:
+        """Whether the weights of these brokers are what they become in this world."""
+        weights = {broker: self.weights().get(broker) for broker in brokers}
+        if world is World.FOREIGN:
+            return True  # nobody knows what they become
+        if world is World.SLOWED:
+            shed = weights.pop(SLOWED, None)
+            if shed is None or shed > _SHED:
+                return False
+        return all(weight == 1.0 for weight in weights.values())
+
+    @contextmanager
+    def _foreign_load(self) -> Iterator[None]:
+        """Somebody else's records for the broker."""
+        words = ["load", "keyless", "--topic", FOREIGN_TOPIC, "--acks", "1", "--duration", "24h"]
+        words += ["--value-bytes", str(_FOREIGN_BYTES)]
+        words += ["--rate", f"{FOREIGN_MB_S * 2**20 / _FOREIGN_BYTES:.0f}"]
+        with self.beside("foreign", *words):
+            yield
+
+    @contextmanager
+    def beside(self, name: str, *words: str) -> Iterator[None]:
+        """One of our own programs beside the runs; what it says is kept in the folder."""
+        command = [sys.executable, "-m", "trimtab.cli.main", *words]
+        command += ["--bootstrap-server", self.bootstrap_server]
+        with (self.folder / f"{name}.log").open("ab") as said:
+            child = subprocess.Popen(  # noqa: S603 - our own program
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+            )
+        self._beside[name] = child
+        try:
+            yield
+        finally:
+            del self._beside[name]
+            child.terminate()
+            try:
+                child.wait(_END_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+    def _check(self) -> None:
+        """Nobody that a run needs has died."""
+        for name, child in self._beside.items():
+            if child.poll() is not None:
+                raise MeasurementError(
+                    f"{name} died beside a run, with exit code {child.returncode}.",
+                    hint=f"What it said is in {self.folder / f'{name}.log'}.",
+                )
+
+    # ------------------------------------------------------------ runs
+
+    def run(self, run: BrokerRun) -> dict[str, Any]:
+        """Sends one run's records and says what became of them."""
+        setting = run.cell.setting
+        leaders = {p: replicas[0] for p, replicas in enumerate(PLACEMENT[setting.topic])}
+        self._settle(setting.world, set(leaders.values()), _SETTLED_AGAIN_WITHIN_S)
+        with self._sender(run) as sender, ahead_of_others():
+            if run.cell.kind is Kind.SATURATING:
+                figures = saturate(
+                    sender,
+                    setting.topic,
+                    value_bytes=setting.value_bytes,
+                    duration_s=run.duration_s,
+                    leaders=leaders,
+                )
+            else:
+                figures = open_loop(
+                    sender,
+                    setting.topic,
+                    value_bytes=setting.value_bytes,
+                    duration_s=run.duration_s,
+                    rate=run.rate,
+                    seed=1000 * run.seed + run.repetition,  # the same for every policy
+                    leaders=leaders,
+                )
+        self._check()
+        if not figures["records"]:
+            raise MeasurementError(
+                f"{run.key}: not one record was acknowledged.",
+                hint="Are the brokers alive? A run that was begun is run anew the next time.",
+            )
+        return {**figures, "weights": {str(b): w for b, w in self.weights().items()}}
+
+    def warm_up(self, on_run: Callable[[str, int, int], None]) -> None:
+        """Sends to every topic what nobody judges: cold brokers are slow, whoever chooses."""
+        for topic in PLACEMENT:
+            on_run(f"warm-up {topic}", 0, 0)
+            for acks in ("1", "all"):
+                setting = Setting(topic=topic, acks=acks, value_bytes=1000)
+                cell = Cell(setting=setting, policy=Policy("uniform-sticky"))
+                self.run(BrokerRun(cell=cell, repetition=0, duration_s=_WARM_UP_S))
+
+    @contextmanager
+    def _sender(self, run: BrokerRun) -> Iterator[Any]:
+        acks = run.cell.setting.acks
+        config = {**PRODUCER, "acks": acks, "enable.idempotence": acks == "all"}
+        if run.cell.kind is Kind.SATURATING:
+            config |= SATURATING
+        policy = run.cell.policy
+        if policy.name == LIBRDKAFKA:
+            yield _Sending(Producer({**config, "bootstrap.servers": self.bootstrap_server}))
+            return
+        batch_bytes = PRODUCER["batch.size"]
+        under_way = Outstanding(batch_bytes=batch_bytes)
+        options = RoutingOptions(
+            granularity=policy.granularity,
+            sticky_bytes=batch_bytes,
+            linger_s=PRODUCER["linger.ms"] / 1000,
+            weights=self.weights,
+            queues=under_way.queues,
+            rack=policy.rack,
+        )
+        with RoutedProducer(
+            {**config, "bootstrap.servers": self.bootstrap_server},
+            partitioner_of(policy.name, options),
+            outstanding=under_way,
+            racks=policy.rack is not None,
+        ) as routed:
+            yield _Sending(routed.producer, routed.produce)
+
+
+class _Sending:
+    """A client, with or without our choice before it."""
+
+    def __init__(self, producer: Any, produce: Callable[..., object] | None = None) -> None:
+        self._producer = producer
+        self.produce = produce or producer.produce
+        self.poll, self.flush = producer.poll, producer.flush
+
+    def purge(self) -> None:
+        """Drops what is queued and was not sent yet."""
+        self._producer.purge(in_queue=True, in_flight=False)
+
+
+@contextmanager
+def ground(
+    *,
+    home: Path,
+    cache: Path,
+    folder: Path,
+    say: Callable[[str], None],
+    on_run: Callable[[str, int, int], None],
+) -> Iterator[Ground]:
+    """Brokers, topics and steering, just for this, and warm."""
+    with (
+        LocalCluster(
+            "burato",
+            home=home,
+            cache=cache,
+            say=say,
+            brokers=BROKERS,
+            properties=BROKER_PROPERTIES,
+        ) as cluster,
+        prepared(cluster, folder) as place,
+    ):
+        place.warm_up(on_run)
+        yield place
+
+
+@contextmanager
+def prepared(cluster: LocalCluster, folder: Path) -> Iterator[Ground]:
+    """Topics and steering on a cluster of three brokers that runs already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    server = cluster.bootstrap_servers
+    with connect(server, ClientProperties.none()) as admin:
+        for topic, replicas in {**PLACEMENT, FOREIGN_TOPIC: ((SLOWED,),)}.items():
+            admin.create_topic(
+                TopicSpec(
+                    name=topic,
+                    partitions=len(replicas),
+                    replication=len(replicas[0]),
+                    assignment=dict(enumerate(replicas)),
+                    settings=dict(_KEPT),
+                )
+            )
+    weights = LiveWeights()
+    place = Ground(cluster=cluster, bootstrap_server=server, weights=weights, folder=folder)
+    try:
+        with place.beside("steer", "steer", "--execute"), WeightsReader(server, weights):
+            yield place
+    finally:
+        with connect(server, ClientProperties.none()) as admin:
+            for topic in (*PLACEMENT, FOREIGN_TOPIC):
+                admin.delete_topic(topic)

@@ -1,0 +1,218 @@
+"""Live runs side by side: rows against the bars and the papers, and what pictures are drawn of.
+
+Promise  Pure. A run that was shortened is never judged by a bar: its figures only stand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from trimtab_lab.papers.live.distributions import levels
+from trimtab_lab.papers.live.plan import (
+    CAPACITY_BYTES_S,
+    INTERVAL_S,
+    LINGER_MS,
+    REPORTED_RATE,
+    SERVICE_BYTES_S,
+    SERVICE_MS,
+    SIZE_MEANS,
+    SLA_S,
+    WAIT_S,
+    LiveRun,
+    Strategy,
+    Workload,
+)
+from trimtab_lab.papers.live.response import MEASURED
+from trimtab_lab.papers.part import Part
+from trimtab_lab.papers.published import ezzeddine as ezzeddine_paper
+from trimtab_lab.papers.published import landau as landau_paper
+from trimtab_lab.papers.verdict import Row, Verdict, at_least, at_most, beside
+
+Figures = Mapping[str, Any]
+Found = Mapping[LiveRun, Figures]
+Means = Mapping[Strategy, Figures]
+
+SLA_BAR, MINUTES_BAR, STICKY_BAR, BLOCKED_BAR_S = 0.999, 22.0, 0.80, 1.0
+BYTES_SLA_BAR = 0.99
+"""In the paper's model (section VI-C) no byte waits longer than the 5 s of a move."""
+
+_MEANT = (
+    *("records", "sla_share", "p50_s", "p90_s", "p99_s", "max_s", "replica_minutes", "moves"),
+    *("most_replicas", "max_lag", "order_findings", "repeats", "unexplained", "decisions"),
+    *("refused", "late", "tries"),
+)
+
+
+def comparison(found: Found, workload: Workload) -> Part:
+    """A workload's part: every strategy on the same schedule."""
+    runs = {run: figures for run, figures in found.items() if run.workload is workload}
+    by_strategy = {
+        strategy: [figures for run, figures in runs.items() if run.strategy is strategy]
+        for strategy in Strategy
+    }
+    means = {strategy: _mean(each) for strategy, each in by_strategy.items() if each}
+    first = {strategy: each[0] for strategy, each in by_strategy.items() if each}
+    one = next(iter(runs))
+    return Part(
+        settings=_settings(one, seeds=len({run.seed for run in runs})),
+        rows=rows_of(means, workload, stretch=one.stretch),
+        figures={
+            "strategies": {str(s): dict(figures) for s, figures in means.items()},
+            "delays": _chosen(first, "edges_s", "within", "p50_s", "p90_s", "p99_s", "max_s"),
+            "curves": _chosen(first, "replicas", "lag", "changes", "ended_s"),
+        },
+    )
+
+
+def rows_of(means: Means, workload: Workload, *, stretch: float) -> tuple[Row, ...]:
+    """The rows of a workload, from the means of each strategy."""
+    bars = _bytes_bars(means) if workload.in_bytes else _bars(means, workload)
+    rows = [*_sound(means), *bars, *_beside_the_paper(means, workload)]
+    if stretch != 1:
+        rows = [row if _always(row) else replace(row, **_UNJUDGED) for row in rows]
+    return tuple(replace(row, what=f"{row.what}, {workload}") for row in rows)
+
+
+_UNJUDGED: dict[str, Any] = {"tolerance": None, "verdict": Verdict.NOT_COMPARABLE}
+_SOUND = ("order findings ", "decisions without a reason ", "sla share of trim beside ")
+
+
+def _always(row: Row) -> bool:
+    """Whether a row does not depend on how long the run was."""
+    return row.what.startswith(_SOUND)
+
+
+def _settings(run: LiveRun, *, seeds: int) -> dict[str, Any]:
+    service: dict[str, Any] = {"service ms": SERVICE_MS, "reported rate": REPORTED_RATE}
+    if run.workload.in_bytes:
+        service = {
+            "service bytes/s": round(SERVICE_BYTES_S),
+            "packing capacity bytes/s": round(CAPACITY_BYTES_S),
+            "mean value bytes": list(SIZE_MEANS),
+            "first s not judged": run.unjudged_s,
+        }
+    return {
+        "workload": str(run.workload),
+        **service,
+        "sla_s": SLA_S,
+        "decisions every s": INTERVAL_S,
+        "window s": run.window_s,
+        "fewer looked for after s": run.max_quiet_s,
+        "cycle s": WAIT_S,
+        "linger ms": LINGER_MS,
+        "seeds": seeds,
+        "stretch": run.stretch,
+    }
+
+
+def _mean(each: Sequence[Figures]) -> dict[str, Any]:
+    """Means over seeds; times without reading are the worst of them."""
+    means: dict[str, Any] = {name: fmean(f[name] for f in each) for name in _MEANT}
+    for name in ("blocked", "handover", "rebalance"):
+        known = [f[name] for f in each if f.get(name)]
+        for level in ("p90_s", "max_s"):
+            values = [k[level] for k in known if k[level] is not None]
+            means[f"{name}_{level}"] = max(values, default=None)
+    ages = [seconds for f in each for seconds in f.get("responses", {}).get(MEASURED, ())]
+    means["rates_after_p50_s"] = levels(ages).get("p50")
+    return means
+
+
+def _chosen(first: Means, *names: str) -> dict[str, dict[str, Any]]:
+    return {str(s): {name: figures[name] for name in names} for s, figures in first.items()}
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _sound(means: Means) -> Iterator[Row]:
+    """What must hold whatever the machine does."""
+    for strategy, figures in means.items():
+        yield at_most(f"order findings of {strategy}", 0, figures["order_findings"])
+        if strategy.controlled:
+            yield at_most(f"decisions without a reason of {strategy}", 0, figures["unexplained"])
+    if {Strategy.OURS, Strategy.STICKY} <= means.keys():
+        ours, sticky = (means[s]["sla_share"] for s in (Strategy.OURS, Strategy.STICKY))
+        yield at_least("sla share of trim beside that of cooperative-sticky", sticky, ours)
+
+
+def _bars(means: Means, workload: Workload) -> Iterator[Row]:
+    ezzeddine = workload is Workload.EZZEDDINE_1
+    if (ours := means.get(Strategy.OURS)) is not None and ezzeddine:
+        yield at_least("sla share of trim", SLA_BAR, ours["sla_share"])
+        yield at_most("replica-minutes of trim", MINUTES_BAR, ours["replica_minutes"])
+    judged = (Strategy.OURS, Strategy.LL_FFD, Strategy.LL_FFD_GROUP)
+    for strategy in judged if ezzeddine else judged[:1]:
+        for what, figure in (
+            ("blocked s of a move of", "blocked_p90_s"),
+            ("s without reading in a rebalance of", "rebalance_p90_s"),
+        ):
+            seconds = means.get(strategy, {}).get(figure)
+            if seconds is not None:
+                known = ezzeddine_paper.BLOCKED_P90_S if ezzeddine else None
+                yield at_most(f"{what} {strategy}, p90", BLOCKED_BAR_S, seconds, paper=known)
+    if ezzeddine and Strategy.STICKY in means:
+        share = means[Strategy.STICKY]["sla_share"]
+        known = ezzeddine_paper.STICKY_SLA_SHARE
+        yield at_most("sla share of cooperative-sticky", STICKY_BAR, share, paper=known)
+
+
+def _bytes_bars(means: Means) -> Iterator[Row]:
+    """Landau's loop on real brokers: nearly everything within the 5 s that a move may take."""
+    for strategy in (Strategy.OURS, Strategy.MWF):
+        if strategy in means:
+            share = means[strategy]["sla_share"]
+            yield at_least(f"share within {SLA_S:g} s of {strategy}", BYTES_SLA_BAR, share)
+
+
+def _beside_the_paper(means: Means, workload: Workload) -> Iterator[Row]:
+    """The paper's own figures, for information: its machines were others."""
+    if workload is not Workload.EZZEDDINE_1:
+        return
+    paper = ezzeddine_paper
+    model = paper.REPLICA_MINUTES_MODEL[REPORTED_RATE]
+    for strategy in (Strategy.LL_FFD, Strategy.LL_FFD_GROUP):
+        if (found := means.get(strategy)) is not None:
+            yield beside(f"sla share of {strategy}", found["sla_share"], paper=paper.SLA_SHARE)
+            yield beside(
+                f"replica-minutes of {strategy}",
+                found["replica_minutes"],
+                paper=paper.REPLICA_MINUTES,
+                model=model,
+            )
+    if (found := means.get(Strategy.STICKY)) is not None:
+        yield beside("max lag of cooperative-sticky", found["max_lag"], paper=paper.STICKY_MAX_LAG)
+
+
+# ---------------------------------------------------------------- Landau
+
+
+def peak(found: Mapping[str, Figures], *, scale: float) -> Part:
+    """The consumer's peak rate under the three conditions of Table VI."""
+    rows = [
+        beside(f"peak MB/s, {name}", figures["mode_mb_s"], paper=landau_paper.PEAK_MB_S)
+        for name, figures in found.items()
+    ]
+    return Part(
+        settings={"scale of sizes": scale, "batch bytes": 5_000_000, "wait s": 1.0},
+        rows=tuple(rows),
+        figures={"conditions": dict(found)},
+    )
+
+
+def responses(found: Mapping[str, Mapping[str, Any]], *, stretch: float) -> Part:
+    """The four response times, by workload; the paper's are orders of magnitude."""
+    rows = []
+    for workload, spans in found.items():
+        for name, figures in spans.items():
+            bound = landau_paper.RESPONSES_S.get(name)
+            p90 = figures["levels"].get("p90")
+            rows.append(beside(f"{name} s, p90, {workload}", p90, paper=bound))
+    return Part(
+        settings={"planner": str(Strategy.MWF), "stretch": stretch},
+        rows=tuple(rows),
+        figures={"responses": {name: dict(spans) for name, spans in found.items()}},
+    )

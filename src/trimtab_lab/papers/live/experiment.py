@@ -1,0 +1,226 @@
+"""The two live experiments: which runs they take, and the parts that they come to.
+
+Every run is kept as soon as it is judged, so that an experiment that was stopped goes on with the
+next one. What is kept holds until it is asked for anew: no two live runs are ever equal, and the
+code behind them is half of the project. A run whose load was not sent on schedule is no comparison,
+whoever it is of: it is run again, and the page says how often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from trimtab_lab.papers.live import comparison
+from trimtab_lab.papers.live.distributions import curve, levels
+from trimtab_lab.papers.live.kept_runs import keep, kept
+from trimtab_lab.papers.live.plan import (
+    LATE_AT_MOST,
+    LiveRun,
+    Strategy,
+    Timeline,
+    Workload,
+    runs_of,
+)
+from trimtab_lab.papers.live.response import response_times
+from trimtab_lab.papers.part import Part
+from trimtab_lab.papers.published import landau as landau_paper
+
+if TYPE_CHECKING:
+    from trimtab.spark.session import Session
+    from trimtab_lab.papers.live.kafka.conduct import Place
+
+log = structlog.get_logger()
+
+EZZEDDINE, LANDAU = "ezzeddine-live", "landau-live"
+TRIES = 3
+"""How often a run is run whose load was late each time."""
+
+WARM_UP = 0.25
+"""How long the warm-up is, of a run."""
+
+EDGES_S = tuple(round(0.001 * 10 ** (k / 8), 5) for k in range(41))
+
+OnRun = Callable[[str, int, int], None]
+"""Is told which run begins, how many are done and how many there are."""
+
+
+class LandauPart(StrEnum):
+    """What can be asked for of the experiment after Landau et al."""
+
+    PEAK = "peak"
+    DELTA_5 = str(Workload.LANDAU_5)
+    DELTA_25 = str(Workload.LANDAU_25)
+    BYTES_5 = str(Workload.BYTES_5)
+    BYTES_25 = str(Workload.BYTES_25)
+
+
+WALKS = tuple(Workload(part) for part in LandauPart if part is not LandauPart.PEAK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """What is run; `scale` is that of Table VI's sizes, `again` forgets what was kept.
+
+    `what` is for Landau's alone.
+    """
+
+    strategies: tuple[Strategy, ...] = tuple(Strategy)
+    what: tuple[LandauPart, ...] = tuple(LandauPart)
+    seeds: int = 1
+    stretch: float = 1.0
+    scale: float = 0.5
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Where runs take place and are judged; `folder` keeps their figures."""
+
+    place: Place
+    session: Session
+    folder: Path
+
+    def runs(self, runs: Sequence[LiveRun], *, again: bool, on_run: OnRun) -> comparison.Found:
+        """The figures of all runs, kept ones included."""
+        found: dict[LiveRun, Mapping[str, Any]] = {}
+        measured_s: float | None = None
+        with ExitStack() as measuring:
+            for done, run in enumerate(runs):
+                known = None if again else kept(self.folder, run.key, run.settings())
+                if known is None and run.window_s != measured_s:
+                    measuring.close()
+                    measuring.enter_context(self._measured(run.window_s))
+                    if measured_s is None:
+                        on_run("warm-up", done, len(runs))
+                        self._warm_up(run)
+                    measured_s = run.window_s
+                on_run(run.key, done, len(runs))
+                found[run] = self._on_schedule(run, found) if known is None else known
+        on_run("", len(runs), len(runs))
+        return found
+
+    def _measured(self, window_s: float) -> AbstractContextManager[None]:
+        """One Spark pipeline for the runs inside the block, with their window."""
+        from trimtab_lab.papers.live.kafka.conduct import measured
+
+        return measured(self.place, window_s=window_s)
+
+    def _warm_up(self, run: LiveRun) -> None:
+        """A short run whose result is discarded: the first on cold brokers would be slower."""
+        from trimtab_lab.papers.live.kafka.conduct import conduct, forget
+
+        short = replace(run, strategy=Strategy.OURS, stretch=run.stretch * WARM_UP)
+        forget(self.place, conduct(short, self.place))
+
+    def _on_schedule(self, run: LiveRun, found: comparison.Found) -> dict[str, Any]:
+        """A run whose load was sent when it was due, or the last of some tries."""
+        figures: dict[str, Any] = {}
+        for tries in range(1, TRIES + 1):
+            figures = {**self._run(run, found), "tries": tries}
+            if figures["late"] <= LATE_AT_MOST * figures["records"]:
+                break
+            log.warning("load_was_late", run=run.key, late=figures["late"], tried=tries)
+        return keep(self.folder, run.key, run.settings(), figures)
+
+    def _run(self, run: LiveRun, found: comparison.Found) -> dict[str, Any]:
+        from trimtab_lab.papers.live.kafka.conduct import conduct, forget
+        from trimtab_lab.papers.live.kafka.told import told
+        from trimtab_lab.papers.live.spark.judged import judged
+
+        replay: Timeline = ()
+        if run.strategy is Strategy.STICKY:
+            ours = next(
+                f
+                for r, f in found.items()
+                if (r.strategy, r.workload, r.seed) == (Strategy.OURS, run.workload, run.seed)
+            )
+            replay = tuple((t_s, n) for t_s, n in ours["replicas"])
+        conducted = conduct(run, self.place, replay=replay)
+        figures = judged(self.session, self.place, conducted)
+        if run.strategy.controlled:
+            figures["responses"] = response_times(told(self.place, conducted))
+        forget(self.place, conducted)
+        return figures
+
+    def peaks(self, design: Design, *, on_run: OnRun) -> dict[str, Mapping[str, Any]]:
+        """The consumer's peak under each condition of Table VI."""
+        from trimtab_lab.papers.live.kafka.peak import peak
+
+        found: dict[str, Mapping[str, Any]] = {}
+        conditions = landau_paper.PEAK_CONDITIONS
+        for done, (name, (megabytes, partitions, tables)) in enumerate(conditions.items()):
+            on_run(f"peak {name}", done, len(conditions))
+            asked = {"megabytes": megabytes * design.scale, "of": [partitions, tables]}
+            key = f"peak-{name.replace(' ', '-')}"
+            known = None if design.again else kept(self.folder, key, asked)
+            found[name] = known or keep(
+                self.folder,
+                key,
+                asked,
+                peak(
+                    self.place,
+                    megabytes=megabytes * design.scale,
+                    partitions=partitions,
+                    tables=tables,
+                ),
+            )
+        on_run("", len(conditions), len(conditions))
+        return found
+
+
+def ezzeddine_live(live: Live, design: Design, *, on_run: OnRun) -> dict[str, Part]:
+    """Workload 1 by every strategy."""
+    runs = runs_of(
+        [Workload.EZZEDDINE_1], design.strategies, seeds=design.seeds, stretch=design.stretch
+    )
+    found = live.runs(runs, again=design.again, on_run=on_run)
+    return {"live-workload-1": comparison.comparison(found, Workload.EZZEDDINE_1)}
+
+
+def landau_live(live: Live, design: Design, *, on_run: OnRun) -> dict[str, Part]:
+    """Peak rates, random walks by every strategy, and the response times in them."""
+    parts = {}
+    if LandauPart.PEAK in design.what:
+        parts["peak"] = comparison.peak(live.peaks(design, on_run=on_run), scale=design.scale)
+    walks = [walk for walk in WALKS if LandauPart(walk) in design.what]
+    runs = runs_of(walks, design.strategies, seeds=design.seeds, stretch=design.stretch)
+    found = live.runs(runs, again=design.again, on_run=on_run)
+    for walk in walks:
+        if any(run.workload is walk for run in runs):  # it may have none of the strategies
+            parts[f"live-{walk}"] = comparison.comparison(found, walk)
+    for name, in_bytes in (("responses", False), ("responses-bytes", True)):
+        spans = {str(walk): _spans(found, walk) for walk in walks if walk.in_bytes is in_bytes}
+        if known := {walk: each for walk, each in spans.items() if each}:
+            parts[name] = comparison.responses(known, stretch=design.stretch)
+    return parts
+
+
+def _spans(found: comparison.Found, walk: Workload) -> dict[str, dict[str, Any]]:
+    """The four response times of all runs with Landau's planner on a walk."""
+    together: dict[str, list[float]] = {}
+    for run, figures in found.items():
+        if run.workload is walk and run.strategy is Strategy.MWF:
+            for name, values in figures["responses"].items():
+                together.setdefault(name, []).extend(values)
+    return {
+        name: {
+            "observations": len(values),
+            "levels": dict(levels(values)),
+            "edges_s": list(EDGES_S),
+            "within": curve(values, EDGES_S) if values else [],
+        }
+        for name, values in together.items()
+    }
+
+
+EXPERIMENTS: Mapping[str, Callable[..., dict[str, Part]]] = {
+    EZZEDDINE: ezzeddine_live,
+    LANDAU: landau_live,
+}

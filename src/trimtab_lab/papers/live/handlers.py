@@ -1,0 +1,36 @@
+"""Handlers for experiments: consumers that are limited by bytes, not by records.
+
+Landau's consumers are limited by the network, in bytes/s; on one machine a pause per byte takes its
+place. `trimtab consume --handler trimtab_lab.papers.live.handlers:limited_by_bytes` has the rate
+from the environment (`LAB_SERVICE_BYTES_S`), since a handler takes a record and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import cache
+
+from trimtab.apply.consumers.handling import FixedService
+from trimtab.errors import ConfigError
+from trimtab.model.record import Record
+
+SERVICE_BYTES_S = "LAB_SERVICE_BYTES_S"
+
+
+def limited_by_bytes(record: Record) -> None:
+    """Handles as many bytes per second of keys, values and headers as the environment says."""
+    _service(os.environ.get(SERVICE_BYTES_S, ""))(record)
+
+
+@cache
+def _service(rate: str) -> FixedService:
+    try:
+        bytes_s = float(rate)
+    except ValueError:
+        bytes_s = math.nan
+    if not 0 < bytes_s < math.inf:
+        raise ConfigError(
+            f"{SERVICE_BYTES_S} is {rate!r}, not a rate.", hint="Set it to bytes/s, such as 120000."
+        )
+    return FixedService(0.0, per_byte_s=1 / bytes_s)

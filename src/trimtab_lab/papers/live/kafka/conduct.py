@@ -1,0 +1,524 @@
+"""Conducts one live run: a fresh topic and group, a load on schedule, consumers as processes.
+
+Promise  Where ours decides, it is `trimtab run` in a process of its own, with its own consumers.
+         The load begins only when the group reads all of its partitions and, where ours decides,
+         when rates of the topic are being published; a run that is to be settled is also sent the
+         first rates of its load until the group carries them. It is sent open loop. A run ends
+         when every record was processed and committed, or fails. No process outlives it.
+Cost     A look at processes and offsets twice a second.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from trimtab.apply.consumers.backends.backend import Backend
+from trimtab.apply.consumers.backends.processes import ProcessBackend
+from trimtab.apply.consumers.kafka.inbox import newest_rates
+from trimtab.apply.consumers.kafka.leadership import Post, state_left
+from trimtab.errors import ApplyError, MeasurementError, TrimtabError
+from trimtab.kafka.admin import Admin, TopicSpec, connect
+from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics, ensure
+from trimtab.local.processes import ProcessId, ProcessState, ahead_of_others, process_state
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.workload.kafka.load import Delivery, LoadProgress, LoadSummary, send
+from trimtab.workload.rate_streams import RateSchedule
+from trimtab_lab.papers.live.handlers import SERVICE_BYTES_S as SERVICE_BYTES_S_NAME
+from trimtab_lab.papers.live.handlers import limited_by_bytes
+from trimtab_lab.papers.live.kafka.own_records import own_records
+from trimtab_lab.papers.live.plan import (
+    INTERVAL_S,
+    LINGER_MS,
+    REPORTED_RATE,
+    SERVICE_BYTES_S,
+    SERVICE_MS,
+    WAIT_S,
+    HorizontalScaler,
+    LiveRun,
+    Strategy,
+    Timeline,
+    changes,
+    replicas_at,
+)
+
+log = structlog.get_logger()
+
+_LOOK_S = 0.5
+_READY_WITHIN_S = 180.0
+_SETTLED_WITHIN_S = 240.0
+_DRAINED_WITHIN_S = 900.0
+_ENDED_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The cluster that runs take place on, and a folder for processes and their logs."""
+
+    bootstrap_server: str
+    folder: Path
+    properties: ClientProperties = field(default_factory=ClientProperties.none)
+    command_config: Path | None = None
+    own: OwnTopics = field(default_factory=OwnTopics)
+
+    def to(self) -> list[str]:
+        """The options with which our programs reach it."""
+        named = ["--bootstrap-server", self.bootstrap_server]
+        if self.command_config is not None:
+            named += ["--command-config", str(self.command_config.absolute())]
+        return named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conducted:
+    """What was seen of a run while it went on; the rest is in its receipts.
+
+    `began_ts` is when the load that is judged began, in microseconds; `replicas` and `lag` count
+    from there, in seconds. `ready_ts` is when the group was ready for it, before it was settled.
+    `late` is how many records could not be sent on time. `rebalances_s` is how long each member of
+    a group that asks for its plan had no partitions, one value per member and rebalance.
+    """
+
+    name: str
+    group: str
+    topic: str
+    ready_ts: int
+    began_ts: int
+    ended_ts: int
+    replicas: Timeline
+    lag: tuple[tuple[float, int], ...]
+    offsets: Mapping[TopicPartition, tuple[int, int]]
+    decisions: tuple[Mapping[str, Any], ...]
+    rebalances_s: tuple[float, ...]
+    sla_s: float
+    sent: int
+    late: int
+    max_late_ms: float
+
+
+def conduct(
+    run: LiveRun,
+    place: Place,
+    *,
+    replay: Timeline = (),
+    on_progress: Callable[[LoadProgress], None] | None = None,
+) -> Conducted:
+    """Runs it; `replay` is the replica schedule for the strategy that is given one."""
+    return _Conductor(run, place, replay).conducted(on_progress)
+
+
+class _Conductor:
+    def __init__(self, run: LiveRun, place: Place, replay: Timeline) -> None:
+        self.run, self.place, self.replay = run, place, replay
+        self.name = f"live-{run.key.replace('.', '_')}-{uuid.uuid4().hex[:6]}"
+        self.schedule = run.schedule
+        self.partitions = [
+            TopicPartition(self.name, n) for n in range(len(self.schedule.partitions))
+        ]
+        self.folder = place.folder / self.name
+        self.home = self.folder / "home"
+        started = self.home / "groups" / self.name if run.strategy.controlled else self.folder
+        self.backend = ProcessBackend(self._member, started)
+        self.controller = ProcessBackend(self._controller, self.folder / "controller")
+        self.began: float | None = None
+
+    # ------------------------------------------------------------ processes
+
+    def _member(self, index: int) -> Sequence[str]:
+        """A consumer that is not ours: Kafka deals to it."""
+        words = ["trimtab_lab.papers.live.kafka.sticky_member", "--wait-s", f"{WAIT_S:g}"]
+        words += ["--topic-prefix", self.place.own.prefix]
+        words += ["--group", self.name, "--topic", self.name, "--index", str(index)]
+        words += ["--run", self.name, "--batch-bytes", str(self.run.batch_bytes)]
+        if self.run.workload.in_bytes:
+            words += ["--service-bytes-s", f"{SERVICE_BYTES_S:g}"]
+        else:
+            words += ["--service-ms", f"{SERVICE_MS:g}"]
+        return [sys.executable, "-m", *words, *self.place.to()]
+
+    def _controller(self, _: int) -> Sequence[str]:
+        """`trimtab run`, in a home of its own, with what its consumers are to do."""
+        run = self.run
+        words = ["--group", self.name, "--topic", self.name, "--planner", run.strategy.planner]
+        words += ["--execute", "--no-measure", "--stop-consumers"]
+        words += ["--unit", str(run.unit), "--capacity", f"{run.capacity:g}", "--headroom", "0"]
+        words += ["--interval", f"{INTERVAL_S:g}s", "--max-quiet", f"{run.max_quiet_s:g}s"]
+        words += ["--cooldown", "0s"]  # as in the papers; group mode would wait between rebalances
+        words += [] if run.held_to_s is None else ["--sla", f"{run.held_to_s:g}s"]
+        words += [] if run.most is None else ["--max-consumers", str(run.most)]
+        words += ["--consume", shlex.join(self._consume())]
+        if not run.strategy.directed:
+            words += ["--mode", "group", "--listen", f"127.0.0.1:{_free_port()}"]
+        surroundings = [
+            f"TRIMTAB_HOME={self.home.absolute()}",
+            f"TRIMTAB_TOPIC_PREFIX={self.place.own.prefix}",
+            f"{SERVICE_BYTES_S_NAME}={SERVICE_BYTES_S:g}",
+        ]
+        ours = [sys.executable, "-m", "trimtab.cli.main", "run", *words, *self.place.to()]
+        return ["/usr/bin/env", *surroundings, *ours]
+
+    def _consume(self) -> list[str]:
+        """The options of each consumer that `trimtab run` starts."""
+        words = ["--run", self.name, "--batch-bytes", str(self.run.batch_bytes)]
+        words += ["--wait", f"{WAIT_S * 1000:g}ms"]
+        if not self.run.strategy.directed:
+            words.append("--verbose")  # each member then logs how long a rebalance took
+        if self.run.workload.in_bytes:
+            return [*words, "--handler", f"{limited_by_bytes.__module__}:limited_by_bytes"]
+        return [*words, "--service-time", f"{SERVICE_MS:g}ms"]
+
+    # ------------------------------------------------------------ the run
+
+    def conducted(self, on_progress: Callable[[LoadProgress], None] | None) -> Conducted:
+        place = self.place
+        with ExitStack() as open_now:
+            admin = open_now.enter_context(connect(place.bootstrap_server, place.properties))
+            self._prepare(admin)
+            open_now.callback(_end, self.backend)
+            other = open_now.enter_context(connect(place.bootstrap_server, place.properties))
+            watch = _Watch(other, self.backend.folder, self.name, self.partitions)
+            if self.run.strategy.controlled:
+                open_now.enter_context(self._controlled())
+            else:
+                open_now.enter_context(self._scaled(watch))
+            open_now.enter_context(watch.watching())
+            self._wait_until_ready(admin)
+            ready_ts = _micros()
+            if self.run.settled and self.run.strategy.directed:
+                self._settle(watch)
+            log.info("load_began", run=self.name)
+            unjudged_s = self.run.unjudged_s
+            began_ts, began = _micros() + round(unjudged_s * 1e6), time.monotonic() + unjudged_s
+            self.began = began
+            summary = self._send(self.schedule, on_progress=on_progress)
+            self._wait_until_read(watch)
+            ended_ts = _micros()
+            offsets = ends_of(admin, self.name)
+            decisions = self._decisions(ready_ts, ended_ts)
+        return Conducted(
+            name=self.name,
+            group=self.name,
+            topic=self.name,
+            ready_ts=ready_ts,
+            began_ts=began_ts,
+            ended_ts=ended_ts,
+            replicas=_since(began, watch.replicas),
+            lag=tuple((round(t - began, 2), n) for t, n in watch.lags if t >= began),
+            offsets=offsets,
+            decisions=decisions,
+            rebalances_s=tuple(_rebalances(self.backend.folder, ready_ts, ended_ts)),
+            sla_s=self.run.sla_s,
+            sent=summary.sent,
+            late=summary.late,
+            max_late_ms=summary.max_late_ms,
+        )
+
+    def _send(
+        self,
+        schedule: RateSchedule,
+        *,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> LoadSummary:
+        with ahead_of_others():
+            summary = send(
+                self.run.due(schedule),
+                topic=self.name,
+                bootstrap_server=self.place.bootstrap_server,
+                client_config=self.place.properties.for_confluent(),
+                delivery=Delivery(linger_ms=LINGER_MS),
+                seed=self.run.seed,
+                duration_s=schedule.duration_s,
+                on_progress=on_progress,
+                stop=stop,
+            )
+        if summary.failed:
+            raise MeasurementError(f"{summary.failed} records of {self.name} were not sent.")
+        return summary
+
+    def _wait_until_read(self, watch: _Watch) -> None:
+        sent_at = time.monotonic()
+        _until(
+            lambda: watch.lag == 0 and watch.looked_at > sent_at,
+            _DRAINED_WITHIN_S,
+            f"{self.name} was not read to its end",
+        )
+
+    def _settle(self, watch: _Watch) -> None:
+        """Sends what the load begins with until nobody has too much of it; then they catch up."""
+        opening = RateSchedule.constant(self.run.opening, duration_s=_SETTLED_WITHIN_S)
+        rates = dict(zip(self.partitions, self.run.opening, strict=True))
+
+        def level() -> bool:
+            dealt = self._dealt()
+            carried = dealt.loads(rates) if dealt is not None else {}
+            return bool(carried) and max(carried.values()) <= REPORTED_RATE
+
+        with _in_thread("opening", lambda stop: self._send(opening, stop=stop)):
+            _until(level, _SETTLED_WITHIN_S, f"{self.name} was not level")
+        self._wait_until_read(watch)
+
+    def _prepare(self, admin: Admin) -> None:
+        replication = max(1, min(3, len(admin.cluster().live)))
+        admin.create_topic(
+            TopicSpec(name=self.name, partitions=len(self.partitions), replication=replication)
+        )
+        ensure(admin, (*self.place.own.all, *self.place.own.of_group(self.name)))
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def _post(self) -> Post:
+        place = self.place
+        return Post(
+            group=self.name,
+            topics=(self.name,),
+            bootstrap_server=place.bootstrap_server,
+            properties=place.properties,
+            own=place.own,
+        )
+
+    @contextmanager
+    def _controlled(self) -> Iterator[None]:
+        """`trimtab run` while the block goes on."""
+        self.controller.create([0])
+        try:
+            yield
+        finally:
+            _end(self.controller)
+
+    def _decisions(self, from_ts: int, to_ts: int) -> tuple[Mapping[str, Any], ...]:
+        if not self.run.strategy.controlled:
+            return ()
+        said = own_records(self.place, self.place.own.decisions, from_ts=from_ts, to_ts=to_ts)
+        return tuple(value for value, _ in said if value["group"] == self.name)
+
+    @contextmanager
+    def _scaled(self, watch: _Watch) -> Iterator[None]:
+        """Starts and stops members by number; who reads what is Kafka's business."""
+        keda = HorizontalScaler(len(self.partitions))
+
+        def scale(stop: threading.Event) -> None:
+            while not stop.is_set():
+                count, living = self._wanted(keda, watch.lag or 0), self.backend.living()
+                if missing := set(range(count)) - living.keys():
+                    self.backend.create(missing)
+                if surplus := [i for i in living if i >= count]:
+                    self.backend.remove(surplus)
+                stop.wait(_LOOK_S / 2)
+
+        with _in_thread("scaler", scale):
+            yield
+
+    def _wanted(self, keda: HorizontalScaler, lag: int) -> int:
+        """How many members there should be, by the rule of the strategy."""
+        if self.run.strategy is Strategy.FIXED:
+            return len(self.partitions)
+        if self.began is None:
+            return 1 if self.run.strategy is Strategy.KEDA else replicas_at(self.replay, 0.0)
+        t_s = time.monotonic() - self.began
+        if self.run.strategy is Strategy.KEDA:
+            return keda.wanted(t_s, lag)
+        return replicas_at(self.replay, t_s)
+
+    def _wait_until_ready(self, admin: Admin) -> None:
+        controlled, directed = self.run.strategy.controlled, self.run.strategy.directed
+
+        def ready() -> bool:
+            if controlled and not self.controller.living():
+                raise MeasurementError(
+                    f"The controller of {self.name} has ended.",
+                    hint=f"What it said is in {self.controller.folder}.",
+                )
+            if directed:
+                return self._dealt() is not None
+            members = [m for g in admin.groups([self.name]) for m in g.members]
+            dealt = {p for m in members for p in m.partitions} == set(self.partitions)
+            return dealt and (controlled or len(members) == self._wanted(HorizontalScaler(1), 0))
+
+        _until(ready, _READY_WITHIN_S, f"nobody reads {self.name}")
+        if controlled:
+            post = self._post()
+            _until(
+                lambda: newest_rates(post, within_s=1.0).newest.get(self.name) is not None,
+                _READY_WITHIN_S,
+                f"no rates of {self.name} are published",
+            )
+
+    def _dealt(self) -> Assignment | None:
+        """Who reads what, once the controller has dealt everything and nothing is under way."""
+        kept = state_left(self._post(), missing_ok=True)
+        done = kept is not None and kept.clean and kept.assignment.keys() == set(self.partitions)
+        return kept.assignment if kept is not None and done else None
+
+
+# ---------------------------------------------------------------- looking on
+
+
+class _Watch:
+    """How many consumers live and how many records wait, twice a second."""
+
+    def __init__(
+        self, admin: Admin, folder: Path, group: str, partitions: Sequence[TopicPartition]
+    ) -> None:
+        self._admin, self._folder, self._group = admin, folder, group
+        self._partitions = partitions
+        self.replicas: list[tuple[float, int]] = []
+        self.lags: list[tuple[float, int]] = []
+        self.lag: int | None = None
+        self.looked_at = 0.0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        with _in_thread("watch", self._watch):
+            yield
+
+    def _watch(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            self.replicas.append((time.monotonic(), _living(self._folder)))
+            try:
+                self._look()
+            except TrimtabError as error:  # the next look is soon
+                log.warning("offsets_were_not_seen", why=error.message)
+            stop.wait(_LOOK_S)
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        done = self._admin.committed([self._group]).get(self._group)
+        ends = ends_of(self._admin, self._partitions[0].topic)
+        if done is None or len(ends) < len(self._partitions):
+            return
+        self.lag = sum(end - done.get(p, first) for p, (first, end) in ends.items())
+        self.looked_at = began
+        self.lags.append((began, self.lag))
+
+
+def _living(folder: Path) -> int:
+    """How many consumers of a folder live; unlike a backend, it leaves the folder as it is."""
+    count = 0
+    for path in folder.glob("consumer-*.json"):
+        try:
+            said = json.loads(path.read_bytes())
+        except (FileNotFoundError, ValueError):  # just cleared away, or just being written
+            continue
+        process = ProcessId(said["pid"], said["started"])
+        count += process_state(process) is not ProcessState.DEAD
+    return count
+
+
+def _rebalances(folder: Path, from_ts: int, to_ts: int) -> Iterator[float]:
+    """How long members had no partitions, as they logged it in a span of time."""
+    for path in folder.glob("consumer-*.log"):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if '"partitions_assigned"' not in line:
+                continue
+            try:
+                said = json.loads(line)
+            except ValueError:  # cut by the line of a client
+                continue
+            ts = datetime.fromisoformat(said["timestamp"]).timestamp() * 1e6
+            if from_ts <= ts <= to_ts and said["blocked_s"] > 0:
+                yield float(said["blocked_s"])
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+def ends_of(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
+    """First and next offset of each partition of a topic."""
+    placed = admin.topics([topic])
+    return admin.offsets({p.name: p.leader for p in placed if not p.offline})
+
+
+def _micros() -> int:
+    return time.time_ns() // 1000
+
+
+def _since(began: float, samples: Sequence[tuple[float, int]]) -> Timeline:
+    """The timeline from the beginning on; what was there then counts from 0."""
+    before = [n for t, n in samples if t <= began]
+    first = [(0.0, before[-1])] if before else []
+    return changes([*first, *((round(t - began, 2), n) for t, n in samples if t > began)])
+
+
+def _until(condition: Callable[[], bool], within_s: float, complaint: str) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise MeasurementError(
+                f"Even after {within_s:g} s {complaint}.",
+                hint="The logs of its consumers lie in the folder of the run.",
+            )
+        time.sleep(_LOOK_S)
+
+
+@contextmanager
+def _in_thread(name: str, work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Runs until the block ends; its error becomes ours."""
+    stop, failed = threading.Event(), []
+
+    def guarded() -> None:
+        try:
+            work(stop)
+        except Exception as error:  # told below, to whom it concerns
+            log.exception("thread_ended", thread=name)
+            failed.append(error)
+
+    thread = threading.Thread(target=guarded, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(_ENDED_WITHIN_S)
+    if failed:
+        raise ApplyError(f"The {name} failed: {failed[0]}") from failed[0]
+
+
+def _end(backend: Backend) -> None:
+    """Ends all consumers of a run, gently if they let us."""
+    try:
+        backend.remove(sorted(backend.living()))
+    except TrimtabError as error:
+        log.warning("consumers_did_not_end", why=error.message)
+        for consumer in sorted(backend.living()):
+            backend.kill(consumer)
+
+
+def forget(place: Place, run: Conducted) -> None:
+    """Deletes the topics of a run that was judged, so that they are no longer measured."""
+    with connect(place.bootstrap_server, place.properties) as admin:
+        for topic in (run.topic, place.own.control(run.group), place.own.group(run.group)):
+            admin.delete_topic(topic)
+
+
+@contextmanager
+def measured(place: Place, *, window_s: float = 5.0) -> Iterator[None]:
+    """One Spark pipeline that measures the topics of all runs, while the block goes on.
+
+    Outcomes are judged when a run is over: meanwhile they would only take the processor's time.
+    """
+    from trimtab.apply.consumers.backends.measuring import measuring
+
+    words = ["trimtab.cli.main", "measure", "--continuous", "--pattern", "live-.*"]
+    words += ["--keys", "none", "--no-outcomes", "--window", f"{window_s:g}s"]
+    command = [sys.executable, "-m", *words, *place.to()]
+    folder = place.folder / "measure"
+    with measuring(ProcessBackend(lambda _: command, folder, kind="measuring"), lambda: False):
+        yield

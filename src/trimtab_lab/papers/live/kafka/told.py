@@ -1,0 +1,37 @@
+"""What a run left in our topics, with the times at which it was said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trimtab_lab.papers.live.kafka.conduct import Conducted, Place
+from trimtab_lab.papers.live.kafka.own_records import own_records
+from trimtab_lab.papers.live.response import Heard, Published, Said
+
+_CHANGES = ("scale_up", "scale_down", "reassign")
+
+
+def told(place: Place, run: Conducted) -> Heard:
+    """Rates, decisions and control records of a run, from when it was ready to its end."""
+
+    def records(topic: str) -> Iterator[tuple[Any, int]]:
+        for value, published_ts in own_records(
+            place, topic, from_ts=run.ready_ts, to_ts=run.ended_ts
+        ):
+            if run.ready_ts <= int(value["ts"]) <= run.ended_ts:
+                yield value, published_ts
+
+    own = place.own
+    rates = [
+        Published(value["ts"], published_ts)
+        for value, published_ts in records(own.rates)
+        if value["topic"] == run.topic
+    ]
+    decisions = [
+        Published(value["ts"], published_ts)
+        for value, published_ts in records(own.decisions)
+        if value["group"] == run.group and value["action"] in _CHANGES
+    ]
+    control = [Said(value["type"], value["ts"]) for value, _ in records(own.control(run.group))]
+    return Heard(rates=rates, decisions=decisions, control=control)

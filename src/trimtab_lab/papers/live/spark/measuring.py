@@ -1,0 +1,68 @@
+"""The continuous pipeline in this process, for those who have a Spark session already.
+
+Why      Another driver takes half a minute to start, and a gigabyte.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from trimtab.kafka.admin import connect
+from trimtab.kafka.publisher import open_publisher
+from trimtab.kafka.topics import ensure_topics
+from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
+from trimtab.measure.spark.continuous import Beat, Results, run_continuously
+from trimtab.measure.spark.spans import Asked, Target
+from trimtab.spark.session import Session
+from trimtab.spark.warehouse import Warehouse
+from trimtab_lab.papers.live.kafka.conduct import Place
+
+_TOPICS = re.compile("live-.*")
+_MEASURED_OVER_S, _LEAST_S, _TRIGGER_S, _SAMPLED_EVERY_S = 5.0, 2.0, 1.0, 0.5
+
+
+@contextmanager
+def measured_here(session: Session, place: Place) -> Iterator[None]:
+    """Measures the topics of live runs, while the block goes on."""
+    server, properties, stop = place.bootstrap_server, place.properties, threading.Event()
+    target = Target(bootstrap_server=server, properties=properties, own=place.own)
+    with (
+        connect(server, properties) as admin,
+        open_publisher(server, properties) as publisher,
+        ThreadPoolExecutor(1, "measuring") as threads,
+    ):
+        ensure_topics(admin, place.own)
+        with (
+            open_monitor(
+                server,
+                properties,
+                topic=place.own.telemetry,
+                interest=Interest(pattern=_TOPICS, own_prefix=place.own.prefix),
+                period_s=_SAMPLED_EVERY_S,
+            ) as monitor,
+            in_background(monitor),
+        ):
+            running = threads.submit(
+                run_continuously,
+                session,
+                admin,
+                target,
+                Asked(pattern=_TOPICS, from_ts=0, to_ts=0),
+                beat=Beat(window_s=_MEASURED_OVER_S, min_span_s=_LEAST_S, trigger_s=_TRIGGER_S),
+                keys=None,
+                results=Results(
+                    outlet=publisher,
+                    warehouse=Warehouse(str(place.folder / "tables")),
+                    checkpoint=str(place.folder / "checkpoints"),
+                ),
+                stop=stop,
+            )
+            try:
+                yield
+            finally:
+                stop.set()
+                running.result()

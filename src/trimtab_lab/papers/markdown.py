@@ -1,0 +1,60 @@
+"""Pieces of the pages under docs/papers, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trimtab_lab.papers.part import Part
+from trimtab_lab.papers.verdict import Row, Verdict, tally
+
+COMPARED = ("paper", "model", "bar")
+"""What a figure of ours is compared with: the columns of every table of rows."""
+
+
+def rows_table(rows: Sequence[Row]) -> str:
+    """Rows as a table, and how many have each verdict."""
+    counts = tally(rows)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    lines = [
+        f"{told or 'Nothing to compare'}.\n",
+        cells("what", *COMPARED, "ours", "tolerance", "verdict"),
+        cells("---", *["---:"] * 5, "---"),
+    ]
+    for row in rows:
+        bold = "**" if row.verdict is Verdict.OUTSIDE else ""
+        lines.append(cells(row.what, *figures_of(row), f"{bold}{row.verdict}{bold}"))
+    return "\n".join(lines)
+
+
+def figures_of(row: Row) -> tuple[str, ...]:
+    """The figures of a row as people write them, in the order of the columns."""
+    return tuple(map(shown, (row.paper, row.model, row.bar, row.ours, row.tolerance)))
+
+
+def conditions(part: Part) -> str:
+    """What a part was run with."""
+    told = ", ".join(f"{name} {_setting(value)}" for name, value in part.settings.items())
+    return f"Conditions: {told}.\n"
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, list):
+        return " · ".join(_setting(each) for each in value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def shown(value: float | None) -> str:
+    """A figure as people write it.
+
+    >>> shown(0.0123456), shown(21.1667), shown(8263.19), shown(None)
+    ('0.0123', '21.2', '8263', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def cells(*values: str) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in values) + " |"

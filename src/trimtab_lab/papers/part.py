@@ -1,0 +1,83 @@
+"""A part of an experiment: what was run, how each figure compares, and what pictures are drawn of.
+
+Values that are kept as JSON, so that page and pictures can be made again without running anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trimtab.errors import BadFile, PlanningError
+from trimtab_lab.papers.grid import Cell, Finished, Work
+from trimtab_lab.papers.verdict import Row, row_from
+
+Runner = Callable[[Sequence[Cell], Work, int], Mapping[str, Finished]]
+"""Runs cells, so many per task, and returns what became of each by key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part: its settings, its rows, and figures by name."""
+
+    settings: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    figures: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The part as it is kept."""
+        return {
+            "settings": dict(self.settings),
+            "rows": [row.to_json() for row in self.rows],
+            "figures": dict(self.figures),
+        }
+
+
+Parts = Mapping[str, Part]
+
+
+def figures_of(cells: Sequence[Cell], found: Mapping[str, Finished]) -> list[Mapping[str, Any]]:
+    """The figures of each cell; one that failed stops the experiment, the others are kept."""
+    failed = [found[cell.key] for cell in cells if found[cell.key].error is not None]
+    if failed:
+        first = failed[0]
+        told = ", ".join(f"{name} {value}" for name, value in first.parameters.items())
+        raise PlanningError(
+            f"{len(failed)} of {len(cells)} runs failed, the first ({told}) with {first.error}",
+            hint="The others are kept; run the experiment again once the fault is mended.",
+        )
+    return [found[cell.key].figures or {} for cell in cells]
+
+
+def part_from(value: Any) -> Part:
+    """A part as it was kept."""
+    return Part(
+        settings=value["settings"],
+        rows=tuple(row_from(row) for row in value["rows"]),
+        figures=value["figures"],
+    )
+
+
+def read_parts(path: Path) -> dict[str, Part]:
+    """The parts in a file of results; none where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))["parts"]
+        return {name: part_from(value) for name, value in kept.items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadFile(
+            f"{path}: is no result of an experiment of this version: {error!r}",
+            hint="Delete it, and run the experiment again: runs that are kept are not run anew.",
+        ) from error
+
+
+def parts_to(experiment: str, parts: Parts) -> dict[str, Any]:
+    """What a file of results holds."""
+    return {
+        "experiment": experiment,
+        "parts": {name: part.to_json() for name, part in parts.items()},
+    }

@@ -1,0 +1,149 @@
+"""Sweeps on Spark: a row per cell, a task per handful of rows, a file as each task ends.
+
+Promise  A finished cell is never run again: results lie in Parquet as soon as their task has ended,
+         not when the sweep has, so an interrupted sweep goes on where it stopped. Failed cells are
+         kept with their error, and tried again. Several sweeps may share a folder.
+Cost     Above that of the cells, a few milliseconds each; Python workers live as long as the sweep.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from trimtab.model.codec import dumps
+from trimtab.spark.session import spark_errors, storage_path, watched
+from trimtab_lab.papers.grid import Cell, Finished, Work, run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CELLS = StructType(
+    [StructField("key", StringType(), False), StructField("parameters", StringType(), False)]
+)
+RESULTS = StructType(
+    [
+        *CELLS.fields,
+        StructField("figures", StringType()),
+        StructField("error", StringType()),
+        StructField("seconds", DoubleType()),
+    ]
+)
+
+
+def sweep(
+    session: SparkSession,
+    cells: Sequence[Cell],
+    work: Work,
+    *,
+    into: str,
+    per_task: int = 1,
+    on_cells: Callable[[int], None] | None = None,
+) -> dict[str, Finished]:
+    """Runs the cells that have no result yet; returns those of all by key.
+
+    `per_task` is worth raising for cells that take less than some 0.1 s. `on_cells` hears how many
+    cells are done, kept ones included.
+    """
+    wanted = {cell.key: cell for cell in cells}
+    folder = storage_path(into)
+    with spark_errors("reading the results of earlier sweeps"):
+        found = kept(session, folder, list(wanted))
+    missing = [cell for key, cell in wanted.items() if key not in found]
+
+    def report(tasks: int, _: int) -> None:
+        if on_cells is not None:
+            on_cells(len(found) + min(tasks * per_task, len(missing)))
+
+    report(0, 0)
+    if missing:
+        with spark_errors("running a sweep"), watched(session, report):
+            written = f"{folder}/sweep={uuid.uuid4().hex}"
+            table = results(_frame(session, missing, per_task), work)
+            _interruptibly(session, lambda: _write(table, written))
+        with spark_errors("reading the results of a sweep"):
+            found |= _read(session.read.schema(RESULTS).parquet(written))
+    if on_cells is not None:
+        on_cells(len(found))
+    return {key: found[key] for key in wanted}
+
+
+def results(cells: DataFrame, work: Work) -> DataFrame:
+    """A result for each cell of a table."""
+
+    def each(batches: Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
+        import pandas as pd
+
+        for batch in batches:
+            for key, parameters in zip(batch["key"], batch["parameters"], strict=True):
+                done = run(key, json.loads(parameters), work)
+                figures = None if done.figures is None else dumps(dict(done.figures))
+                row = (key, parameters, figures, done.error, done.seconds)
+                yield pd.DataFrame([row], columns=RESULTS.names)
+
+    return cells.select(*CELLS.names).mapInPandas(each, RESULTS)
+
+
+def kept(session: SparkSession, folder: str, keys: Sequence[str]) -> dict[str, Finished]:
+    """What earlier sweeps have found for these keys; failures are not worth keeping."""
+    try:
+        table = session.read.schema(RESULTS).parquet(folder)
+    except AnalysisException:  # nothing was swept yet
+        return {}
+    return _read(table.where(F.col("key").isin(list(keys)) & F.col("error").isNull()))
+
+
+def _frame(session: SparkSession, cells: Sequence[Cell], per_task: int) -> DataFrame:
+    """A row per cell, `per_task` of them to a partition, in their order."""
+    import pandas as pd
+
+    rows = [(n // per_task, c.key, dumps(dict(c.parameters))) for n, c in enumerate(cells)]
+    named = StructType([StructField("task", LongType(), False), *CELLS.fields])
+    # By way of Arrow: rows that Python must first hand over cost a second worker in every task.
+    table = session.createDataFrame(pd.DataFrame(rows, columns=named.names), named)
+    tasks = rows[-1][0] + 1
+    # A range has exactly the partitions it is told to have, and a broadcast join leaves them alone.
+    partitions = session.range(0, tasks, 1, tasks).withColumnRenamed("id", "task")
+    return partitions.join(F.broadcast(table), "task").select(*CELLS.names)
+
+
+def _write(table: DataFrame, folder: str) -> None:
+    """Writes so that what a task has finished is there for good, whatever becomes of the others."""
+    (
+        table.write.mode("append")
+        .option("mapreduce.fileoutputcommitter.algorithm.version", "2")
+        .parquet(folder)
+    )
+
+
+def _interruptibly(session: SparkSession, action: Callable[[], None]) -> None:
+    """Lets Spark work while this thread stays free to hear Ctrl-C, which ends the job."""
+    with ThreadPoolExecutor(1, thread_name_prefix="sweep") as thread:
+        running = thread.submit(action)
+        try:
+            running.result()
+        except KeyboardInterrupt:
+            session.sparkContext.cancelAllJobs()
+            raise
+
+
+def _read(table: DataFrame) -> dict[str, Finished]:
+    found = {}
+    for row in table.collect():
+        figures = None if row["figures"] is None else json.loads(row["figures"])
+        found[row["key"]] = Finished(
+            key=row["key"],
+            parameters=json.loads(row["parameters"]),
+            figures=figures,
+            error=row["error"],
+            seconds=row["seconds"],
+        )
+    return found

@@ -1,0 +1,58 @@
+"""The record in hand is known after the process is gone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from trimtab.apply.consumers.backends.deaths import Deaths
+from trimtab.apply.consumers.backends.in_hand import InHand, in_hand
+from trimtab.model.record import Record
+
+CRASHES = """
+import os, signal, sys
+from pathlib import Path
+from trimtab.apply.consumers.backends.in_hand import InHand
+from trimtab.model.record import Record
+note = InHand(Path(sys.argv[1]))
+note(Record("a-longer-name-of-a-topic", 12, 1000000, None, None, (), 0))
+note(None)
+note(Record("orders", 3, 17, None, None, (), 0))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_its_record_behind(tmp_path: Path) -> None:
+    path = tmp_path / "consumer-0.record"
+
+    subprocess.run([sys.executable, "-c", CRASHES, str(path)], check=False)
+
+    assert in_hand(path) == "orders-3, offset 17"
+
+
+def test_between_two_records_there_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "consumer-0.record"
+    assert in_hand(path) is None
+
+    note = InHand(path)
+    assert in_hand(path) is None
+    note(Record("orders", 3, 17, None, None, (), 0))
+    assert in_hand(path) == "orders-3, offset 17"
+    note(None)
+    assert in_hand(path) is None
+
+
+def test_pauses_grow_per_place_and_are_forgotten_after_a_while() -> None:
+    deaths = Deaths(first_s=1.0, most_s=4.0, forget_s=100.0)
+    assert deaths.note("here", 0.0) == 1
+    assert deaths.note("there", 0.0) == 1
+    assert deaths.waiting(0.0) is None
+    assert deaths.note("here", 10.0) == 2
+    assert deaths.waiting(10.0) == ("here", 2, 1.0)
+    assert deaths.waiting(11.0) is None
+    for now in (20.0, 30.0, 40.0):
+        deaths.note("here", now)
+    assert deaths.waiting(40.0) == ("here", 5, 4.0)
+    assert deaths.note("here", 200.0) == 1
+    assert deaths.waiting(200.0) is None

@@ -1,0 +1,195 @@
+"""The hands of a controller: what takes long, fails or comes too late harms nothing else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from trimtab.apply.consumers.controller import Event, Gone, Kept, Looked
+from trimtab.apply.consumers.kafka import directed_controller as door
+from trimtab.apply.consumers.kafka.leadership import Post
+from trimtab.errors import ApplyError, BrokerUnavailable
+from trimtab.model.cluster import Group, Member
+
+POST = Post(group="g", topics=("orders",), bootstrap_server="nowhere:1", look_every_s=0.01)
+
+
+class Orchestrator:
+    """Processes that exist on paper."""
+
+    def __init__(self, **living: str) -> None:
+        self.there = {int(name[1:]): identity for name, identity in living.items()}
+        self.stubborn: set[int] = set()
+        self.refusals = 0
+        self.tried: list[tuple[str, int]] = []
+        self.words: dict[int, str] = {}
+        self.fails = ""
+
+    def names(self) -> None: ...
+
+    def living(self) -> Mapping[int, str]:
+        return dict(self.there)
+
+    def last_words(self) -> Mapping[int, str]:
+        return self.words
+
+    def create(self, consumers: Collection[int]) -> None:
+        self.tried += [("create", c) for c in consumers]
+        if self.fails:
+            raise ApplyError(self.fails)
+
+    def remove(self, idle: Collection[int]) -> None:
+        self.tried += [("remove", c) for c in idle]
+        if self.refusals:
+            self.refusals -= 1
+            raise ApplyError("not now")
+        for consumer in set(idle) - self.stubborn:
+            self.there.pop(consumer, None)
+
+    def kill(self, consumer: int) -> None:
+        self.tried.append(("kill", consumer))
+        if consumer in self.stubborn:
+            raise ApplyError("its node does not answer")
+        self.there.pop(consumer, None)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Pauses are short, and the cluster cannot be reached the first time."""
+    tried = []
+
+    @contextmanager
+    def connect(*_: object) -> Iterator[Any]:
+        tried.append(1)
+        if len(tried) == 1:
+            raise BrokerUnavailable("no broker answers")
+        yield Cluster()
+
+    monkeypatch.setattr(door, "connect", connect)
+    monkeypatch.setattr(door, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(door, "_AGAIN_S", 0.01)
+    return connect
+
+
+class Cluster:
+    """A cluster without topics."""
+
+    def topics(self, _names: object) -> tuple[()]:
+        return ()
+
+    def groups(self, names: list[str]) -> tuple[Group, ...]:
+        member = Member(member_id="m1", client_id="shop", host="/10.0.0.7", partitions=frozenset())
+        return tuple(Group(name=name, state="STABLE", members=(member,)) for name in names)
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+def heard(hands: Any, kind: type[Event]) -> list[Event]:
+    """All events of a kind, once there is one."""
+    found: list[Event] = []
+
+    def one() -> bool:
+        found.extend(e for e in hands.done() if isinstance(e, kind))
+        return bool(found)
+
+    until(one)
+    return found
+
+
+def test_a_look_that_fails_is_not_the_last_one():
+    with door._hands(POST, Orchestrator(c0="first")) as hands:
+        [seen, *_] = heard(hands, Looked)
+
+    assert isinstance(seen, Looked)
+    assert seen.living == {0: "first"}
+
+
+def test_a_look_brings_last_words_and_the_members_that_subscribe():
+    orchestrator = Orchestrator(c0="first")
+    orchestrator.words = {1: "error: no such handler"}
+    with door._hands(POST, orchestrator) as hands:
+        seen = heard(hands, Looked)
+
+    first = next(look for look in seen if isinstance(look, Looked))
+    assert first.words == {1: "error: no such handler"}
+    assert first.subscribed == ("shop at /10.0.0.7",)
+
+
+def test_why_a_consumer_could_not_be_started_is_passed_on():
+    orchestrator = Orchestrator()
+    orchestrator.fails = "no memory left"
+    with door._hands(POST, orchestrator) as hands:
+        hands.create((3,))
+        [gone] = heard(hands, Gone)
+
+    assert isinstance(gone, Gone)
+    assert (gone.consumer, gone.identity, gone.why) == (3, None, "no memory left")
+
+
+def test_a_process_in_the_place_of_the_one_to_be_killed_is_spared():
+    orchestrator = Orchestrator(c1="second")
+    with door._hands(POST, orchestrator) as hands:
+        hands.kill(1, "first")
+        [gone] = heard(hands, Gone)
+
+    assert isinstance(gone, Gone)
+    assert (gone.consumer, gone.identity) == (1, "first")
+    assert not orchestrator.tried
+
+
+def test_kills_that_cannot_be_confirmed_hold_up_nobody_else():
+    orchestrator = Orchestrator(**{f"c{n}": "there" for n in range(10)})
+    orchestrator.stubborn = set(range(10))
+    with door._hands(POST, orchestrator) as hands:
+        for consumer in range(10):
+            hands.kill(consumer, "there")
+        until(lambda: {c for what, c in orchestrator.tried if what == "kill"} == set(range(10)))
+        hands.create((11,))
+        until(lambda: ("create", 11) in orchestrator.tried)
+        assert not [event for event in hands.done() if isinstance(event, Gone)]
+
+
+def test_a_removal_that_fails_is_tried_again_and_says_who_was_kept():
+    orchestrator = Orchestrator(c1="first", c2="first")
+    orchestrator.refusals, orchestrator.stubborn = 1, {2}
+    with door._hands(POST, orchestrator) as hands:
+        orchestrator.there = {1: "first", 2: "first"}
+        hands.remove((1, 2))
+        [kept] = heard(hands, Kept)
+
+    assert isinstance(kept, Kept)
+    assert kept.consumers == {2}
+    assert orchestrator.there == {2: "first"}
+
+
+def test_removing_the_last_ones_keeps_nobody():
+    orchestrator = Orchestrator(c1="first")
+    with door._hands(POST, orchestrator) as hands:
+        hands.remove((1,))
+        until(lambda: not orchestrator.there)
+
+    assert not [event for event in hands.done() if isinstance(event, Kept)]
+
+
+def test_a_controller_whose_reign_is_over_begins_nothing_more():
+    orchestrator = Orchestrator(c1="first")
+    with door._hands(POST, orchestrator) as hands:
+        hands.end()
+        hands.create((0,))
+        hands.remove((1,))
+        hands.kill(1, "first")
+
+    assert not orchestrator.tried

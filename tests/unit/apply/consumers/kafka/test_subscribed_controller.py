@@ -1,0 +1,260 @@
+"""One turn after another of the controller of a subscribed group, without brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trimtab.apply.consumers.assignments import AssignmentRequest, GroupMember
+from trimtab.apply.consumers.controller import Persist, Rules, Verdict, View
+from trimtab.apply.consumers.kafka.leadership import Post
+from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController, _Turns
+from trimtab.apply.consumers.policy import Aim, Measured, verdict
+from trimtab.errors import ApplyError
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
+from trimtab.model.load import Unit
+
+P = [TopicPartition("orders", n) for n in range(6)]
+
+
+@dataclass
+class Pods:
+    """A Deployment; `removed` and `asked_for` are what was wanted of it."""
+
+    there: set[str] = field(default_factory=set)
+    asked_for: list[int] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
+    fails: int = 0
+    words: dict[int, str] = field(default_factory=dict)
+
+    def living(self) -> Mapping[int, str]:
+        return dict(enumerate(sorted(self.there)))
+
+    def names(self) -> Collection[str]:
+        return frozenset(self.there)
+
+    def last_words(self) -> Mapping[int, str]:
+        return self.words
+
+    def create(self, consumers: Collection[int]) -> None:
+        self.asked_for.append(len(set(consumers)))
+        if self.fails:
+            self.fails -= 1
+            raise ApplyError("Kubernetes did not answer.")
+
+    def remove(self, idle: Collection[int]) -> None:
+        self.removed += idle
+
+    def kill(self, consumer: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def joined(*names: str) -> AssignmentRequest:
+    """What the leader of these members asks, who have nothing yet."""
+    members = tuple(GroupMember(member_id=n, client_id=n) for n in names)
+    return AssignmentRequest(group="g", generation=1, members=members, partitions=tuple(P))
+
+
+class World:
+    """A controller that leads, and decides when `turn` is called."""
+
+    def __init__(self, *pods: str, start_timeout_s: float = 60.0) -> None:
+        self.pods = Pods(set(pods))
+        self.said: list[Persist] = []
+        self.decisions: list[Decision] = []
+        post = Post(
+            group="g",
+            topics=("orders",),
+            bootstrap_server="nowhere",
+            rules=Rules(start_timeout_s=start_timeout_s),
+        )
+        self.controller = SubscribedController(post, self.pods, self.judge, "127.0.0.1:0")
+        self.threads = ThreadPoolExecutor(1)
+        admin: Any = SimpleNamespace(topics=lambda _: [SimpleNamespace(name=p) for p in P])
+        self.turns = _Turns(post, self.pods, admin, self.threads, {})
+        self.aim = Aim(group="g", planner="mwf", unit=Unit.BYTES_S, capacity=130.0, interval_s=0.0)
+
+    def judge(self, view: View, measured: Measured, _: int) -> Verdict | None:
+        return verdict(view, measured, self.aim, ts=1_000_000)
+
+    def measure(self, loads: Sequence[float]) -> None:
+        rates = {
+            n: PartitionRate(
+                bytes_s=load, records_s=load, end_offset=0, lag={}, complete=True, stale=False
+            )
+            for n, load in enumerate(loads)
+        }
+        heard = TopicRates(topic="orders", ts=1_000_000, partitions=rates)
+        self.turns.measured = self.turns.measured.heard(heard)
+
+    def turn(self) -> Decision | None:
+        voice: Any = SimpleNamespace(say=self.said.extend)
+        announcer: Any = SimpleNamespace(announce=lambda d, _=None: self.decisions.append(d))
+        told = len(self.decisions)
+        self.controller._turn(self.turns, voice, announcer)
+        self.threads.submit(int).result()  # whoever is let go has been
+        return self.decisions[-1] if len(self.decisions) > told else None
+
+    def close(self) -> None:
+        self.threads.shutdown()
+
+
+@pytest.fixture
+def world():
+    opened = World("a", "b", "c")
+    yield opened
+    opened.close()
+
+
+def test_no_member_is_let_go_before_the_rates_are_known(world):
+    blind = world.turn()
+
+    assert (blind.action, blind.before, blind.after) == (Action.REFUSE, 3, 3)
+    assert "too little is known of orders-0, orders-1, orders-2 and 3 more" in blind.reason
+    assert (world.controller.plan, world.pods.removed, world.said) == (None, [], [])
+
+    world.measure([60.0] * len(P))  # three consumers are needed
+    world.turn()
+
+    assert len(world.controller.plan.assignment.consumers) == 3
+    assert world.pods.removed == []
+
+
+def test_a_first_consumer_is_started_whether_or_not_rates_are_known(world):
+    world.pods.there.clear()
+
+    assert (world.turn().action, world.pods.asked_for) == (Action.SCALE_UP, [1])
+
+
+def test_members_that_the_load_does_not_need_are_let_go_once_it_is_known(world):
+    world.measure([10.0] * len(P))
+
+    assert world.turn().after == 1
+    assert len(world.pods.removed) == 2
+
+
+def test_a_pod_that_never_comes_is_given_up_and_asked_for_again():
+    world = World("a", start_timeout_s=-1.0)  # at the next look it is late
+    world.measure([60.0] * len(P))
+    try:
+        first = world.turn()
+        again = world.turn()
+    finally:
+        world.close()
+
+    assert first is not None
+    assert again is not None
+    assert (first.before, first.after) == (0, 3)
+    assert (again.action, again.before, again.after) == (Action.SCALE_UP, 1, 3)
+    assert world.pods.asked_for == [3, 3]
+
+
+def test_a_plan_that_waits_for_a_consumer_to_end_says_so(world):
+    world.measure([10.0] * len(P))
+    world.turn()
+    world.turns._leaving.add(1)  # it finishes what it has in hand
+    world.measure([60.0] * len(P))
+
+    waits = world.turn()
+
+    assert (waits.action, waits.after, waits.plan) == (Action.NONE, waits.before, None)
+    assert waits.reason.endswith("; consumer 1 has yet to end")
+
+
+def test_consumers_that_could_not_be_asked_for_are_not_counted_on(world):
+    world.pods.there, world.pods.fails = {"a"}, 1
+    world.measure([60.0] * len(P))
+
+    failed = world.turn()
+    assert (failed.action, failed.before, failed.after) == (Action.NONE, 0, 0)
+    assert "could not be started: Kubernetes did not answer." in failed.reason
+    assert world.controller.plan is None  # nobody is told of a plan for consumers that never come
+    again = world.turn()
+
+    assert (again.action, again.after) == (Action.SCALE_UP, 3)
+    assert world.pods.asked_for == [3, 3]
+    plan = world.controller.plan
+    assert plan is not None
+    assert len(plan.assignment.consumers) == 3
+
+
+def test_a_member_that_joins_while_the_plan_is_replaced_is_told_of_the_new_one(world):
+    world.pods.there = {"a"}
+    world.measure([10.0] * len(P))
+    world.turn()
+    world.controller._answer(joined("a"))
+    world.measure([60.0, 60.0, *[0.0] * (len(P) - 2)])  # two are needed
+    start = world.pods.create
+
+    def answers_meanwhile(consumers: Collection[int]) -> None:
+        start(consumers)
+        world.controller._answer(joined("a", "b"))  # by the plan for one
+
+    world.aim = replace(world.aim, capacity=100.0)
+    world.pods.create = answers_meanwhile
+    world.turn()
+    before = world.controller.plan.version
+    world.pods.there = {"a", "b"}
+    world.turn()
+
+    assert world.controller.plan.version == before + 1
+    world.controller._answer(joined("a", "b"))
+    for _ in range(3):
+        world.turn()
+    assert world.controller.plan.version == before + 1
+
+
+def test_a_plan_that_stays_keeps_its_version_whoever_asks(world):
+    world.measure([60.0] * len(P))
+    world.turn()
+    for names in ("a", "ab", "abc", "abcd", "bc"):
+        world.controller._answer(joined(*names))
+        world.turn()
+
+    assert world.controller.plan.version == 1
+
+
+def test_a_plan_that_members_have_yet_to_ask_for_keeps_its_version(world):
+    world.measure([10.0] * len(P))
+    world.turn()
+    world.controller._answer(joined("a", "b", "c"))
+    world.measure([60.0] * len(P))
+    world.turn()
+    version = world.controller.plan.version
+    for _ in range(5):  # the leader takes its time
+        world.turn()
+
+    assert (version, world.controller.plan.version) == (2, 2)
+
+
+def test_a_consumer_that_died_is_started_again_as_soon_as_it_can_be(world):
+    #  create  ✗ (too early after it died)  ✗  ✓
+    world.pods.there = {"a"}
+    world.measure([10.0] * len(P))
+    world.turn()
+    world.pods.there, world.pods.asked_for, world.pods.fails = set(), [], 2
+    for _ in range(6):
+        world.turn()
+
+    assert world.pods.asked_for == [1, 1, 1]
+    assert world.controller.plan.version == 1
+
+
+def test_a_decision_names_the_consumer_it_waits_for_and_its_last_words(world):
+    world.pods.there, world.pods.words = {"a"}, {1: "error: There is no handler shop:book."}
+    world.measure([60.0, 60.0, *[0.0] * (len(P) - 2)])
+    world.aim = replace(world.aim, capacity=100.0, max_quiet_s=0.0)
+    world.turn()
+
+    waits = world.turn()
+
+    assert waits.reason.endswith(
+        "; waiting for consumer 1 (error: There is no handler shop:book.) to join"
+    )

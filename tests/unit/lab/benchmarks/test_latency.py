@@ -1,0 +1,38 @@
+"""When a sample counts as published."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trimtab_lab.benchmarks.benchmark import quantile
+from trimtab_lab.benchmarks.kafka.latency import Arrivals
+
+
+def _record(ts: int, *stale: bool, topic: str = "t") -> bytes:
+    partitions: dict[str, Any] = {str(p): {"stale": s} for p, s in enumerate(stale)}
+    return json.dumps({"topic": topic, "ts": ts, "partitions": partitions}).encode()
+
+
+def test_a_sample_counts_from_the_first_record_that_has_it_for_every_partition() -> None:
+    arrivals = Arrivals("t", 2)
+
+    for now_ts, value in (
+        (1_100_000, _record(1_000_000, False)),
+        (1_200_000, _record(1_000_000, False, True)),
+        (1_250_000, _record(1_000_000, False, False, topic="other")),
+        (1_300_000, _record(1_000_000, False, False)),
+        (1_900_000, _record(1_000_000, False, False)),
+    ):
+        arrivals.take(value, now_ts=now_ts)
+
+    assert arrivals.seconds == {1_000_000: 0.3}
+
+
+@pytest.mark.parametrize(
+    ("q", "value"), [(0.0, 1.0), (0.05, 1.0), (0.5, 10.0), (0.95, 19.0), (0.951, 20.0), (1.0, 20.0)]
+)
+def test_a_quantile_is_a_value_that_was_seen(q: float, value: float) -> None:
+    assert quantile([float(x) for x in range(20, 0, -1)], q) == value

@@ -1,0 +1,91 @@
+"""`trimtab experiment`: what is asked for is checked before Spark starts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trimtab.cli.main import run
+from trimtab_lab.cli import experiment as cli
+from trimtab_lab.cli import experiment_brokers as on_brokers
+from trimtab_lab.papers import ezzeddine, landau
+from trimtab_lab.papers.live.experiment import LandauPart
+from trimtab_lab.papers.live.plan import Strategy
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(cli, "spark_session", refuse)
+    monkeypatch.setattr(on_brokers, "spark_session", refuse)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["landau", "--what", "tabels"], 'no part "tabels"'),
+        (["landau", "--deltas", "5;10"], "--deltas takes numbers"),
+        (["landau", "--deltas", "2.5"], "--deltas takes whole numbers"),
+        (["landau", "--starts", "uniform,2"], "--starts takes uniform"),
+        (["landau", "--slacks", "-0.1"], "--slacks takes numbers"),
+        (["landau", "--slacks", "0.1,nan"], "--slacks takes numbers"),
+        (["landau", "--starts", "nan"], "--starts takes numbers"),
+        (["landau", "--planners", "kafka-sticky"], "the paper has no figures"),
+        (["ezzeddine", "--what", "tables"], 'no part "tables"'),
+        (["ezzeddine", "--intervals", ""], "takes durations from 0.1s up"),
+        (["ezzeddine", "--intervals", "0"], "takes durations from 0.1s up"),
+        (["ezzeddine", "--cooldowns", "inf"], "invalid duration 'inf'"),
+        (["landau-live", "--what", "bytes"], 'no part "bytes"'),
+        (["landau-live", "--strategies", "ll-ffd-group"], 'no strategy "ll-ffd-group"'),
+        (["ezzeddine-live", "--strategies", "mwff"], 'no strategy "mwff"'),
+    ],
+)
+def test_what_cannot_be_run_is_refused(arguments, complaint, capsys):
+    assert run(["experiment", *arguments]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_an_unknown_planner_is_named(capsys):
+    assert run(["experiment", "landau", "--planners", "mwff"]) == 4
+    assert 'Did you mean "mwf"' in capsys.readouterr().err
+
+
+def test_the_parts_that_can_be_asked_for_are_those_there_are():
+    assert tuple(landau.PARTS) == cli.LANDAU_PARTS
+    assert tuple(ezzeddine.PARTS) == cli.EZZEDDINE_PARTS
+    assert tuple(map(str, LandauPart)) == on_brokers.LANDAU_LIVE_PARTS
+
+
+def test_every_strategy_is_named_by_the_help(capsys):
+    assert run(["experiment", "ezzeddine-live", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(str(strategy) in told for strategy in Strategy)
+
+
+def test_what_is_asked_for_twice_is_run_once():
+    assert cli._numbers("5, 10,5", "--deltas", whole=True) == (5, 10)
+    assert cli._planners("mwf,bfd,mwf") == ("mwf", "bfd")
+
+
+@pytest.mark.parametrize("experiment", ["landau", "ezzeddine-live", "burato"])
+def test_results_of_an_older_version_are_refused_before_anything_is_run(
+    experiment, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
+    row = {"what": "x", "published": 1, "ours": 1, "tolerance": 0, "verdict": "within"}
+    old = {"experiment": experiment, "parts": {"a": {"settings": {}, "rows": [row], "figures": {}}}}
+    place = tmp_path / "results" / f"{experiment}.json"
+    place.parent.mkdir()
+    place.write_text(json.dumps(old), encoding="utf-8")
+
+    assert run(["experiment", experiment, "--into", str(tmp_path)]) == 2
+    assert "is no result of an experiment of this version" in capsys.readouterr().err
+
+
+def test_a_strategy_that_none_of_the_chosen_parts_has_is_refused(capsys):
+    asked = ["landau-live", "--what", "bytes-5", "--strategies", "keda-lag"]
+    assert run(["experiment", *asked]) == 2
+    assert 'There is no strategy "keda-lag" here' in capsys.readouterr().err
