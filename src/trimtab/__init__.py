@@ -32,6 +32,7 @@ from trimtab.errors import (
     UnknownTopic,
     UnsupportedStore,
 )
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.properties import ClientProperties
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import (
@@ -77,7 +78,11 @@ from trimtab.plan.registry import PLANNERS, planner_of
 
 if TYPE_CHECKING:
     from trimtab.apply.consumers.cycle import Limits, Totals
-    from trimtab.apply.consumers.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
+    from trimtab.apply.consumers.kafka.consumer import (
+        ConsumerConfig,
+        DirectedConsumer,
+        GroupConsumer,
+    )
     from trimtab.apply.consumers.kafka.directed_reader import Beginning
     from trimtab.apply.consumers.kafka.lake import Lake
     from trimtab.apply.consumers.ports import Handler, Sink
@@ -94,7 +99,7 @@ __version__ = "0.1.0"
 _WHEN_ASKED_FOR = {
     "Beginning": "trimtab.apply.consumers.kafka.directed_reader",
     "DirectedConsumer": "trimtab.apply.consumers.kafka.consumer",
-    "Duties": "trimtab.apply.consumers.kafka.consumer",
+    "ConsumerConfig": "trimtab.apply.consumers.kafka.consumer",
     "GroupConsumer": "trimtab.apply.consumers.kafka.consumer",
     "Handler": "trimtab.apply.consumers.ports",
     "Lake": "trimtab.apply.consumers.kafka.lake",
@@ -136,15 +141,16 @@ __all__ = [
     "BrokerId",
     "BrokerUnavailable",
     "ClientProperties",
+    "Cluster",
     "ClusterSnapshot",
     "ClusterStartFailed",
     "ConfigError",
+    "ConsumerConfig",
     "ConsumerMove",
     "ConsumerState",
     "Cost",
     "Counted",
     "DirectedConsumer",
-    "Duties",
     "Fenced",
     "Findings",
     "FirstBin",

@@ -38,7 +38,14 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         *("PARTITIONERS", "RoutingOptions", "partitioner_of"),
         *("RoutedProducer", "RoutedPartitioner", "WeightsReader", "LiveWeights"),
         *("write_routed", "with_partitions"),
-        *("DirectedConsumer", "GroupConsumer", "Duties", "Handler", "Record", "ClientProperties"),
+        *(
+            "DirectedConsumer",
+            "GroupConsumer",
+            "ConsumerConfig",
+            "Handler",
+            "Record",
+            "ClientProperties",
+        ),
     ],
 )
 def test_what_programs_need_is_public(name: str) -> None:

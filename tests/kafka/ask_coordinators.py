@@ -16,8 +16,8 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.errors import BrokerUnavailable
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import Group, TopicPartition
 from trimtab.observe import logging
 
@@ -29,14 +29,14 @@ def main() -> None:
     """Asks at once, then makes groups, then asks in a loop while brokers come and go."""
     servers, topic = sys.argv[1:]
     logging.configure()  # to stderr: stdout is for the test
-    with connect(servers, ClientProperties.none()) as patient:
+    with Cluster(servers).admin() as patient:
         fresh = {"groups": len(patient.groups(GROUPS)), "committed": patient.committed(GROUPS)}
         tell(fresh=fresh)
         patient.create_topic(TopicSpec(name=topic, partitions=2, replication=2))
         for name in GROUPS:
             commit(servers, topic, name)
     members = [a_member(servers, topic, "classic"), a_member(servers, topic, "consumer")]
-    with connect(servers, ClientProperties.none(), patience_s=1.0) as admin:
+    with Cluster(servers).admin(patience_s=1.0) as admin:
         ask_until_told(admin, members)
 
 

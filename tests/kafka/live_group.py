@@ -31,8 +31,8 @@ from tests.kafka.streams import wait_until
 from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.errors import TrimtabError
 from trimtab.evaluate.order import Commit, Kind, Place, audit, findings
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics, ensure
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
@@ -658,7 +658,7 @@ class Watch:
 @contextmanager
 def live_group(cluster: LocalCluster, home: Path, **more: Any) -> Iterator[LiveGroup]:
     """A group whose processes end with the block."""
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         group = LiveGroup(cluster, admin, home, **more)
         try:
             yield group

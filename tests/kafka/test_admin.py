@@ -12,7 +12,8 @@ from confluent_kafka import TopicPartition as TheirPartition
 
 from tests.kafka.streams import wait_until
 from trimtab.errors import BrokerUnavailable, ConfigError, MeasurementError
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.snapshot import take_snapshot
 from trimtab.local.cluster import LocalCluster
@@ -23,7 +24,7 @@ PLAIN = ClientProperties.none()
 
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[KafkaAdmin]:
-    with connect(cluster.bootstrap_servers, PLAIN) as port:
+    with Cluster(cluster.bootstrap_servers).admin() as port:
         yield port
 
 
@@ -135,7 +136,7 @@ def test_a_refused_topic_says_what_kafka_said(admin):
 
 
 def test_a_hung_broker_costs_its_own_answers_and_nobody_elses(cluster, topic):
-    with connect(cluster.bootstrap_servers, PLAIN, patience_s=1.0) as admin:
+    with Cluster(cluster.bootstrap_servers).admin(patience_s=1.0) as admin:
         leaders = {p.name: p.leader for p in admin.topics([topic])}
         everyone = set(leaders.values())
         assert everyone == {1, 2, 3}
@@ -156,7 +157,7 @@ def test_nobody_there_is_said_and_leaves_no_thread_behind():
 
     with (
         pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1:"),
-        connect("127.0.0.1:1", PLAIN, connect_within_s=0.5),
+        Cluster("127.0.0.1:1").admin(connect_within_s=0.5),
     ):
         pytest.fail("there is nobody to connect to")
 
@@ -166,7 +167,7 @@ def test_nobody_there_is_said_and_leaves_no_thread_behind():
 def test_an_address_without_a_port_number_is_a_configuration_error():
     with (
         pytest.raises(ConfigError, match="does not name brokers"),
-        connect("broker:port", PLAIN),
+        Cluster("broker:port").admin(),
     ):
         pytest.fail("this is no address")
 

@@ -14,8 +14,8 @@ from kafka import TopicPartition as KafkaPartition
 
 from tests.kafka.streams import wait_until
 from trimtab.cli import main
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 
@@ -62,7 +62,7 @@ def test_every_leader_after_a_failure_is_as_predicted(
         assert code == 0, said.err
         return json.loads(said.out)
 
-    with connect(server, ClientProperties.none()) as admin:
+    with Cluster(server).admin() as admin:
         topics = made(admin, f"audited-{uuid.uuid4().hex[:8]}")
         wait_until(lambda: all(len(p.isr) == len(p.replicas) for p in admin.topics(topics)))
         before, foretold = leaders(admin, topics), audited(topics)
@@ -148,7 +148,7 @@ def test_leaders_on_one_broker_are_found_by_their_load_and_moved_as_advised(
         assert code in (0, 1), said.err
         return code, json.loads(said.out)
 
-    with connect(server, ClientProperties.none()) as admin:
+    with Cluster(server).admin() as admin:
         lists = {number: [1, 2, 3] for number in range(6)}
         admin.create_topic(TopicSpec(name=topic, partitions=6, replication=3, assignment=lists))
         wait_until(lambda: all(len(p.isr) == 3 for p in admin.topics([topic])))
@@ -173,7 +173,7 @@ def test_leaders_on_one_broker_are_found_by_their_load_and_moved_as_advised(
 
 
 def test_settings_of_many_topics_are_asked_for_at_once(cluster: LocalCluster) -> None:
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         name = f"settings-{uuid.uuid4().hex[:8]}"
         admin.create_topic(
             TopicSpec(name=name, partitions=1, replication=3, settings={"min.insync.replicas": "2"})

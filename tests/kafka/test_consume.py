@@ -24,10 +24,10 @@ from kafka import KafkaProducer
 
 from tests.kafka.streams import wait_until
 from trimtab.apply.consumers.cycle import Limits, Totals
-from trimtab.apply.consumers.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
+from trimtab.apply.consumers.kafka.consumer import ConsumerConfig, DirectedConsumer, GroupConsumer
 from trimtab.errors import ApplyError, ConfigError
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.retry import Retry
 from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
@@ -53,7 +53,7 @@ WITHIN_S = 60.0
 
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[KafkaAdmin]:
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as port:
+    with Cluster(cluster.bootstrap_servers).admin() as port:
         yield port
 
 
@@ -81,17 +81,16 @@ class Stage:
         self.commander.init_transactions()
         self.reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "audit"})
 
-    def duties(self, **more: Any) -> Duties:
+    def config(self, **more: Any) -> ConsumerConfig:
         defaults: dict[str, Any] = {
             "group": self.group,
             "topics": (self.topic,),
-            "bootstrap_server": self.bootstrap,
+            "cluster": Cluster(self.bootstrap, topics=self.own),
             "index": 0,
             "limits": Limits(batch_bytes=100_000, wait_s=0.1),
-            "own": self.own,
             "rate_every_s": 0.5,
         }
-        return Duties(**{**defaults, **more})
+        return ConsumerConfig(**{**defaults, **more})
 
     def send(self, partition: int, count: int, **more: Any) -> None:
         """Data, all acknowledged when this returns."""
@@ -208,9 +207,9 @@ class Running(Generic[C]):
             self.error = error
 
 
-def running(duties: Duties) -> AbstractContextManager[Running[DirectedConsumer]]:
+def running(config: ConsumerConfig) -> AbstractContextManager[Running[DirectedConsumer]]:
     """A directed consumer that is ended with the block."""
-    return ended_with_the_block(DirectedConsumer(duties))
+    return ended_with_the_block(DirectedConsumer(config))
 
 
 @contextmanager
@@ -237,7 +236,7 @@ def test_a_consumer_reads_what_it_is_told_to_and_nothing_else(stage):
     old = Start(epoch=1, seq=999, partitions=(stage.p1,))
     stage.command(old)  # meant for a process that was here before
 
-    with running(stage.duties(handler=seen.append, run="r1")) as under_way:
+    with running(stage.config(handler=seen.append, run="r1")) as under_way:
         wait_until(greeted(stage), within_s=WITHIN_S, what="hello")
         stage.command(Start(epoch=9, seq=1, partitions=(stage.p1,)), abort=True)
         assert isinstance(stage.answered(stage.start(stage.p0)), Started)
@@ -275,11 +274,14 @@ def test_a_consumer_reads_what_it_is_told_to_and_nothing_else(stage):
 def test_members_of_a_subscribed_group_report_their_capacity_under_their_member_id(stage):
     pause = threading.Event()
     own = OwnTopics(f"{stage.own.prefix}later.")  # no controller has been there yet
-    duties = stage.duties(
-        index=None, handler=lambda _: pause.wait(0.005) and None, receipts=False, own=own
+    config = stage.config(
+        index=None,
+        handler=lambda _: pause.wait(0.005) and None,
+        receipts=False,
+        cluster=Cluster(stage.bootstrap, topics=own),
     )
     stage.send(0, 5000)
-    member = GroupConsumer(duties, controller_url="http://127.0.0.1:1")
+    member = GroupConsumer(config, controller_url="http://127.0.0.1:1")
     with ended_with_the_block(member) as under_way:
         wait_until(lambda: stage.committed().get(stage.p0), within_s=WITHIN_S, what="a member")
         stage.control = own.control(stage.group)
@@ -310,8 +312,8 @@ def test_the_next_owner_goes_on_where_the_last_one_stopped(stage):
 
     stage.send(0, 300)
     with (
-        running(stage.duties(handler=first)),
-        running(stage.duties(handler=second, index=1)),
+        running(stage.config(handler=first)),
+        running(stage.config(handler=second, index=1)),
     ):
         wait_until(greeted(stage, 2), within_s=WITHIN_S, what="both")
         stage.start(stage.p0)
@@ -343,7 +345,7 @@ def test_transactions_leave_no_lag_and_nothing_is_committed_before_it_is_written
 
         def forget(self, partitions: Any) -> None: ...
 
-    with running(stage.duties(sink=Broken(), receipts=False)) as under_way:
+    with running(stage.config(sink=Broken(), receipts=False)) as under_way:
         wait_until(greeted(stage), within_s=WITHIN_S, what="hello")
         stage.answered(stage.start(stage.p0))
         assert tried.wait(WITHIN_S)
@@ -434,7 +436,7 @@ def test_a_record_that_cannot_be_handled_is_kept_as_it_was_among_the_dead(stage)
 
     stage.send(0, 3, headers={"shop": b"x"}, timestamp=12345)
     retry = Retry(attempts=2, first_s=0.0, most_s=0.0)
-    with running(stage.duties(handler=handle, retry=retry)) as under_way:
+    with running(stage.config(handler=handle, retry=retry)) as under_way:
         wait_until(greeted(stage), within_s=WITHIN_S, what="hello")
         stage.start(stage.p0)
         wait_until(lambda: stage.committed() == {stage.p0: 3}, within_s=WITHIN_S)
@@ -491,7 +493,7 @@ def test_whatever_a_handler_raises_ends_among_the_dead_and_blocks_nobody(stage):
     stage.send(0, 1)
     send_with_a_header_that_is_not_text(stage)
     retry = Retry(attempts=1, first_s=0.0, most_s=0.0)
-    with running(stage.duties(handler=handle, retry=retry)) as under_way:
+    with running(stage.config(handler=handle, retry=retry)) as under_way:
         wait_until(greeted(stage), within_s=WITHIN_S, what="hello")
         stage.start(stage.p0)
         wait_until(lambda: under_way.error or stage.committed() == {stage.p0: 9}, within_s=WITHIN_S)
@@ -531,7 +533,7 @@ def test_a_dead_letter_too_large_for_its_topic_goes_without_its_value(stage):
     stage.producer.produce(stage.topic, b"v", os.urandom(5000), 0)
     assert stage.producer.flush(30) == 0
     retry = Retry(attempts=1, first_s=0.0, most_s=0.0)
-    with running(stage.duties(handler=handle, retry=retry)) as under_way:
+    with running(stage.config(handler=handle, retry=retry)) as under_way:
         wait_until(greeted(stage), within_s=WITHIN_S, what="hello")
         stage.start(stage.p0)
         wait_until(lambda: stage.committed() == {stage.p0: 8}, within_s=WITHIN_S)
@@ -550,7 +552,7 @@ def test_a_dead_letter_too_large_for_its_topic_goes_without_its_value(stage):
 def test_a_group_that_somebody_subscribes_under_is_refused_at_start_and_later(stage):
     subscriber = Consumer({"bootstrap.servers": stage.bootstrap, "group.id": stage.group})
 
-    with running(stage.duties(handler=lambda _: None)) as under_way:
+    with running(stage.config(handler=lambda _: None)) as under_way:
         wait_until(greeted(stage), within_s=WITHIN_S, what="hello")
         stage.answered(stage.start(stage.p0))
         subscriber.subscribe([stage.topic])
@@ -561,7 +563,7 @@ def test_a_group_that_somebody_subscribes_under_is_refused_at_start_and_later(st
     assert "somebody subscribes" in str(under_way.error)
 
     with pytest.raises(ConfigError, match="1 subscribed member"):
-        DirectedConsumer(stage.duties(handler=lambda _: None)).run()
+        DirectedConsumer(stage.config(handler=lambda _: None)).run()
     subscriber.close()
 
 
@@ -569,7 +571,7 @@ def test_a_deleted_topic_is_let_go_and_the_consumer_lives_on(stage):
     other = f"{stage.topic}-other"
     gone = TopicPartition(other, 0)
     stage.admin.create_topic(TopicSpec(name=other, partitions=1, replication=3))
-    with running(stage.duties(handler=lambda _: None)) as under_way:
+    with running(stage.config(handler=lambda _: None)) as under_way:
         wait_until(greeted(stage), within_s=WITHIN_S, what="hello")
         stage.answered(stage.start(stage.p0, gone))
         stage.admin.delete_topic(other)

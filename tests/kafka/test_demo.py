@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kafka.streams import wait_until
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import BrokerState, LocalCluster
 from trimtab.model.codec import plan_id, read_loads, read_plan, read_snapshot
 from trimtab.model.load import Unit
@@ -72,7 +73,7 @@ def played(
     cluster: LocalCluster, spark: SparkSession, folder: Path, listener: _Listener
 ) -> Outcome:
     scene = Scene(
-        bootstrap_server=cluster.bootstrap_servers,
+        cluster=Cluster(cluster.bootstrap_servers),
         spark=lambda: spark,
         settings=load_settings(),
         tables=folder / "tables",

@@ -28,9 +28,9 @@ from tests.docs.helm_subset import Documents, chart
 from tests.kafka.pods import Namespace, Pod
 from tests.kafka.streams import wait_until
 from trimtab.apply.consumers.kafka.control_channel import TO_CONTROLLER
-from trimtab.apply.consumers.kafka.leadership import Post, state_left
-from trimtab.kafka.admin import TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.apply.consumers.kafka.leadership import GroupConfig, state_left
+from trimtab.kafka.admin import TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.control import MemberRate, Rate
@@ -117,13 +117,12 @@ class Shop:
 
     def plan(self, group: str) -> dict[int, set[int]]:
         """Which partitions each consumer reads, as the controller has written it down."""
-        post = Post(
+        config = GroupConfig(
             group=group,
             topics=(self.topic,),
-            bootstrap_server=self.cluster.bootstrap_servers,
-            own=OwnTopics(self.prefix),
+            cluster=Cluster(self.cluster.bootstrap_servers, topics=OwnTopics(self.prefix)),
         )
-        found = state_left(post, missing_ok=True)
+        found = state_left(config, missing_ok=True)
         shares: dict[int, set[int]] = {}
         for partition, consumer in found.assignment.items() if found else ():
             shares.setdefault(consumer, set()).add(partition.partition)
@@ -172,7 +171,7 @@ def shop(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     (code / "shop" / "orders.py").write_text(HANDLER)
     namespace = Namespace("trimtab", tmp_path_factory.mktemp("pods") / "logs", code=code)
     opened = Shop(cluster, namespace, f"orders-{name}", f"k{name}.", f"m{name}")
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         admin.create_topic(TopicSpec(name=opened.topic, partitions=len(QUIET), replication=3))
     with namespace.running(), opened.under_load():
         other = {"groups": [f"{opened.topic}-group"]}
@@ -280,7 +279,7 @@ def leading(controllers: list[Pod]) -> list[Pod]:
 
 def follows(shop: Shop, group: str) -> bool:
     """Whether the brokers know the members and shares of the plan."""
-    with connect(shop.cluster.bootstrap_servers, ClientProperties.none()) as admin:
+    with Cluster(shop.cluster.bootstrap_servers).admin() as admin:
         members = [m for g in admin.groups([group]) for m in g.members]
     shares = sorted(sorted(p.partition for p in m.partitions) for m in members if m.partitions)
     return shares == sorted(sorted(share) for share in shop.plan(group).values())

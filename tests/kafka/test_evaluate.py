@@ -16,12 +16,11 @@ from pyspark.sql import SparkSession
 from tests.kafka.streams import wait_until
 from trimtab.cli import main
 from trimtab.evaluate.spark.live_outcomes import Watching, outcomes_query
-from trimtab.kafka.admin import connect
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.topics import OwnTopics, ensure
 from trimtab.local.cluster import LocalCluster
 from trimtab.measure.spark.live import Supervised
-from trimtab.measure.spark.spans import Target
 from trimtab.model.codec import dumps
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_to
@@ -71,8 +70,8 @@ def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
 ) -> None:
     own = OwnTopics(f"own-{uuid.uuid4().hex[:8]}.")
     warehouse = Warehouse(str(tmp_path / "warehouse"))
-    target = Target(bootstrap_server=cluster.bootstrap_servers, properties=PLAIN, own=own)
-    with connect(cluster.bootstrap_servers, PLAIN) as admin:
+    target = Cluster(cluster.bootstrap_servers, topics=own)
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         ensure(admin, own.of_group("g"))
         known = admin.cluster().cluster
 
@@ -82,7 +81,7 @@ def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
             spark,
             target,
             HOW,
-            cluster=known,
+            cluster_id=known,
             warehouse=warehouse,
             checkpoint=str(tmp_path / "checkpoints"),
         )
@@ -116,6 +115,6 @@ def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
     found = json.loads(capsys.readouterr().out)
     assert (found["events"], found["within_sla"]) == (60, pytest.approx(40 / 60))
 
-    with connect(cluster.bootstrap_servers, PLAIN) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         for made in own.of_group("g"):
             admin.delete_topic(made.name)

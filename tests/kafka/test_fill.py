@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.kafka.admin import connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.workload.kafka.fill import fill
@@ -22,11 +21,11 @@ def test_a_topic_for_benchmarks_holds_exactly_what_was_asked_for_and_is_filled_o
     cluster: LocalCluster,
 ) -> None:
     said: list[str] = []
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         ends = [
             filled_topic(
                 admin,
-                cluster.bootstrap_servers,
+                Cluster(cluster.bootstrap_servers),
                 rows=3001,
                 partitions=3,
                 value_bytes=10,
@@ -43,7 +42,7 @@ def test_a_topic_for_benchmarks_holds_exactly_what_was_asked_for_and_is_filled_o
 
 
 def test_a_consumer_s_peak_is_read_from_full_topics(cluster: LocalCluster, tmp_path: Path) -> None:
-    place = Place(bootstrap_server=cluster.bootstrap_servers, folder=tmp_path)
+    place = Place(cluster=Cluster(cluster.bootstrap_servers), folder=tmp_path)
 
     found = peak(place, megabytes=20.0, partitions=4, tables=2)
 
@@ -52,7 +51,9 @@ def test_a_consumer_s_peak_is_read_from_full_topics(cluster: LocalCluster, tmp_p
 
 def test_records_that_find_no_partition_are_an_error(cluster: LocalCluster) -> None:
     nowhere = TopicPartition(f"nowhere-{uuid.uuid4().hex[:6]}", 7)
-    config = {"bootstrap.servers": cluster.bootstrap_servers, "message.timeout.ms": 3000}
+    kafka = Cluster(cluster.bootstrap_servers)
 
     with pytest.raises(TrimtabError):
-        fill([(nowhere, b"v")], config, what="a topic that is not there")
+        fill(
+            [(nowhere, b"v")], kafka, {"message.timeout.ms": 3000}, what="a topic that is not there"
+        )

@@ -28,12 +28,9 @@ from trimtab.apply.records.kafka.forwarder import (
 )
 from trimtab.cli.main import run
 from trimtab.errors import ApplyError
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
-from trimtab.kafka.topics import OwnTopics
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
-
-NONE = ClientProperties.none()
 
 
 class Letter(NamedTuple):
@@ -46,7 +43,7 @@ class Letter(NamedTuple):
 
 
 @dataclass
-class Post:
+class Ground:
     """A source and a target topic of three partitions each, and a group of their own."""
 
     server: str
@@ -114,17 +111,15 @@ class Post:
         asked = Route(
             topics={self.source: self.target}, group=self.name, partitioner="node", **route
         )
-        end = (self.server, NONE)
-        with open_forwarder(
-            survey(asked, self.admin, self.admin), end, end, own=OwnTopics()
-        ) as forwarder:
+        end = Cluster(self.server)
+        with open_forwarder(survey(asked, self.admin, self.admin), end, end) as forwarder:
             return forwarder.run(stop)
 
 
 @pytest.fixture
-def post(cluster: LocalCluster) -> Iterator[Post]:
-    with connect(cluster.bootstrap_servers, NONE) as admin:
-        made = Post(cluster.bootstrap_servers, admin, f"f{uuid.uuid4().hex[:8]}")
+def post(cluster: LocalCluster) -> Iterator[Ground]:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
+        made = Ground(cluster.bootstrap_servers, admin, f"f{uuid.uuid4().hex[:8]}")
         for topic in (made.source, made.target):
             # The letters are dated years ago: with the usual retention brokers would delete them.
             kept = {"retention.ms": "-1"}
@@ -171,7 +166,7 @@ def test_what_arrives_is_what_was_sent(post, capsys):
     assert post.committed() == len(letters)
 
 
-def start(post: Post, *words: str, program: str = "") -> subprocess.Popen[bytes]:
+def start(post: Ground, *words: str, program: str = "") -> subprocess.Popen[bytes]:
     run_it = "import sys; from trimtab.cli.main import main; main(sys.argv[1:])"
     return subprocess.Popen(
         [sys.executable, "-c", f"{program}\n{run_it}", *post.words, *words],
@@ -180,7 +175,7 @@ def start(post: Post, *words: str, program: str = "") -> subprocess.Popen[bytes]
     )
 
 
-def killed_in_the_middle(post: Post, enough: int, program: str = "") -> None:
+def killed_in_the_middle(post: Ground, enough: int, program: str = "") -> None:
     """Starts a forwarder and kills it when it has committed so many records."""
     process = start(post, program=program)
     try:
@@ -190,7 +185,7 @@ def killed_in_the_middle(post: Post, enough: int, program: str = "") -> None:
         process.communicate(timeout=30)
 
 
-def feed(post: Post, enough: threading.Event) -> list[Letter]:
+def feed(post: Ground, enough: threading.Event) -> list[Letter]:
     """Sends number after number of a hundred keys until it is enough."""
     letters: list[Letter] = []
     while not enough.is_set():
@@ -344,11 +339,9 @@ def test_one_shared_instance_evens_out_topics_that_overlap(post):
             )
     topics = {f"{post.name}.{t}.in": f"{post.name}.{t}" for t in "AB"}
     route = Route(topics=topics, group=post.name, partitioner="sqf", records=4000)
-    end = (post.server, NONE)
+    end = Cluster(post.server)
     with (
-        open_forwarder(
-            survey(route, post.admin, post.admin), end, end, own=OwnTopics()
-        ) as forwarder,
+        open_forwarder(survey(route, post.admin, post.admin), end, end) as forwarder,
         ThreadPoolExecutor(1) as thread,
     ):
         running = thread.submit(forwarder.run, threading.Event())

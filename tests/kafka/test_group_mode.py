@@ -30,8 +30,8 @@ from trimtab.apply.consumers.kafka.assignor import request_rejoin
 from trimtab.apply.consumers.kafka.group_reader import GroupReader, open_group_reader
 from trimtab.apply.consumers.sockets.assignment_service import AssignmentService, ControllerLine
 from trimtab.errors import ApplyError, ConfigError
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -42,7 +42,7 @@ SOON_S = 120.0
 
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[KafkaAdmin]:
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as port:
+    with Cluster(cluster.bootstrap_servers).admin() as port:
         yield port
 
 
@@ -206,8 +206,7 @@ def opened(
     return open_group_reader(
         topic,
         [topic],
-        cluster.bootstrap_servers,
-        ClientProperties.none(),
+        Cluster(cluster.bootstrap_servers),
         line=ControllerLine(url),
         client_id=f"c-{index}",
         on_revoked=(revoked if revoked is not None else []).append,
@@ -283,9 +282,9 @@ def test_a_killed_member_s_partitions_are_read_by_who_is_left(
         "import sys\n"
         "from trimtab.apply.consumers.kafka.group_reader import open_group_reader\n"
         "from trimtab.apply.consumers.sockets.assignment_service import ControllerLine\n"
-        "from trimtab.kafka.properties import ClientProperties\n"
+        "from trimtab.kafka.cluster import Cluster\n"
         "topic, brokers, url = sys.argv[1:]\n"
-        "reader = open_group_reader(topic, [topic], brokers, ClientProperties.none(),\n"
+        "reader = open_group_reader(topic, [topic], Cluster(brokers),\n"
         "    line=ControllerLine(url), client_id='c-9', on_revoked=lambda gone: None,\n"
         "    session_s=6.0)\n"
         "while True: reader.read(0.1)\n"  # it commits nothing: all of its work is lost with it
@@ -504,8 +503,7 @@ def test_a_session_shorter_than_the_leader_s_patience_is_refused(cluster: LocalC
         open_group_reader(
             "g",
             ["t"],
-            cluster.bootstrap_servers,
-            ClientProperties.none(),
+            Cluster(cluster.bootstrap_servers),
             line=ControllerLine("http://127.0.0.1:1"),
             client_id="c",
             on_revoked=lambda _: None,

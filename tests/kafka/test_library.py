@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 
 from tests import ROOT
 from tests.kafka.streams import wait_until
-from trimtab.kafka.admin import TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 
 PAGE = ROOT / "docs" / "how-to" / "use-from-python.md"
@@ -34,7 +34,7 @@ def test_the_consumer_of_the_page_handles_every_record_and_stops_when_told(
         .replace('"orders"', repr(name))
         .replace('"pay"', repr(name))
     )
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         admin.create_topic(TopicSpec(name=name, partitions=2, replication=1))
         with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
             for number in range(20):

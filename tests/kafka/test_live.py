@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from trimtab.evaluate.order import Place as Expected
 from trimtab.evaluate.order import Rules, audit, findings
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.control import Receipt
@@ -89,11 +90,13 @@ def place(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     own = OwnTopics(f"t{uuid4().hex[:6]}.")
     monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
-    return door.Place(bootstrap_server=cluster.bootstrap_servers, folder=tmp_path / "runs", own=own)
+    return door.Place(
+        cluster=Cluster(cluster.bootstrap_servers, topics=own), folder=tmp_path / "runs"
+    )
 
 
 def receipts_in(place: door.Place, conducted: Conducted) -> list[Receipt]:
-    return receipts_of(place.bootstrap_server, place.own.receipts, conducted.name)
+    return receipts_of(place.cluster.servers, place.cluster.topics.receipts, conducted.name)
 
 
 @pytest.mark.timeout(900)  # a machine that is busy with other things takes its time

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.kafka.streams import wait_until
 from trimtab.cli import main
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.murmur2 import home
 from trimtab.workload import due
 from trimtab.workload.kafka.load import Ack, ensure_topic, send
@@ -128,7 +129,7 @@ def test_a_trace_says_where_each_record_lies(cluster, load, topic):
 
 def test_a_missing_topic_and_one_too_small_are_refused(cluster, load, topic):
     missing = load("rates", "--topic", topic, "--schedule", "ezzeddine-1")
-    ensure_topic(topic, bootstrap_server=cluster.bootstrap_servers, create=2)
+    ensure_topic(topic, cluster=Cluster(cluster.bootstrap_servers), create=2)
     small = load("rates", "--topic", topic, "--schedule", "ezzeddine-1")
 
     assert missing[0] == small[0] == 2
@@ -165,7 +166,7 @@ def test_more_replicas_than_brokers_are_a_wrong_question(load, topic):
 def test_nothing_acknowledged_is_missing_after_a_broker_was_killed(cluster, topic):
     stream = KeyStream(rate_s=1000.0, seed=11, distribution=ZipfMandelbrot(keys=200))
     servers = cluster.bootstrap_servers
-    ensure_topic(topic, bootstrap_server=servers, create=3)
+    ensure_topic(topic, cluster=Cluster(servers), create=3)
     acks: list[Ack] = []
     stop = threading.Event()
     with ThreadPoolExecutor(1) as thread:
@@ -173,7 +174,7 @@ def test_nothing_acknowledged_is_missing_after_a_broker_was_killed(cluster, topi
             send,
             due.keyed(stream, duration_s=300.0, value_bytes=50),
             topic=topic,
-            bootstrap_server=servers,
+            cluster=Cluster(servers),
             on_ack=acks.append,
             stop=stop,
         )

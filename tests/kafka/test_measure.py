@@ -27,8 +27,8 @@ from pyspark.sql import SparkSession
 from tests.kafka.streams import Known, counts, key_counts, produce, read_all, wait_until
 from trimtab.cli import main
 from trimtab.errors import ThinData
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.publisher import open_publisher
 from trimtab.kafka.topics import OwnTopics, ensure_topics
 from trimtab.local.cluster import LocalCluster, SaslUser
@@ -38,17 +38,16 @@ from trimtab.measure.spark.continuous import Beat, Results, run_continuously
 from trimtab.measure.spark.hot_keys import Mode
 from trimtab.measure.spark.jobs import How, measure
 from trimtab.measure.spark.live import KeyCounting, KeysQuery
-from trimtab.measure.spark.spans import Asked, Target, from_kafka
+from trimtab.measure.spark.spans import Asked, from_kafka
 from trimtab.model.cluster import TopicPartition
 from trimtab.spark.warehouse import Warehouse
 
-PLAIN = ClientProperties.none()
 SECOND = 1_000_000
 
 
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[KafkaAdmin]:
-    with connect(cluster.bootstrap_servers, PLAIN) as port:
+    with Cluster(cluster.bootstrap_servers).admin() as port:
         yield port
 
 
@@ -69,8 +68,8 @@ def own(admin: KafkaAdmin) -> Iterator[OwnTopics]:
         admin.delete_topic(made.name)
 
 
-def _target(cluster: LocalCluster, own: OwnTopics) -> Target:
-    return Target(bootstrap_server=cluster.bootstrap_servers, properties=PLAIN, own=own)
+def _target(cluster: LocalCluster, own: OwnTopics) -> Cluster:
+    return Cluster(cluster.bootstrap_servers, topics=own)
 
 
 def _skewed(seed: int, records: int, *, start_ms: int, spread_ms: int) -> list[Any]:
@@ -247,8 +246,8 @@ def _running(
     """The continuous jobs in a thread; fails when they end by themselves."""
     stop = threading.Event()
     with (
-        connect(cluster.bootstrap_servers, PLAIN) as admin,
-        open_publisher(cluster.bootstrap_servers, PLAIN) as publisher,
+        Cluster(cluster.bootstrap_servers).admin() as admin,
+        open_publisher(Cluster(cluster.bootstrap_servers)) as publisher,
         ThreadPoolExecutor(1) as pool,
     ):
         running = pool.submit(
@@ -395,7 +394,7 @@ def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejec
 ) -> None:
     interest = Interest(topics=frozenset({topic}), own_prefix=own.prefix)
     opened = open_monitor(
-        cluster.bootstrap_servers, PLAIN, topic=own.telemetry, interest=interest, period_s=0.5
+        Cluster(cluster.bootstrap_servers, topics=own), interest=interest, period_s=0.5
     )
     warehouse = Warehouse(str(tmp_path / "warehouse"))
     with opened as monitor, in_background(monitor):

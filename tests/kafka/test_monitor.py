@@ -15,18 +15,16 @@ from typer.testing import CliRunner
 
 from tests.kafka.streams import wait_until
 from trimtab.cli.monitor import monitor as monitor_verb
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics, ensure_topics
 from trimtab.local.cluster import LocalCluster
 from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
 
-PLAIN = ClientProperties.none()
-
 
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[KafkaAdmin]:
-    with connect(cluster.bootstrap_servers, PLAIN) as port:
+    with Cluster(cluster.bootstrap_servers).admin() as port:
         yield port
 
 
@@ -79,7 +77,7 @@ def test_telemetry_follows_what_is_written(cluster, own, topic):
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
 
     with open_monitor(
-        cluster.bootstrap_servers, PLAIN, topic=own.telemetry, interest=interest, period_s=0.2
+        Cluster(cluster.bootstrap_servers, topics=own), interest=interest, period_s=0.2
     ) as monitor:
         monitor.step()
         for _ in range(100):
@@ -108,7 +106,7 @@ def test_a_deleted_topic_and_a_grown_one_do_not_end_the_monitor(cluster, admin, 
 
     with (
         open_monitor(
-            cluster.bootstrap_servers, PLAIN, topic=own.telemetry, interest=interest, period_s=0.1
+            Cluster(cluster.bootstrap_servers, topics=own), interest=interest, period_s=0.1
         ) as monitor,
         in_background(monitor),
     ):
@@ -128,10 +126,10 @@ def test_a_killed_broker_does_not_end_the_monitor_nor_lose_its_telemetry(cluster
 
     with (
         open_monitor(
-            cluster.bootstrap_servers, PLAIN, topic=own.telemetry, interest=interest, period_s=0.2
+            Cluster(cluster.bootstrap_servers, topics=own), interest=interest, period_s=0.2
         ) as monitor,
         in_background(monitor),
-        connect(cluster.bootstrap_servers, PLAIN) as admin,
+        Cluster(cluster.bootstrap_servers).admin() as admin,
     ):
         wait_until(lambda: monitor.report.samples >= 2)
         cluster.kill(3)

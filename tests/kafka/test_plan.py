@@ -15,8 +15,8 @@ from confluent_kafka import Consumer
 
 from tests.kafka.streams import wait_until
 from trimtab.cli import main
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.codec import dumps, measurement_to
 from trimtab.model.load import Measurement, PartitionLoad, Source
@@ -24,7 +24,7 @@ from trimtab.model.load import Measurement, PartitionLoad, Source
 
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[KafkaAdmin]:
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as port:
+    with Cluster(cluster.bootstrap_servers).admin() as port:
         yield port
 
 

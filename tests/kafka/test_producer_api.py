@@ -22,8 +22,8 @@ from tests.unit.apply.records.kafka.producer_cases import (
 from trimtab.apply.records.kafka.producer_settings import KEYLESS
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.errors import MeasurementError
-from trimtab.kafka.admin import TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab_lab.benchmarks.kafka.producing import Sending, compared
 
@@ -33,7 +33,7 @@ KEYS = [b"", *(b"key-%d" % i for i in range(40))]
 @pytest.fixture(scope="module")
 def topic(cluster: LocalCluster) -> Iterator[str]:
     name = f"api-{uuid.uuid4().hex[:8]}"
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         admin.create_topic(TopicSpec(name=name, partitions=4, replication=2))
         yield name
         admin.delete_topic(name)
@@ -115,7 +115,7 @@ def test_a_configured_callback_is_told_of_a_record_that_the_broker_refuses(
 
 
 def test_the_cost_is_measured_on_records_that_arrive(config: dict[str, Any], topic: str) -> None:
-    with connect(config["bootstrap.servers"], ClientProperties.none()) as admin:
+    with Cluster(config["bootstrap.servers"]).admin() as admin:
         leaders = {p.name: p.leader for p in admin.topics([topic])}
 
         def stored() -> int:

@@ -13,20 +13,19 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.kafka.streams import read_all
 from trimtab.apply.records.spark.routed_sink import leaders_now, write_routed
 from trimtab.errors import MeasurementError
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.murmur2 import home
 from trimtab.plan.records.ratios import ratios
 
-PLAIN = ClientProperties.none()
 UNEVEN = {0: [1], 1: [2], 2: [2], 3: [2]}
 
 
 @pytest.fixture
 def admin(cluster: LocalCluster) -> Iterator[KafkaAdmin]:
-    with connect(cluster.bootstrap_servers, PLAIN) as port:
+    with Cluster(cluster.bootstrap_servers).admin() as port:
         yield port
 
 
@@ -60,7 +59,7 @@ def test_every_row_is_written_once_keyed_by_hash_and_keyless_evenly_over_brokers
         (k, home(k, 4)): 1 for k in keys
     }
     assert len(found) == 5000
-    seen = leaders_now(cluster.bootstrap_servers, PLAIN, [topic])
+    seen = leaders_now(Cluster(cluster.bootstrap_servers), [topic])
     keyless = Counter(TopicPartition(topic, r.partition) for r in found if r.key is None)
     assert ratios(keyless, seen).brokers <= 1.02
 

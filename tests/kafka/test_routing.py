@@ -18,7 +18,8 @@ from kafka import KafkaProducer
 from tests.kafka.streams import read_all
 from trimtab.apply.records.kafka.partitioner import RoutedPartitioner
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
-from trimtab.kafka.admin import KafkaAdmin, TopicSpec, connect
+from trimtab.kafka.admin import KafkaAdmin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.properties import ClientProperties
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.murmur2 import home
@@ -57,7 +58,7 @@ class Topics:
 
 @pytest.fixture(scope="module")
 def topics(cluster: LocalCluster) -> Iterator[Topics]:
-    with connect(cluster.bootstrap_servers, PLAIN) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         made = Topics(admin)
         yield made
         for name in made.made:

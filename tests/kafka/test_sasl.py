@@ -10,9 +10,10 @@ from confluent_kafka import Producer
 
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.cli import main
-from trimtab.cli.connection import admin_of, connection
+from trimtab.cli.connection import admin_of, cluster_of
 from trimtab.errors import ConfigError, TrimtabError
-from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.admin import TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.publisher import open_publisher
 from trimtab.kafka.snapshot import take_snapshot
@@ -53,10 +54,10 @@ def test_the_admin_port_takes_a_snapshot_over_sasl(settings, cluster):
 
 
 def test_records_are_produced_over_sasl(settings):
-    to = connection(settings)
-    with connect(to.bootstrap_server, to.properties) as admin:
+    to = cluster_of(settings)
+    with to.admin() as admin:
         admin.create_topic(TopicSpec(name="secured", partitions=1, replication=1))
-        with open_publisher(to.bootstrap_server, to.properties) as producer:
+        with open_publisher(to) as producer:
             producer.publish("secured", b"k", b"v")
         admin.delete_topic("secured")
 
@@ -64,13 +65,13 @@ def test_records_are_produced_over_sasl(settings):
 
 
 def test_a_routed_producer_knows_the_racks_of_a_secured_cluster(settings):
-    to = connection(settings)
-    config = {"bootstrap.servers": to.bootstrap_server, **to.properties.for_confluent()}
+    to = cluster_of(settings)
+    config = {"bootstrap.servers": to.servers, **to.properties.for_confluent()}
     landed: set[int] = set()
     spec = TopicSpec(
         name="racked", partitions=3, replication=1, assignment={0: [1], 1: [2], 2: [3]}
     )
-    with connect(to.bootstrap_server, to.properties) as admin:
+    with to.admin() as admin:
         admin.create_topic(spec)
         with RoutedProducer(
             config, "rack-aware", RoutingOptions(rack="b", sticky_bytes=10)
@@ -152,8 +153,7 @@ def test_a_producer_with_a_wrong_password_is_refused_before_it_sends(cluster, sa
         send(
             [],
             topic="any",
-            bootstrap_server=cluster.sasl_bootstrap_servers,
-            client_config=ClientProperties.read(file).for_confluent(),
+            cluster=Cluster(cluster.sasl_bootstrap_servers, ClientProperties.read(file)),
         )
 
 
@@ -206,5 +206,5 @@ def test_the_sasl_listener_is_closed_to_those_who_do_not_say_who_they_are(cluste
 
 
 def _connect(servers: str, properties: ClientProperties) -> None:
-    with connect(servers, properties, connect_within_s=3.0) as admin:
+    with Cluster(servers, properties).admin(connect_within_s=3.0) as admin:
         admin.cluster()

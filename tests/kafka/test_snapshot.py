@@ -9,8 +9,8 @@ import pytest
 
 from tests.kafka.streams import produce
 from trimtab.cli import main
-from trimtab.kafka.admin import TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.codec import read_snapshot
 
@@ -19,7 +19,7 @@ def test_a_snapshot_of_the_cluster_is_a_file_that_the_codec_reads(
     cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic, file = f"seen-{uuid.uuid4().hex[:8]}", tmp_path / "snapshot.json"
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         admin.create_topic(TopicSpec(name=topic, partitions=2, replication=2))
         produce(cluster.bootstrap_servers, topic, [(1_000, b"k", 10)] * 5)
         server = ("--bootstrap-server", cluster.bootstrap_servers)

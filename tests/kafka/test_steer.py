@@ -19,7 +19,8 @@ from tests.kafka.streams import wait_until
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.apply.records.kafka.steering import open_steering
 from trimtab.apply.records.kafka.weights_reader import WeightsReader
-from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.admin import TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
@@ -70,7 +71,7 @@ def test_producers_leave_a_slow_broker_alone_and_come_back(
     own, topic = OwnTopics(f"s{uuid.uuid4().hex[:8]}."), f"steered-{uuid.uuid4().hex[:8]}"
     server, live = cluster.bootstrap_servers, LiveWeights()
     config = {"bootstrap.servers": server, "acks": 1, "on_delivery": lambda *_: None}
-    with connect(server, NONE) as admin:
+    with Cluster(server).admin() as admin:
         admin.create_topic(
             TopicSpec(name=topic, partitions=3, replication=1, assignment={0: [1], 1: [2], 2: [3]})
         )
@@ -107,11 +108,11 @@ def test_producers_leave_a_slow_broker_alone_and_come_back(
 
 def test_without_execute_nothing_is_published(cluster: LocalCluster) -> None:
     own = OwnTopics(f"s{uuid.uuid4().hex[:8]}.")
-    with open_steering(cluster.bootstrap_servers, NONE, own=own, execute=False) as steerer:
+    with open_steering(Cluster(cluster.bootstrap_servers, topics=own), execute=False) as steerer:
         report = steerer.run(threading.Event(), for_s=3.0)
 
     assert report.weights.keys() == EQUAL.keys()
     assert report.published == 0
-    with connect(cluster.bootstrap_servers, NONE) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         assert admin.topics([own.weights]) == ()
         assert [tuple(p.replicas) for p in admin.topics([own.probe])] == [(1,), (2,), (3,)]

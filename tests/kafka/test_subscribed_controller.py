@@ -14,11 +14,11 @@ import pytest
 from tests.kafka.streams import wait_until
 from tests.kafka.test_group_mode import Members
 from trimtab.apply.consumers.controller import Verdict, View
-from trimtab.apply.consumers.kafka.leadership import Post, state_left
+from trimtab.apply.consumers.kafka.leadership import GroupConfig, state_left
 from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController
 from trimtab.apply.consumers.policy import Aim, Measured, verdict
-from trimtab.kafka.admin import TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
@@ -62,17 +62,18 @@ class World:
         self.loads = [60.0] * PARTITIONS
         self.looks = 0
         self.decisions: list[Decision] = []
-        self.post = Post(
+        self.config = GroupConfig(
             group=topic,
             topics=(topic,),
-            bootstrap_server=cluster.bootstrap_servers,
-            own=OwnTopics(f"s{uuid.uuid4().hex[:8]}."),
+            cluster=Cluster(
+                cluster.bootstrap_servers, topics=OwnTopics(f"s{uuid.uuid4().hex[:8]}.")
+            ),
             look_every_s=0.05,
         )
         with closing(socket.create_server(("127.0.0.1", 0))) as free:
             self.listen = f"127.0.0.1:{free.getsockname()[1]}"
         self.controller = SubscribedController(
-            self.post,
+            self.config,
             self.pods,
             self.judge,
             self.listen,
@@ -120,7 +121,7 @@ class World:
 @pytest.fixture
 def world(cluster: LocalCluster) -> World:
     topic = f"subscribed-{uuid.uuid4().hex[:8]}"
-    with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+    with Cluster(cluster.bootstrap_servers).admin() as admin:
         admin.create_topic(TopicSpec(name=topic, partitions=PARTITIONS, replication=3))
     return World(cluster, topic)
 
@@ -154,7 +155,7 @@ def test_pods_on_their_way_replaced_and_renumbered_cause_no_rebalance(
             world.look()
             assert world.version == 1
             assert group.versions == {1}
-            kept = state_left(world.post)
+            kept = state_left(world.config)
             assert kept is not None
             assert kept.members == {"a": 0, "c": 2, "d": 1}
 
@@ -167,11 +168,11 @@ def test_pods_on_their_way_replaced_and_renumbered_cause_no_rebalance(
             assert world.version == 1
 
         follower = World(cluster, world.topic)
-        follower.post = follower.controller._post = world.post
+        follower.config = follower.controller._config = world.config
         follower.pods.there = {"d", "a", "c"}
         with follower.led():
             follower.look()
-        kept = state_left(world.post)
+        kept = state_left(world.config)
         assert kept is not None
         assert (kept.epoch, kept.members) == (1, {"a": 0, "c": 2, "d": 1})
     finally:

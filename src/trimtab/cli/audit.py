@@ -357,12 +357,12 @@ def _of_cluster(
     min_insync: int | None,
 ) -> tuple[ClusterSnapshot, frozenset[BrokerId], dict[str, int], str]:
     """The cluster as it is, brokers that are down, what writes need by topic, and its address."""
-    from trimtab.cli.connection import admin_to, connection
+    from trimtab.cli.connection import cluster_of
     from trimtab.kafka.snapshot import take_placement
 
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-    to = connection(settings)
-    with admin_to(to) as admin:
+    to = cluster_of(settings)
+    with to.admin() as admin:
         taken, down = take_placement(
             admin,
             topics=names or None,
@@ -376,7 +376,7 @@ def _of_cluster(
             needs = admin.min_insync(taken.topics) if taken.topics else {}
         else:
             needs = dict.fromkeys(taken.topics, min_insync)
-    return taken, down, needs, to.bootstrap_server
+    return taken, down, needs, to.servers
 
 
 def _rates(

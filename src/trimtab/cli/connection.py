@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimtab.cli.addresses import check_servers
 from trimtab.cli.output import warn
 from trimtab.errors import ConfigError
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.topics import OwnTopics
 from trimtab.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,21 +19,14 @@ if TYPE_CHECKING:
     from trimtab.local.cluster import ClusterStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """Brokers to ask first, and how every client introduces itself to them."""
-
-    bootstrap_server: str
-    properties: ClientProperties
-
-
-def connection(settings: Settings) -> Connection:
+def cluster_of(settings: Settings) -> Cluster:
     """The cluster that is named, else the local one if it runs."""
     properties = client_properties(settings)
     named = settings.bootstrap_server or properties.get("bootstrap.servers")
     if named:
         check_servers(named)
-    return Connection(named or _local_cluster(settings, properties), properties)
+    servers = named or _local_cluster(settings, properties)
+    return Cluster(servers, properties, OwnTopics(settings.topic_prefix))
 
 
 def client_properties(settings: Settings) -> ClientProperties:
@@ -77,20 +70,9 @@ def controller_token(settings: Settings) -> str | None:
     return text
 
 
-@contextmanager
-def admin_of(settings: Settings) -> Iterator[Admin]:
+def admin_of(settings: Settings) -> AbstractContextManager[Admin]:
     """The admin port of the cluster that the settings name."""
-    with admin_to(connection(settings)) as admin:
-        yield admin
-
-
-@contextmanager
-def admin_to(to: Connection) -> Iterator[Admin]:
-    """The admin port of a cluster."""
-    from trimtab.kafka.admin import connect
-
-    with connect(to.bootstrap_server, to.properties) as admin:
-        yield admin
+    return cluster_of(settings).admin()
 
 
 def local_cluster_runs(settings: Settings) -> bool:

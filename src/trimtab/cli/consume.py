@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.connection import connection, controller_token
+from trimtab.cli.connection import cluster_of, controller_token
 from trimtab.cli.durations import seconds, seconds_or_zero
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
 from trimtab.cli.output import result, result_json, say
@@ -182,22 +182,23 @@ def consume(
     configure(verbose=verbose)
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
     handle = _handler(handler, service_time)
-    to = connection(settings)
     token = controller_token(settings)
 
     from trimtab.apply.consumers.backends.in_hand import InHand
     from trimtab.apply.consumers.cycle import Limits
-    from trimtab.apply.consumers.kafka.consumer import DirectedConsumer, Duties, GroupConsumer
+    from trimtab.apply.consumers.kafka.consumer import (
+        ConsumerConfig,
+        DirectedConsumer,
+        GroupConsumer,
+    )
     from trimtab.apply.consumers.kafka.directed_reader import Beginning
     from trimtab.apply.consumers.kafka.lake import Lake
     from trimtab.kafka.retry import Retry
-    from trimtab.kafka.topics import OwnTopics
 
-    duties = Duties(
+    config = ConsumerConfig(
         group=group,
         topics=tuple(dict.fromkeys(topic)),
-        bootstrap_server=to.bootstrap_server,
-        properties=to.properties,
+        cluster=cluster_of(settings),
         index=index,
         instance=instance_id or (pod_name() if mode is Mode.GROUP else None),
         handler=handle,
@@ -208,13 +209,12 @@ def consume(
         receipts=receipts,
         run=run,
         in_hand=None if in_hand is None else InHand(in_hand),
-        own=OwnTopics(settings.topic_prefix),
     )
     with until_interrupted() as stop:
         consumer = (
-            DirectedConsumer(duties, stop=stop)
+            DirectedConsumer(config, stop=stop)
             if mode is Mode.DIRECTED
-            else GroupConsumer(duties, controller_url=controller_url, token=token, stop=stop)
+            else GroupConsumer(config, controller_url=controller_url, token=token, stop=stop)
         )
         say(f"Consuming for group {group} ({mode}); Ctrl-C ends it after the record in hand.")
         totals = consumer.run()

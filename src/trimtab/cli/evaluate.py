@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.connection import admin_of, connection
+from trimtab.cli.connection import admin_of, cluster_of
 from trimtab.cli.durations import seconds
 from trimtab.cli.measuring import MICROS, moment, read_offsets
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output, Verbose
@@ -25,7 +25,6 @@ from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from trimtab.evaluate.spark.jobs import Asked, Given
-    from trimtab.measure.spark.spans import Target
     from trimtab.spark.session import Session
 
 app = typer.Typer(name="evaluate", no_args_is_help=True)
@@ -201,7 +200,7 @@ def order(
                 records = jobs.records_of(
                     session,
                     admin,
-                    _target(settings),
+                    cluster_of(settings),
                     topics,
                     seq=jobs.seq_in_header(seq_header)
                     if seq_header is not None
@@ -419,19 +418,7 @@ def _given(session: Session, settings: Settings, asked: Asked, receipts: Path | 
         if receipts is not None:
             return jobs.from_files(session, receipts, asked)
         with admin_of(settings) as admin:
-            return jobs.from_kafka(session, admin, _target(settings), asked)
-
-
-def _target(settings: Settings) -> Target:
-    from trimtab.kafka.topics import OwnTopics
-    from trimtab.measure.spark.spans import Target
-
-    to = connection(settings)
-    return Target(
-        bootstrap_server=to.bootstrap_server,
-        properties=to.properties,
-        own=OwnTopics(settings.topic_prefix),
-    )
+            return jobs.from_kafka(session, admin, cluster_of(settings), asked)
 
 
 @contextmanager

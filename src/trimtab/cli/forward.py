@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.connection import Connection, admin_to, connection
+from trimtab.cli.connection import cluster_of
 from trimtab.cli.durations import seconds
 from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
 from trimtab.cli.output import result, result_json, say
 from trimtab.cli.signals import until_interrupted
 from trimtab.errors import ConfigError
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.codec import Json, by_partition
 from trimtab.observe.logging import configure
 from trimtab.plan.records.partitioner import Granularity, RoutingOptions
@@ -109,11 +110,10 @@ def forward(
     partitioner_of(partitioner, routing)  # an unknown one is refused before anything else
     topics = paired(from_topic, to_topic or ())
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-    source = connection(settings)
+    source = cluster_of(settings)
     target = _target(source, to_bootstrap_server, to_command_config)
     serve_metrics(metrics_port, metrics_host)
     from trimtab.apply.records.kafka.forwarder import Route, open_forwarder, survey
-    from trimtab.kafka.topics import OwnTopics
 
     route = Route(
         topics=topics,
@@ -124,7 +124,7 @@ def forward(
         until_end=until_end,
         records=records,
     )
-    with admin_to(source) as here, admin_to(target) as there:
+    with source.admin() as here, target.admin() as there:
         surveyed = survey(route, here, there)
     if not execute:
         _show_plan(surveyed, as_json=as_json)
@@ -135,9 +135,8 @@ def forward(
         _ending(stop, for_),
         open_forwarder(
             surveyed,
-            (source.bootstrap_server, source.properties),
-            (target.bootstrap_server, target.properties),
-            own=OwnTopics(settings.topic_prefix),
+            source,
+            target,
         ) as forwarder,
     ):
         say(f"Forwarding as group {group}; Ctrl-C ends it when all is acknowledged.")
@@ -168,7 +167,7 @@ def paired(read: Sequence[str], write: Sequence[str]) -> dict[str, str]:
     return dict(zip(read, targets, strict=True))
 
 
-def _target(source: Connection, server: str | None, config: Path | None) -> Connection:
+def _target(source: Cluster, server: str | None, config: Path | None) -> Cluster:
     from trimtab.cli.connection import properties_of
 
     if server is None and config is None:
@@ -178,7 +177,7 @@ def _target(source: Connection, server: str | None, config: Path | None) -> Conn
             "--to-command-config stands without a cluster to write to.",
             hint="Give --to-bootstrap-server, too.",
         )
-    return Connection(server, properties_of(config))
+    return Cluster(server, properties_of(config), source.topics)
 
 
 @contextmanager

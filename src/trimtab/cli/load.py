@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_ty
 
 import typer
 
-from trimtab.cli.connection import connection
+from trimtab.cli.connection import cluster_of
 from trimtab.cli.durations import seconds, seconds_or_zero
 from trimtab.cli.numbers import finite, positive
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, output_file
@@ -407,16 +407,14 @@ def _run(load: Load, sending: Sending) -> None:
     from trimtab.workload.kafka.load import Delivery, ensure_topic, send
     from trimtab.workload.traces import recording
 
-    to = connection(
+    to = cluster_of(
         load_settings(
             bootstrap_server=sending.bootstrap_server, command_config=sending.command_config
         )
     )
-    config = to.properties.for_confluent()
     partitions = ensure_topic(
         sending.topic,
-        bootstrap_server=to.bootstrap_server,
-        client_config=config,
+        cluster=to,
         create=sending.create,
         replication_factor=sending.replication_factor,
         least_partitions=load.partitions,
@@ -430,8 +428,7 @@ def _run(load: Load, sending: Sending) -> None:
         summary = send(
             load.blocks,
             topic=sending.topic,
-            bootstrap_server=to.bootstrap_server,
-            client_config=config,
+            cluster=to,
             delivery=Delivery(
                 acks=sending.acks,
                 linger_ms=sending.linger * 1000,

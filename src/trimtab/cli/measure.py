@@ -31,8 +31,8 @@ from trimtab.settings import load_settings
 if TYPE_CHECKING:
     from trimtab.evaluate.spark.live_outcomes import Watching
     from trimtab.kafka.admin import Admin
+    from trimtab.kafka.cluster import Cluster
     from trimtab.kafka.publisher import RecordPublisher
-    from trimtab.kafka.topics import OwnTopics
     from trimtab.measure.spark.jobs import Found, Given, How
     from trimtab.measure.spark.live import KeyCounting
     from trimtab.spark.session import Session
@@ -277,14 +277,12 @@ def measure(
     if named is None:
         check_span((span[1] - span[0]) / MICROS if for_ is None else for_, how)
     with admin_of(settings) as admin:
-        earlier = ends_now(admin, check_topics(admin, ask.target(), ask.asked(span, named)))
+        earlier = ends_now(admin, check_topics(admin, ask.cluster, ask.asked(span, named)))
         if for_ is not None:
             span = _watch(ask, for_)
         session = begin()
         with spark_errors("reading from Kafka"):
-            given = from_kafka(
-                session, admin, ask.target(), ask.asked(span, named), earlier=earlier
-            )
+            given = from_kafka(session, admin, ask.cluster, ask.asked(span, named), earlier=earlier)
         found = _show(session, ask, given, how, output=output, as_json=as_json)
     if publish:
         exact = how.mode in (Mode.TWO_PASS, Mode.GROUP_BY)
@@ -382,14 +380,15 @@ def _some(notes: Sequence[str]) -> Iterator[str]:
 
 def _publish(ask: Ask, all_found: Found, *, epsilon: float) -> None:
     from trimtab.kafka.publisher import open_publisher
-    from trimtab.kafka.topics import OwnTopics, ensure_topics
+    from trimtab.kafka.topics import ensure_topics
 
-    own, to = OwnTopics(ask.settings.topic_prefix), ask.connection
-    with admin_of(ask.settings) as admin:
+    cluster = ask.cluster
+    own = cluster.topics
+    with cluster.admin() as admin:
         ensure_topics(admin, own)
     found = all_found.measurement
     start, end = found.from_ts, found.to_ts
-    with open_publisher(to.bootstrap_server, to.properties) as publisher:
+    with open_publisher(cluster) as publisher:
         for topic in sorted({p.topic for p in found.partitions}):
             mine = [p for p in found.partitions if p.topic == topic]
             rates = rates_to(topic, mine, ts=end, window_start=start, window_end=end)
@@ -423,19 +422,19 @@ def _continuously(
 ) -> None:
     from trimtab.evaluate.spark.live_outcomes import outcomes_query
     from trimtab.kafka.publisher import open_publisher
-    from trimtab.kafka.topics import OwnTopics, ensure_topics
+    from trimtab.kafka.topics import ensure_topics
     from trimtab.measure.spark.continuous import Beat, Results, run_continuously
     from trimtab.measure.spark.live import now_ts
     from trimtab.spark.warehouse import Warehouse
 
-    own, to = OwnTopics(ask.settings.topic_prefix), ask.connection
+    cluster = ask.cluster
     with (
         until_interrupted() as stop,
-        admin_of(ask.settings) as admin,
-        open_publisher(to.bootstrap_server, to.properties) as publisher,
+        cluster.admin() as admin,
+        open_publisher(cluster) as publisher,
     ):
-        ensure_topics(admin, own)
-        if monitor and _somebody_samples(ask, admin, own):
+        ensure_topics(admin, cluster.topics)
+        if monitor and _somebody_samples(cluster, admin, ask.settings.measure.period_s):
             say("another monitor samples this cluster already; ours stays out of its way")
             monitor = False
         with _sampling_meanwhile(ask, wanted=monitor):
@@ -450,9 +449,9 @@ def _continuously(
                 more.append(
                     outcomes_query(
                         session,
-                        ask.target(),
+                        ask.cluster,
                         outcomes,
-                        cluster=admin.cluster().cluster,
+                        cluster_id=admin.cluster().cluster,
                         warehouse=results.warehouse,
                         checkpoint=results.checkpoint,
                     )
@@ -460,7 +459,7 @@ def _continuously(
             run_continuously(
                 session,
                 admin,
-                ask.target(),
+                ask.cluster,
                 ask.asked((0, now_ts())),
                 beat=Beat(
                     window_s=ask.window_s,
@@ -497,15 +496,15 @@ def _key_counting(ask: Ask) -> KeyCounting | None:
     )
 
 
-def _somebody_samples(ask: Ask, admin: Admin, own: OwnTopics) -> bool:
+def _somebody_samples(cluster: Cluster, admin: Admin, period_s: float) -> bool:
     """Whether telemetry is being written right now: two monitors would disturb each other."""
     from trimtab.kafka.spans import offsets_between
     from trimtab.measure.spark.live import now_ts
 
-    to, now = ask.connection, now_ts()
-    recent = now - round(3 * ask.settings.measure.period_s * MICROS)
-    names = [p.name for p in admin.topics([own.telemetry]) if not p.offline]
-    found = offsets_between(to.bootstrap_server, to.properties, names, from_ts=recent, to_ts=now)
+    now = now_ts()
+    recent = now - round(3 * period_s * MICROS)
+    names = [p.name for p in admin.topics([cluster.topics.telemetry]) if not p.offline]
+    found = offsets_between(cluster, names, from_ts=recent, to_ts=now)
     return any(found.ends[p] > start for p, start in found.starts.items())
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from trimtab.cli.connection import Connection, connection
+from trimtab.cli.connection import cluster_of
 from trimtab.cli.monitor import Watched
 from trimtab.errors import ConfigError
 from trimtab.measure.counters import parse_threshold
@@ -20,9 +20,10 @@ from trimtab.settings import Settings
 
 if TYPE_CHECKING:
     from trimtab.evaluate.spark.live_outcomes import Watching
+    from trimtab.kafka.cluster import Cluster
     from trimtab.measure.spark.hot_keys import Mode
     from trimtab.measure.spark.jobs import How
-    from trimtab.measure.spark.spans import Asked, Target
+    from trimtab.measure.spark.spans import Asked
 
 MICROS = 1_000_000
 _MOST_MICROS = round(datetime.max.replace(tzinfo=UTC).timestamp()) * MICROS
@@ -115,21 +116,9 @@ class Ask:
         )
 
     @property
-    def connection(self) -> Connection:
-        """The cluster, and as whom."""
-        return connection(self.settings)
-
-    def target(self) -> Target:
-        """The cluster as the Spark jobs take it."""
-        from trimtab.kafka.topics import OwnTopics
-        from trimtab.measure.spark.spans import Target
-
-        to = self.connection
-        return Target(
-            bootstrap_server=to.bootstrap_server,
-            properties=to.properties,
-            own=OwnTopics(self.settings.topic_prefix),
-        )
+    def cluster(self) -> Cluster:
+        """The cluster that is measured."""
+        return cluster_of(self.settings)
 
     def asked(
         self,

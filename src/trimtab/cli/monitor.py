@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.connection import admin_of, connection
+from trimtab.cli.connection import cluster_of
 from trimtab.cli.durations import seconds
 from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose, pattern_of
@@ -104,21 +104,22 @@ def sampling(
     settings: Settings, what: Watched, *, period_s: float | None = None
 ) -> Iterator[Monitor]:
     """A monitor of the cluster that the settings name; our topics are made where they lack."""
-    from trimtab.kafka.topics import OwnTopics, ensure_topics
+    from trimtab.kafka.topics import ensure_topics
     from trimtab.measure.kafka.monitor import Interest, open_monitor
 
-    to, own = connection(settings), OwnTopics(settings.topic_prefix)
-    with admin_of(settings) as admin:
-        ensure_topics(admin, own)
+    cluster = cluster_of(settings)
+    with cluster.admin() as admin:
+        ensure_topics(admin, cluster.topics)
         there = {p.topic for p in admin.topics(what.topics)} if what.topics else set()
     warn(f"there is no topic {name} yet" for name in sorted(what.topics - there))
     interest = Interest(
-        topics=what.topics, pattern=what.pattern, groups=what.groups, own_prefix=own.prefix
+        topics=what.topics,
+        pattern=what.pattern,
+        groups=what.groups,
+        own_prefix=cluster.topics.prefix,
     )
     with open_monitor(
-        to.bootstrap_server,
-        to.properties,
-        topic=own.telemetry,
+        cluster,
         interest=interest,
         period_s=period_s or settings.measure.period_s,
     ) as opened:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.addresses import listen_address
-from trimtab.cli.connection import admin_of, connection, controller_token
+from trimtab.cli.connection import cluster_of, controller_token
 from trimtab.cli.consume import Mode
 from trimtab.cli.decisions import told
 from trimtab.cli.durations import seconds, seconds_or_zero
@@ -38,7 +38,7 @@ from trimtab.settings import Settings, load_settings
 if TYPE_CHECKING:
     from trimtab.apply.consumers.backends.backend import Backend
     from trimtab.apply.consumers.controller import Rules, Verdict, View
-    from trimtab.apply.consumers.kafka.leadership import Post
+    from trimtab.apply.consumers.kafka.leadership import GroupConfig
     from trimtab.apply.consumers.planning import Judge
     from trimtab.apply.consumers.policy import Aim, Measured
 
@@ -317,22 +317,22 @@ def run(
             open_now.enter_context(_after(for_, stop))
         tell = open_now.enter_context(told(settings.warehouse / "decisions", as_json=as_json))
         judge = open_now.enter_context(closing(PlanningThread(_judging(aim))))
-        post = asked.post(directs=execute and mode is Mode.DIRECTED)
+        config = asked.config(directs=execute and mode is Mode.DIRECTED)
         ours = threading.Event()
         if measure:
             say("Measuring; the first decision takes half a minute.")
-            ours = open_now.enter_context(asked.measuring(post, sla_s=sla))
+            ours = open_now.enter_context(asked.measuring(config, sla_s=sla))
         if not execute:
             from trimtab.apply.consumers.kafka.directed_controller import spectate
 
             say("Only watching: nothing is changed without --execute. Ctrl-C ends it.")
-            spectate(post, judge, tell, stop)
+            spectate(config, judge, tell, stop)
             return
         # Without a reason a decision comes only every `max_quiet`: until then the last one holds.
         fresh_s = max(3 * settings.measure.stale_after_s, 2 * max_quiet, 2 * interval)
         scaled = open_now.enter_context(asked.scaling(who, tell, fresh_s))
         say(f"Controlling group {group}; Ctrl-C ends it.")
-        led = asked.control(post, scaled, judge, who, stop)
+        led = asked.control(config, scaled, judge, who, stop)
         if led:
             ours.set()
         _leave(
@@ -469,16 +469,15 @@ class _Asked:
         rules: Rules,
     ) -> None:
         self.settings, self.group, self.topics, self.rules = settings, group, topics, rules
-        self.to = connection(settings)
+        self.cluster = cluster_of(settings)
         self.folder = settings.home / "groups" / group
 
-    def post(self, *, directs: bool) -> Post:
+    def config(self, *, directs: bool) -> GroupConfig:
         """Where to work; a group that is to be directed must have no subscribed members."""
-        from trimtab.apply.consumers.kafka.leadership import Post
+        from trimtab.apply.consumers.kafka.leadership import GroupConfig
         from trimtab.apply.consumers.kafka.membership import refuse_subscribed
-        from trimtab.kafka.topics import OwnTopics
 
-        with admin_of(self.settings) as admin:
+        with self.cluster.admin() as admin:
             missing = sorted(set(self.topics) - {p.topic for p in admin.topics(self.topics)})
             if missing:
                 raise ConfigError(
@@ -487,18 +486,16 @@ class _Asked:
                 )
             if directs:
                 refuse_subscribed(admin, self.group)
-        return Post(
+        return GroupConfig(
+            cluster=self.cluster,
             group=self.group,
             topics=self.topics,
-            bootstrap_server=self.to.bootstrap_server,
-            properties=self.to.properties,
-            own=OwnTopics(self.settings.topic_prefix),
             rules=self.rules,
         )
 
     def control(
         self,
-        post: Post,
+        config: GroupConfig,
         scaled: _Scaled,
         judge: Judge,
         who: _Scaling,
@@ -508,12 +505,12 @@ class _Asked:
         if who.mode is Mode.DIRECTED:
             from trimtab.apply.consumers.kafka.directed_controller import GroupController
 
-            controller = GroupController(post, scaled.backend, judge, on_decision=scaled.tell)
+            controller = GroupController(config, scaled.backend, judge, on_decision=scaled.tell)
             return controller.run(stop)
         from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController
 
         return SubscribedController(
-            post,
+            config,
             scaled.backend,
             judge,
             who.listen,
@@ -579,7 +576,7 @@ class _Asked:
             wish.decided(decision)
             tell(decision)
 
-        with admin_of(self.settings) as admin:
+        with self.cluster.admin() as admin:
 
             def members() -> list[str]:
                 found = [m for g in admin.groups([self.group]) for m in g.members]
@@ -589,7 +586,7 @@ class _Asked:
             yield _Scaled(there, tell_both, partial(Scaler, wish.wanted, address))
 
     @contextmanager
-    def measuring(self, post: Post, *, sla_s: float | None) -> Iterator[threading.Event]:
+    def measuring(self, config: GroupConfig, *, sla_s: float | None) -> Iterator[threading.Event]:
         from trimtab.apply.consumers.backends.measuring import measuring
         from trimtab.apply.consumers.backends.processes import ProcessBackend
         from trimtab.apply.consumers.kafka.inbox import newest_rates
@@ -602,7 +599,7 @@ class _Asked:
         limit_s = self.settings.measure.stale_after_s
 
         def is_published() -> bool:
-            seen = newest_rates(post, within_s=2.0)
+            seen = newest_rates(config, within_s=2.0)
             return seen.age_s(self.topics, ts=time.time_ns() // 1000) < limit_s
 
         folder = self.folder / "measure"
@@ -612,7 +609,7 @@ class _Asked:
 
     def _trimtab(self, *words: str) -> list[str]:
         """A command of ours, for the same cluster as this one."""
-        to = ["--bootstrap-server", self.to.bootstrap_server]
+        to = ["--bootstrap-server", self.cluster.servers]
         if self.settings.command_config is not None:
             to += ["--command-config", str(self.settings.command_config.absolute())]
         return [sys.executable, "-m", "trimtab.cli.main", *words, *to]

@@ -12,7 +12,7 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
-from trimtab.cli.connection import connection
+from trimtab.cli.connection import cluster_of
 from trimtab.cli.durations import seconds
 from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
 from trimtab.cli.options import BootstrapServer, CommandConfig, Verbose
@@ -93,18 +93,15 @@ def steer(
         )
     configure(verbose=verbose)
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-    to = connection(settings)
+    cluster = cluster_of(settings)
     serve_metrics(metrics_port, metrics_host)
     from trimtab.apply.records.kafka.steering import open_steering
-    from trimtab.kafka.topics import OwnTopics
 
     with (
         until_interrupted() as stop,
         _shown(as_json=as_json) as show,
         open_steering(
-            to.bootstrap_server,
-            to.properties,
-            own=OwnTopics(settings.topic_prefix),
+            cluster,
             interval_s=interval,
             valid_s=valid,
             execute=execute,

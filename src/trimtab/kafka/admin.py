@@ -24,8 +24,8 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
 from kafka.protocol.metadata import MetadataRequest
 
 from trimtab.kafka import consumer_groups, topic_facts
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
-from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.requests import BACKOFF_S, Connections, error_of
 from trimtab.model.cluster import Broker, BrokerId, Group, Replicas, TopicPartition
 from trimtab.observe.logging import library_log
@@ -132,14 +132,13 @@ class Admin(Protocol):
 
 @contextmanager
 def connect(
-    bootstrap_server: str,
-    properties: ClientProperties,
+    cluster: Cluster,
     *,
     connect_within_s: float = 10.0,
     patience_s: float = 10.0,
 ) -> Iterator[KafkaAdmin]:
     """Opens the admin door; a broker that says nothing for `patience_s` counts as silent."""
-    brokers = Connections(bootstrap_server, properties, connect_within_s, patience_s)
+    brokers = Connections(cluster, connect_within_s, patience_s)
     try:
         yield KafkaAdmin(brokers)
     finally:

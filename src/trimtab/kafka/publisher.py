@@ -6,15 +6,14 @@ Promise  Handing a record over never raises and never waits for a broker. What w
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
-from trimtab.kafka.properties import ClientProperties
 from trimtab.observe.logging import library_log
 
 log = library_log()
@@ -22,34 +21,30 @@ log = library_log()
 _FLUSH_S = 10.0
 
 
-def reliable(
-    bootstrap_server: str, properties: ClientProperties, *, client_id: str, linger_ms: int
-) -> dict[str, Any]:
+def reliable(cluster: Cluster, *, client_id: str, linger_ms: int) -> dict[str, Any]:
     """The configuration of a producer whose records are on all in-sync replicas, once each."""
-    return {
-        "client.id": client_id,
-        **properties.for_confluent(),
-        "bootstrap.servers": bootstrap_server,
-        "acks": "all",
-        "enable.idempotence": True,
-        "linger.ms": linger_ms,
-        "compression.type": "lz4",
-        "logger": logging.getLogger("librdkafka"),
-    }
+    return cluster.client(
+        client_id,
+        {
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": linger_ms,
+            "compression.type": "lz4",
+        },
+    )
 
 
 class RecordPublisher:
     """Sends records that all in-sync replicas acknowledge, without repeats."""
 
-    def __init__(
-        self, bootstrap_server: str, properties: ClientProperties, *, client_id: str, linger_ms: int
-    ) -> None:
+    def __init__(self, cluster: Cluster, *, client_id: str, linger_ms: int) -> None:
         self.published = 0
         self.failed = 0
         self._broken = False
-        self._config = reliable(
-            bootstrap_server, properties, client_id=client_id, linger_ms=linger_ms
-        ) | {"message.timeout.ms": 60_000, "error_cb": self._on_error}
+        self._config = reliable(cluster, client_id=client_id, linger_ms=linger_ms) | {
+            "message.timeout.ms": 60_000,
+            "error_cb": self._on_error,
+        }
         with kafka_errors(f"starting the producer {client_id}"):
             self._producer = Producer(self._config)
 
@@ -86,13 +81,9 @@ class RecordPublisher:
 
 
 @contextmanager
-def open_publisher(
-    bootstrap_server: str, properties: ClientProperties
-) -> Iterator[RecordPublisher]:
+def open_publisher(cluster: Cluster) -> Iterator[RecordPublisher]:
     """A publisher of results, which has delivered everything when the block ends."""
-    publisher = RecordPublisher(
-        bootstrap_server, properties, client_id="trimtab-measure", linger_ms=0
-    )
+    publisher = RecordPublisher(cluster, client_id="trimtab-measure", linger_ms=0)
     try:
         yield publisher
     finally:

@@ -24,8 +24,8 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from trimtab.errors import ConfigError
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_authentication, is_passing, kafka_errors, reason_of
-from trimtab.kafka.properties import ClientProperties
 from trimtab.model.cluster import BrokerId
 from trimtab.observe.logging import library_log
 
@@ -48,8 +48,7 @@ class Connections:
 
     def __init__(
         self,
-        bootstrap_server: str,
-        properties: ClientProperties,
+        cluster: Cluster,
         connect_within_s: float,
         patience_s: float,
     ) -> None:
@@ -66,12 +65,11 @@ class Connections:
             "client_id": "trimtab-admin",
             "request_timeout_ms": max(10_000, int(patience_s * 1000)),
             "reconnect_backoff_max_ms": 1_000,
-            **properties.for_kafka_python(),
-            "bootstrap_servers": bootstrap_server.split(","),
+            **cluster.for_kafka_python(),
             "bootstrap_timeout_ms": int(connect_within_s * 1000),
             "kafka_client": client,
         }
-        with kafka_errors(f"connecting to {bootstrap_server}"):
+        with kafka_errors(f"connecting to {cluster.servers}"):
             try:
                 self.client = KafkaAdminClient(**config)
             except Exception as error:
@@ -81,7 +79,7 @@ class Connections:
                     half_open.give_up()
                 if isinstance(error, ValueError):
                     raise ConfigError(
-                        f"{bootstrap_server} does not name brokers.",
+                        f"{cluster.servers} does not name brokers.",
                         hint="--bootstrap-server takes HOST:PORT,HOST:PORT,…",
                     ) from error
                 if known is not None and isinstance(error, theirs.KafkaTimeoutError):

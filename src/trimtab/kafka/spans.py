@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from confluent_kafka import OFFSET_END, Consumer
 from confluent_kafka import TopicPartition as Place
 
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
-from trimtab.kafka.properties import ClientProperties
 from trimtab.model.cluster import TopicPartition
 
 _TIMEOUT_S = 20.0
@@ -35,8 +35,7 @@ class OffsetSpan:
 
 
 def offsets_between(
-    bootstrap_server: str,
-    properties: ClientProperties,
+    cluster: Cluster,
     partitions: Iterable[TopicPartition],
     *,
     from_ts: int,
@@ -50,15 +49,12 @@ def offsets_between(
     written: the end is that of the log then.
     """
     named, now = sorted(partitions), time.time_ns() // 1000
-    config = {
-        "client.id": "trimtab-spans",
-        **properties.for_confluent(),
-        "bootstrap.servers": bootstrap_server,
+    settings = {
         "group.id": "trimtab-spans",  # never joined: nothing is subscribed to
         "enable.auto.commit": False,
     }
     with kafka_errors("looking up the offsets of a span"):
-        consumer = Consumer(config)
+        consumer = cluster.consumer("trimtab-spans", settings)
         try:
             marks = {
                 p: consumer.get_watermark_offsets(Place(*p), timeout=_TIMEOUT_S) for p in named

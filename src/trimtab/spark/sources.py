@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from trimtab.errors import BadFile
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION
 from trimtab.spark.schemas import (
@@ -38,7 +39,7 @@ RAW_JSON = "_not_json"
 class KafkaSpan:
     """What to read from Kafka: offsets per partition, `starts` included, `ends` not."""
 
-    bootstrap_server: str
+    cluster: Cluster
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     options: Mapping[str, str] = field(default_factory=dict)
@@ -69,12 +70,12 @@ def read_span(
     """A bounded read; `min_partitions` lets all cores read a skewed topic."""
     reader = (
         session.read.format("kafka")
-        .option("kafka.bootstrap.servers", span.bootstrap_server)
         # By name, so that a partition added meanwhile is no surprise.
         .option("assign", _names(span.starts))
         .option("startingOffsets", _offsets(span.starts))
         .option("endingOffsets", _offsets(span.ends))
         .option("failOnDataLoss", "false")
+        .options(**span.cluster.for_spark())
         .options(**dict(span.options))
     )
     if min_partitions is not None:
@@ -84,16 +85,14 @@ def read_span(
 
 def read_stream(
     session: SparkSession,
-    bootstrap_server: str,
+    cluster: Cluster,
     pattern: str,
     *,
     starting: str,
-    options: Mapping[str, str],
 ) -> DataFrame:
     """An unbounded read that lives through topics deleted, made anew or grown."""
     return (
         session.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_server)
         .option("subscribePattern", pattern)
         .option("startingOffsets", starting)
         .option("failOnDataLoss", "false")
@@ -101,7 +100,7 @@ def read_stream(
         .option("kafka.fetch.max.wait.ms", "10")
         # A topic made a moment ago should not wait five minutes to be seen.
         .option("kafka.metadata.max.age.ms", "1000")
-        .options(**dict(options))
+        .options(**cluster.for_spark())
         .load()
     )
 

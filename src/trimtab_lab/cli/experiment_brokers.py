@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.connection import Connection, client_properties, connection, local_cluster_runs
+from trimtab.cli.connection import cluster_of, local_cluster_runs
 from trimtab.cli.durations import seconds
 from trimtab.cli.numbers import finite
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
 from trimtab.cli.output import progress_bar, say, talk
 from trimtab.cli.signals import terminable
 from trimtab.cli.spark import Conf, Master, spark_session
+from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.topics import OwnTopics
 from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 from trimtab_lab import PACKAGES
@@ -264,7 +266,6 @@ def _live(
     verbose: bool,
 ) -> None:
     """Runs a live experiment with a bar, keeps its parts, and prints what they came to."""
-    from trimtab.kafka.topics import OwnTopics
     from trimtab_lab.papers.kept import keep
     from trimtab_lab.papers.live.experiment import EXPERIMENTS, Live
     from trimtab_lab.papers.live.kafka.conduct import Place
@@ -274,10 +275,8 @@ def _live(
     folder = settings.home / "experiments" / "live"
     with terminable(), _cluster(settings) as to:
         place = Place(
-            bootstrap_server=to.bootstrap_server,
-            properties=to.properties,
+            cluster=to,
             command_config=settings.command_config,
-            own=OwnTopics(settings.topic_prefix),
             folder=folder / "runs",
         )
         session = spark_session(
@@ -304,14 +303,14 @@ def _runs_shown(experiment: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextmanager
-def _cluster(settings: Settings) -> Iterator[Connection]:
+def _cluster(settings: Settings) -> Iterator[Cluster]:
     """The cluster that is named or runs, else a local one that is there just for this."""
     from trimtab.local.cluster import LocalCluster
 
     if settings.bootstrap_server or settings.command_config or local_cluster_runs(settings):
-        yield connection(settings)
+        yield cluster_of(settings)
         return
     with LocalCluster(
         "live", home=settings.home, cache=settings.cache, say=say, enduring=True
     ) as running:
-        yield Connection(running.bootstrap_servers, client_properties(settings))
+        yield Cluster(running.bootstrap_servers, topics=OwnTopics(settings.topic_prefix))

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trimtab.audit.topology import Audit
 from trimtab.errors import MeasurementError
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.jars import KAFKA, broker_jars, connector_jars
 from trimtab.measure.counters import parse_threshold
@@ -119,7 +120,7 @@ class Audience(Protocol):
 class Scene:
     """Where it is played: a cluster that is up, and a Spark session that may still be starting."""
 
-    bootstrap_server: str
+    cluster: Cluster
     spark: Callable[[], Session]
     settings: Settings
     tables: Path
@@ -191,7 +192,7 @@ def tell(
     ):
         status = cluster.up()
         scene = Scene(
-            bootstrap_server=status.bootstrap_servers,
+            cluster=Cluster(status.bootstrap_servers, topics=OwnTopics(settings.topic_prefix)),
             spark=session.result,
             settings=settings,
             tables=folder / "tables",
@@ -204,10 +205,9 @@ def tell(
 
 def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
     """The whole loop on a cluster that is up: load, measure, plan, run, judge."""
-    from trimtab.kafka.admin import connect
     from trimtab_lab.demo.kafka.audited_topic import audited_topic
 
-    with connect(scene.bootstrap_server, ClientProperties.none()) as admin:
+    with scene.cluster.admin() as admin:
         audience.step(
             2, f"Topic {script.topic} ({script.partitions} partitions), group {script.group}"
         )
@@ -286,9 +286,9 @@ class _Shown:
 def _make_topics(script: Script, scene: Scene, admin: Admin) -> None:
     """Makes the topic anew: what an earlier run left in it is no part of this story."""
     from trimtab.kafka.admin import TopicSpec
-    from trimtab.kafka.topics import OwnTopics, ensure_topics
+    from trimtab.kafka.topics import ensure_topics
 
-    ensure_topics(admin, OwnTopics(scene.settings.topic_prefix))
+    ensure_topics(admin, scene.cluster.topics)
     admin.delete_topic(script.topic)
     replicas = min(BROKERS, len(admin.cluster().live))
     admin.create_topic(
@@ -303,15 +303,13 @@ def _make_topics(script: Script, scene: Scene, admin: Admin) -> None:
 
 def _load_and_watch(script: Script, scene: Scene, admin: Admin, audience: Audience) -> _Shown:
     """Sends the load while the group reads it and the monitor samples."""
-    from trimtab.kafka.topics import OwnTopics
     from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
     from trimtab_lab.demo.kafka.slow_group import Group, slow_group
 
     group = Group(
         name=script.group, topic=script.topic, members=script.consumers, pace_s=script.pace_s
     )
-    own, nobody = OwnTopics(scene.settings.topic_prefix), ClientProperties.none()
-    with slow_group(group, scene.bootstrap_server, nobody) as members:
+    with slow_group(group, scene.cluster) as members:
         _wait_until_settled(script, admin)
         audience.say(
             f"{script.consumers} consumers, each for {script.pace_s:.0f} records/s: the mean and "
@@ -322,11 +320,11 @@ def _load_and_watch(script: Script, scene: Scene, admin: Admin, audience: Audien
         )
         with (
             open_monitor(
-                scene.bootstrap_server,
-                nobody,
-                topic=own.telemetry,
+                scene.cluster,
                 interest=Interest(
-                    topics=frozenset({script.topic}), groups=(script.group,), own_prefix=own.prefix
+                    topics=frozenset({script.topic}),
+                    groups=(script.group,),
+                    own_prefix=scene.cluster.topics.prefix,
                 ),
                 period_s=scene.settings.measure.period_s,
             ) as monitor,
@@ -384,7 +382,7 @@ def _send(script: Script, scene: Scene, audience: Audience) -> LoadSummary:
         summary = send(
             due.keyed(stream, duration_s=script.duration_s, value_bytes=script.value_bytes),
             topic=script.topic,
-            bootstrap_server=scene.bootstrap_server,
+            cluster=scene.cluster,
             seed=script.seed,
             duration_s=script.duration_s,
             on_progress=show,
@@ -408,20 +406,14 @@ def _slowest(members: Sequence[SlowConsumer]) -> float:
 def _measured(
     script: Script, scene: Scene, admin: Admin, audience: Audience, shown: _Shown
 ) -> tuple[Found, RateHistory]:
-    from trimtab.kafka.topics import OwnTopics
     from trimtab.measure.spark.jobs import How, measure
-    from trimtab.measure.spark.spans import Asked, Target, from_kafka
+    from trimtab.measure.spark.spans import Asked, from_kafka
     from trimtab.spark.session import watched
     from trimtab.spark.warehouse import Warehouse
     from trimtab_lab.demo.spark.history import rate_history
 
     session, warehouse = scene.spark(), Warehouse(str(scene.tables))
     settings = scene.settings
-    target = Target(
-        bootstrap_server=scene.bootstrap_server,
-        properties=ClientProperties.none(),
-        own=OwnTopics(settings.topic_prefix),
-    )
     asked = Asked(
         topics=frozenset({script.topic}),
         groups=frozenset({script.group}),
@@ -437,7 +429,7 @@ def _measured(
         audience.bar("measuring (tasks)") as move,
         watched(session, lambda done, known: move(done, known, "")),
     ):
-        given = from_kafka(session, admin, target, asked)
+        given = from_kafka(session, admin, scene.cluster, asked)
         found = measure(given, how, warehouse)
         return found, rate_history(given, window_s=script.line_s)
 
@@ -468,15 +460,10 @@ def _planned(
 def _looped(
     script: Script, scene: Scene, loads: Mapping[TopicPartition, float], audience: Audience
 ) -> Loop:
-    from trimtab.kafka.topics import OwnTopics
     from trimtab_lab.demo.spark.loop import keep_level
     from trimtab_lab.papers.live.kafka.conduct import Place
 
-    place = Place(
-        bootstrap_server=scene.bootstrap_server,
-        folder=scene.tables.parent / "loop",
-        own=OwnTopics(scene.settings.topic_prefix),
-    )
+    place = Place(cluster=scene.cluster, folder=scene.tables.parent / "loop")
     whole = round(script.loop_s)
     with audience.bar("running (s)") as move:
         loop = keep_level(

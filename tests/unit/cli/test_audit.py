@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from trimtab.cli import connection
 from trimtab.cli.main import run
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import BrokerId, ClusterSnapshot, TopicPartition
 from trimtab.model.codec import dumps, loads_to, measurement_to, snapshot_to
 from trimtab.model.load import Loads, LoadStep, Measurement, PartitionLoad, Source, Unit
@@ -35,7 +35,7 @@ def _nothing_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_to: object) -> None:
         raise AssertionError("a cluster was asked")
 
-    monkeypatch.setattr(connection, "admin_to", refuse)
+    monkeypatch.setattr(Cluster, "admin", refuse)
 
 
 def written(snapshot: ClusterSnapshot, name: str = "snapshot.json") -> str:
@@ -64,7 +64,7 @@ def live(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
     def admin_to(_to: object) -> Iterator[FakeAdmin]:
         yield admin
 
-    monkeypatch.setattr(connection, "admin_to", admin_to)
+    monkeypatch.setattr(Cluster, "admin", admin_to)
     monkeypatch.setenv("TRIMTAB_BOOTSTRAP_SERVER", "live:9092")
     return admin
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trimtab.cli.connection import connection, controller_token
+from trimtab.cli.connection import cluster_of, controller_token
 from trimtab.errors import ConfigError
 from trimtab.local import cluster as local_cluster
 from trimtab.local.cluster import BrokerState
@@ -39,13 +39,13 @@ def test_a_named_cluster_wins_over_the_local_one(
 ) -> None:
     pretend_local(monkeypatch, BrokerState.RUNNING)
 
-    assert connection(settings(tmp_path, bootstrap_server="b:9")).bootstrap_server == "b:9"
+    assert cluster_of(settings(tmp_path, bootstrap_server="b:9")).servers == "b:9"
 
 
 def test_the_properties_file_may_name_the_cluster(tmp_path: Path) -> None:
     file = properties_file(tmp_path, "bootstrap.servers=from.file:9")
 
-    assert connection(settings(tmp_path, command_config=file)).bootstrap_server == "from.file:9"
+    assert cluster_of(settings(tmp_path, command_config=file)).servers == "from.file:9"
 
 
 def test_the_running_local_cluster_is_the_default(
@@ -53,7 +53,7 @@ def test_the_running_local_cluster_is_the_default(
 ) -> None:
     pretend_local(monkeypatch, BrokerState.RUNNING)
 
-    assert connection(settings(tmp_path)).bootstrap_server == "127.0.0.1:1"
+    assert cluster_of(settings(tmp_path)).servers == "127.0.0.1:1"
 
 
 def test_who_logs_in_meets_the_sasl_listener_of_the_local_cluster(
@@ -62,7 +62,7 @@ def test_who_logs_in_meets_the_sasl_listener_of_the_local_cluster(
     pretend_local(monkeypatch, BrokerState.RUNNING)
     file = properties_file(tmp_path, "security.protocol=SASL_PLAINTEXT")
 
-    assert connection(settings(tmp_path, command_config=file)).bootstrap_server == "127.0.0.1:2"
+    assert cluster_of(settings(tmp_path, command_config=file)).servers == "127.0.0.1:2"
 
 
 @pytest.mark.parametrize("state", [BrokerState.DEAD, BrokerState.ABSENT, None])
@@ -73,7 +73,7 @@ def test_without_any_cluster_the_way_to_one_is_shown(
         pretend_local(monkeypatch, state)
 
     with pytest.raises(ConfigError) as caught:
-        connection(settings(tmp_path))
+        cluster_of(settings(tmp_path))
 
     assert "trimtab cluster up" in (caught.value.hint or "")
     assert "--bootstrap-server" in (caught.value.hint or "")
@@ -84,7 +84,7 @@ def test_properties_that_a_client_does_without_are_named(
 ) -> None:
     file = properties_file(tmp_path, "bootstrap.servers=b:9\nmetric.reporters=com.example.R")
 
-    connection(settings(tmp_path, command_config=file))
+    cluster_of(settings(tmp_path, command_config=file))
 
     said = capsys.readouterr()
     assert "metric.reporters" in said.err

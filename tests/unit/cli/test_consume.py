@@ -27,9 +27,9 @@ def opened(monkeypatch):
 
     def consumer(kind):
         class Opened:
-            def __init__(self, duties, *, stop, **more):
+            def __init__(self, config, *, stop, **more):
                 assert isinstance(stop, threading.Event)
-                seen.append((kind, duties, more))
+                seen.append((kind, config, more))
 
             def run(self):
                 return Totals(records=7, bytes=70, batches=2, dead_letters=1)
@@ -45,13 +45,13 @@ def test_a_directed_consumer_gets_what_the_flags_say(opened, tmp_path, capsys):
     more = ["--index", "2", "--lake", str(tmp_path / "lake"), "--batch-bytes", "1000"]
     more += ["--wait", "100ms", "--from", "latest", "--no-receipts", "--run", "r7"]
     assert run([*BASE, "--topic", "bills", *more]) == 0
-    kind, duties, _ = opened[0]
-    assert (kind, duties.group, duties.topics, duties.index) == (
+    kind, config, _ = opened[0]
+    assert (kind, config.group, config.topics, config.index) == (
         *("directed", "pay", ("orders", "bills"), 2),
     )
-    assert (duties.limits.batch_bytes, duties.limits.wait_s) == (1000, 0.1)
-    assert (duties.beginning, duties.receipts, duties.run) == (Beginning.LATEST, False, "r7")
-    assert duties.handler is None
+    assert (config.limits.batch_bytes, config.limits.wait_s) == (1000, 0.1)
+    assert (config.beginning, config.receipts, config.run) == (Beginning.LATEST, False, "r7")
+    assert config.handler is None
     assert (tmp_path / "lake").is_dir()
     assert capsys.readouterr().out == "7 records, 70 bytes in 2 batches; 1 dead letters\n"
 
@@ -60,9 +60,9 @@ def test_a_group_consumer_needs_no_index_and_knows_where_the_controller_is(opene
     url = "http://127.0.0.1:1"
     monkeypatch.setenv("TRIMTAB_CONTROLLER__TOKEN", "s3cret")
     assert run([*BASE, "--mode", "group", "--service-time", "10ms", "--controller-url", url]) == 0
-    kind, duties, more = opened[0]
-    assert (kind, duties.index, more) == ("group", None, {"controller_url": url, "token": "s3cret"})
-    assert isinstance(duties.handler, FixedService)
+    kind, config, more = opened[0]
+    assert (kind, config.index, more) == ("group", None, {"controller_url": url, "token": "s3cret"})
+    assert isinstance(config.handler, FixedService)
 
 
 def test_a_member_in_a_pod_is_a_static_one_of_that_name(opened, monkeypatch):
@@ -77,7 +77,7 @@ def test_a_member_in_a_pod_is_a_static_one_of_that_name(opened, monkeypatch):
     assert run(flags) == 0
     assert run([*flags, "--instance-id", "mine"]) == 0
     assert run([*BASE, "--index", "0", "--service-time", "10ms"]) == 0
-    instances = [duties.instance for _, duties, _ in opened]
+    instances = [config.instance for _, config, _ in opened]
     assert instances == [None, "laptop", "pay-7d4f-x2x", "mine", None]
     assert opened[2][1].name("9b") == "trimtab-pay-pay-7d4f-x2x"
 

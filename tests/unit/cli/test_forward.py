@@ -9,10 +9,10 @@ import pytest
 
 from trimtab.apply.records.kafka import forwarder as door
 from trimtab.apply.records.kafka.forwarder import ForwardReport
-from trimtab.cli import forward
 from trimtab.cli.main import run
 from trimtab.errors import ApplyError
 from trimtab.kafka.admin import TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import Broker, BrokerId, TopicPartition
 from trimtab.plan.records.partitioner import Granularity
 from trimtab.plan.records.ratios import Ratios
@@ -43,10 +43,10 @@ def clusters(tmp_path, monkeypatch):
         found[f"{name}:9092"] = admin
 
     @contextmanager
-    def admin_to(to):
-        yield found[to.bootstrap_server]
+    def opened(self):
+        yield found[self.servers]
 
-    monkeypatch.setattr(forward, "admin_to", admin_to)
+    monkeypatch.setattr(Cluster, "admin", opened)
     return found
 
 
@@ -57,7 +57,7 @@ def opened(monkeypatch):
 
     @contextmanager
     def open_forwarder(surveyed, source, target, **more):
-        seen.append((surveyed.route, source[0], target[0]))
+        seen.append((surveyed.route, source.servers, target.servers))
 
         class Forwarder:
             report = REPORT

@@ -171,7 +171,7 @@ def test_the_door_is_told_how_to_send(brokers):
     delivery = brokers.sent["delivery"]
     assert (delivery.acks, delivery.linger_ms, delivery.timeout_s) == (Acks.LEADER, 50.0, 10.0)
     assert brokers.sent["late_after_s"] == 0.02
-    assert brokers.sent["bootstrap_server"] == "other:1"
+    assert brokers.sent["cluster"].servers == "other:1"
 
 
 def test_acknowledgements_of_all_replicas_are_the_default(brokers):

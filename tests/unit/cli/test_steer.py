@@ -46,8 +46,8 @@ def opened(monkeypatch):
     seen: list[dict[str, object]] = []
 
     @contextmanager
-    def open_steering(server, properties, **asked):
-        seen.append({"server": server, **asked})
+    def open_steering(cluster, **asked):
+        seen.append({"cluster": cluster, **asked})
 
         class Steering:
             def run(self, stop, *, for_s=None):
@@ -77,7 +77,7 @@ def test_the_flags_say_how_often_how_long_and_for_what_prefix(opened, monkeypatc
     assert (asked["execute"], asked["interval_s"], asked["valid_s"], asked["for_s"]) == (
         *(True, 0.4, 6.0, 60.0),
     )
-    assert asked["own"].weights == "tt.weights"
+    assert asked["cluster"].topics.weights == "tt.weights"
 
 
 def test_off_a_terminal_each_change_is_a_line_with_its_reason(opened, capsys):

@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as Place
 
 from trimtab.kafka import spans
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 
 HOUR_MS = 3_600_000
@@ -48,16 +48,14 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> dict[TopicPartition, FakeLog]:
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(spans, "Consumer", FakeConsumer)
+    monkeypatch.setattr("confluent_kafka.Consumer", FakeConsumer)
     return known
 
 
 def between(
     logs: dict[TopicPartition, FakeLog], from_ms: int, to_ms: int
 ) -> dict[str, tuple[int, int]]:
-    found = spans.offsets_between(
-        "h:1", ClientProperties({}), logs, from_ts=from_ms * 1000, to_ts=to_ms * 1000
-    )
+    found = spans.offsets_between(Cluster("h:1"), logs, from_ts=from_ms * 1000, to_ts=to_ms * 1000)
     return {str(p): (found.starts[p], found.ends[p]) for p in sorted(logs)}
 
 
@@ -85,7 +83,7 @@ def test_logs_that_begin_in_the_span_are_told_apart_by_whether_anything_was_dele
     logs[TopicPartition("empty", 0)] = FakeLog()
 
     found = spans.offsets_between(
-        "h:1", ClientProperties({}), logs, from_ts=(now - 60_000) * 1000, to_ts=now * 1000
+        Cluster("h:1"), logs, from_ts=(now - 60_000) * 1000, to_ts=now * 1000
     )
 
     assert {p.topic for p in found.cut} == {"cut"}

@@ -23,8 +23,8 @@ from trimtab.evaluate.verdict import (
     OutcomeWindow,
 )
 from trimtab.kafka.admin import Admin
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.spans import offsets_between
-from trimtab.measure.spark.spans import Target
 from trimtab.model.cluster import TopicPartition
 from trimtab.spark import sources
 from trimtab.spark.session import spark_errors, storage_path
@@ -78,20 +78,20 @@ class Given:
 # ---------------------------------------------------------------- sources
 
 
-def from_kafka(session: SparkSession, admin: Admin, target: Target, asked: Asked) -> Given:
+def from_kafka(session: SparkSession, admin: Admin, cluster: Cluster, asked: Asked) -> Given:
     """Reads the topics of receipts, decisions and control, where they are."""
-    raw = _read(session, admin, target, [target.own.receipts], asked)
+    raw = _read(session, admin, cluster, [cluster.topics.receipts], asked)
     if raw is None:
         raise ThinData(
-            f"There is no topic {target.own.receipts}.",
+            f"There is no topic {cluster.topics.receipts}.",
             hint="Receipts are written by `trimtab consume`.",
         )
     parsed = raw.transform(sources.receipt_records)
-    decided = _read(session, admin, target, [target.own.decisions], asked)
-    control = _read(session, admin, target, [target.own.control(asked.group)], asked)
+    decided = _read(session, admin, cluster, [cluster.topics.decisions], asked)
+    control = _read(session, admin, cluster, [cluster.topics.control(asked.group)], asked)
     return Given(
         receipts=parsed.transform(sources.receipts).where(asked.wanted()),
-        rejects=parsed.transform(sources.rejects, source=target.own.receipts),
+        rejects=parsed.transform(sources.rejects, source=cluster.topics.receipts),
         decisions=None
         if decided is None
         else decided.transform(sources.decisions).where(F.col("group") == asked.group),
@@ -109,7 +109,7 @@ def from_files(session: SparkSession, path: Path, asked: Asked) -> Given:
 def records_of(
     session: SparkSession,
     admin: Admin,
-    target: Target,
+    cluster: Cluster,
     topics: Iterable[str],
     *,
     seq: Column,
@@ -118,7 +118,7 @@ def records_of(
     """Records of users' own topics, with the sequence number that they carry."""
     named = sorted(topics)
     asked = Asked(group="", from_ts=span[0], to_ts=span[1])
-    raw = _read(session, admin, target, named, asked, headers=True)
+    raw = _read(session, admin, cluster, named, asked, headers=True)
     if raw is None:
         raise ConfigError(f"There is no topic {', '.join(named)}.")
     inside = raw.where(sources.between("timestamp", *span))
@@ -193,7 +193,7 @@ def _acknowledged(session: SparkSession, path: Path, topic: str | None) -> DataF
 def _read(
     session: SparkSession,
     admin: Admin,
-    target: Target,
+    cluster: Cluster,
     topics: list[str],
     asked: Asked,
     *,
@@ -203,8 +203,7 @@ def _read(
     if {p.topic for p in placed} != set(topics):
         return None
     found = offsets_between(
-        target.bootstrap_server,
-        target.properties,
+        cluster,
         placed,
         from_ts=asked.from_ts,
         to_ts=asked.to_ts,
@@ -212,11 +211,10 @@ def _read(
     # A control topic has a partition for every consumer there may ever be; few have records.
     filled = {p for p in placed if found.starts[p] < found.ends[p]} or {min(placed)}
     span = sources.KafkaSpan(
-        bootstrap_server=target.bootstrap_server,
+        cluster=cluster,
         starts={p: found.starts[p] for p in filled},
         ends={p: found.ends[p] for p in filled},
         options={
-            **target.spark_options,
             # The controller writes in transactions; what it took back was never said.
             "kafka.isolation.level": "read_committed",
             **({"includeHeaders": "true"} if headers else {}),

@@ -22,10 +22,11 @@ from pyspark.sql.types import LongType, StructType
 
 from trimtab.evaluate.spark import outcomes as steps
 from trimtab.evaluate.spark.order_audit import distinct_receipts
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.measure.spark.live import Stream, Supervised, now_ts, pattern_of
 from trimtab.measure.spark.rates import window_number
-from trimtab.measure.spark.spans import Asked, Target
+from trimtab.measure.spark.spans import Asked
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
 from trimtab.observe import metrics
@@ -57,10 +58,10 @@ class Watching:
 
 def outcomes_query(
     session: SparkSession,
-    target: Target,
+    cluster: Cluster,
     how: Watching,
     *,
-    cluster: str | None,
+    cluster_id: str | None,
     warehouse: Warehouse,
     checkpoint: str,
 ) -> Supervised:
@@ -68,8 +69,8 @@ def outcomes_query(
     asked = how.asked
     identity = short_hash(
         {
-            "cluster": cluster,
-            "receipts": target.own.receipts,
+            "cluster": cluster_id,
+            "receipts": cluster.topics.receipts,
             "topics": sorted(asked.topics),
             "pattern": None if asked.pattern is None else asked.pattern.pattern,
             "groups": None if asked.groups is None else sorted(asked.groups),
@@ -82,17 +83,16 @@ def outcomes_query(
         warehouse,
         run=f"live-{_NAME}-{identity}",
         folder=folder,
-        own=target.own,
+        own=cluster.topics,
     )
     query.resume(session)
     stream = Stream(
         name=_NAME,
-        bootstrap_server=target.bootstrap_server,
-        pattern=pattern_of([target.own.receipts]),
+        cluster=cluster,
+        pattern=pattern_of([cluster.topics.receipts]),
         shape=sources.receipt_records,
         folder=folder,
         trigger_s=how.window_s,
-        options=target.spark_options,
     )
     return Supervised(session, stream, query.on_batch, on_idle=partial(query.caught_up, session))
 

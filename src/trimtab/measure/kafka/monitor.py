@@ -27,8 +27,8 @@ from typing import Protocol
 import structlog
 
 from trimtab.errors import TrimtabError
-from trimtab.kafka.admin import Admin, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import Admin
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.publisher import RecordPublisher
 from trimtab.kafka.snapshot import is_internal, with_sizes
 from trimtab.measure.exposed import show_sample
@@ -215,20 +215,16 @@ def next_beat(start: float, period: float, now: float) -> float:
 
 @contextmanager
 def open_monitor(
-    bootstrap_server: str,
-    properties: ClientProperties,
+    cluster: Cluster,
     *,
-    topic: str,
     interest: Interest,
     period_s: float = 1.0,
 ) -> Iterator[Monitor]:
-    """A monitor of a real cluster, which publishes to `topic`; the topic must exist."""
-    publisher = RecordPublisher(
-        bootstrap_server, properties, client_id="trimtab-monitor", linger_ms=5
-    )
+    """A monitor of a real cluster; its telemetry topic must exist."""
+    publisher = RecordPublisher(cluster, client_id="trimtab-monitor", linger_ms=5)
     # A silent broker may cost one beat, no more.
-    with connect(bootstrap_server, properties, patience_s=max(period_s, 0.5)) as admin:
-        yield Monitor(admin, publisher, interest, topic=topic, period_s=period_s)
+    with cluster.admin(patience_s=max(period_s, 0.5)) as admin:
+        yield Monitor(admin, publisher, interest, topic=cluster.topics.telemetry, period_s=period_s)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.kafka.admin import Admin
+from trimtab.kafka.cluster import Cluster
 from trimtab.measure.ring import SampleRing
 from trimtab.measure.spark.lag import lag
 from trimtab.measure.spark.live import (
@@ -26,7 +27,7 @@ from trimtab.measure.spark.live import (
     telemetry_rows,
 )
 from trimtab.measure.spark.rates import rates_from_samples
-from trimtab.measure.spark.spans import Asked, Target, telemetry_between
+from trimtab.measure.spark.spans import Asked, telemetry_between
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
 from trimtab.spark import sources
@@ -57,7 +58,7 @@ class Results:
 def run_continuously(  # noqa: PLR0913 - each is a choice of its own
     session: SparkSession,
     admin: Admin,
-    target: Target,
+    cluster: Cluster,
     asked: Asked,
     *,
     beat: Beat,
@@ -67,7 +68,7 @@ def run_continuously(  # noqa: PLR0913 - each is a choice of its own
     more: Sequence[Supervised] = (),
 ) -> None:
     """Runs until `stop` is set, `more` queries beside ours; one that dies is started again."""
-    job = _Job(session, admin, target, asked, results)
+    job = _Job(session, admin, cluster, asked, results)
     queries = [job.rates(beat), *more]
     if keys is not None:
         queries.append(job.keys(keys))
@@ -86,7 +87,7 @@ class _Job:
 
     session: SparkSession
     admin: Admin
-    target: Target
+    cluster: Cluster
     asked: Asked
     results: Results
 
@@ -95,13 +96,13 @@ class _Job:
         identity = self._identity(window_s=beat.window_s, groups=self.asked.groups)
         query = RatesQuery(
             SampleRing(window_s=beat.window_s, min_span_s=beat.min_span_s),
-            self._ends("rates", identity, self.target.own.rates),
-            source=self.target.own.telemetry,
-            wanted=lambda topic: self.asked.wants(topic, self.target.own.prefix),
+            self._ends("rates", identity, self.cluster.topics.rates),
+            source=self.cluster.topics.telemetry,
+            wanted=lambda topic: self.asked.wants(topic, self.cluster.topics.prefix),
             groups=self.asked.groups,
         )
         self._refill(query)
-        pattern = pattern_of([self.target.own.telemetry])
+        pattern = pattern_of([self.cluster.topics.telemetry])
         stream = self._stream("rates", identity, pattern, telemetry_rows, beat.trigger_s)
         return Supervised(self.session, stream, query.on_batch, on_stop=query.finish)
 
@@ -113,7 +114,7 @@ class _Job:
             mode=str(how.mode),
             threshold=repr(how.threshold),
         )
-        ends = self._ends("keys", identity, self.target.own.hotkeys)
+        ends = self._ends("keys", identity, self.cluster.topics.hotkeys)
         query = KeysQuery(how, ends, admin=self.admin)
         query.resume(self.session)
         stream = self._stream("keys", identity, self._data_pattern(), sources.events, how.window_s)
@@ -153,12 +154,11 @@ class _Job:
     ) -> Stream:
         return Stream(
             name=name,
-            bootstrap_server=self.target.bootstrap_server,
+            cluster=self.cluster,
             pattern=pattern,
             shape=shape,
             folder=self._folder(name, identity),
             trigger_s=trigger_s,
-            options=self.target.spark_options,
         )
 
     def _data_pattern(self) -> str:
@@ -166,7 +166,7 @@ class _Job:
         named = [pattern_of(self.asked.topics)] if self.asked.topics else []
         if self.asked.pattern is not None or not named:
             wanted = self.asked.pattern.pattern if self.asked.pattern is not None else ".*"
-            prefix = self.target.own.prefix.replace(".", "\\.")
+            prefix = self.cluster.topics.prefix.replace(".", "\\.")
             named.append(f"^(?!__)(?!{prefix})(?:{wanted})$")
         return "|".join(named)
 
@@ -177,7 +177,9 @@ class _Job:
         the windows in between are done in one go, by the batch step, so that the newest rates do
         not wait for old ones.
         """
-        placed = [p.name for p in self.admin.topics([self.target.own.telemetry]) if not p.offline]
+        placed = [
+            p.name for p in self.admin.topics([self.cluster.topics.telemetry]) if not p.offline
+        ]
         if not placed:
             return
         width, now = round(query.ring.window_s * MICROS), now_ts()
@@ -186,13 +188,13 @@ class _Job:
         if not closed:
             closed = recent
             query.marks.mark(self.session, str(closed))
-        read = partial(telemetry_between, self.session, self.target, placed)
+        read = partial(telemetry_between, self.session, self.cluster, placed)
         if closed < recent - width:
             recent -= width
             parsed = read(from_ts=closed, to_ts=recent).transform(sources.telemetry)
             wanted = parsed.transform(sources.samples).where(
                 sources.between("ts", closed, recent)
-                & self.asked.named("topic", self.target.own.prefix)
+                & self.asked.named("topic", self.cluster.topics.prefix)
             )
             rates = wanted.transform(
                 rates_from_samples,

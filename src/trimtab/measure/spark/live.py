@@ -44,6 +44,7 @@ from pyspark.sql.types import (
 
 from trimtab.errors import MeasurementError, TrimtabError
 from trimtab.kafka.admin import Admin
+from trimtab.kafka.cluster import Cluster
 from trimtab.measure.counters import Threshold, hot_keys
 from trimtab.measure.exposed import show_rates
 from trimtab.measure.lag_rules import Reading, State, verdict
@@ -117,20 +118,17 @@ class Stream:
     """
 
     name: str
-    bootstrap_server: str
+    cluster: Cluster
     pattern: str
     shape: Callable[[DataFrame], DataFrame]
     folder: str
     trigger_s: float
-    options: Mapping[str, str] = field(default_factory=dict)
 
     def start(
         self, session: SparkSession, on_batch: Callable[[DataFrame, int], None]
     ) -> StreamingQuery:
         """Starts the query where its progress ends, or now."""
-        raw = sources.read_stream(
-            session, self.bootstrap_server, self.pattern, starting="latest", options=self.options
-        )
+        raw = sources.read_stream(session, self.cluster, self.pattern, starting="latest")
         return (
             raw.transform(self.shape)
             .writeStream.queryName(self.name)

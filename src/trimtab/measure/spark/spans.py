@@ -14,10 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from trimtab.errors import ConfigError, ThinData
 from trimtab.kafka.admin import Admin
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.snapshot import INTERNAL_PREFIX, is_internal
 from trimtab.kafka.spans import AHEAD_S, offsets_between
-from trimtab.kafka.topics import OwnTopics
 from trimtab.measure.spark.jobs import Given, times_of
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import Replicas, TopicPartition
@@ -27,20 +26,6 @@ _BEATS_S = 2.5
 _RECENT_S = 60.0
 _LOOKED_AT = 1000
 _MOST_STRAYS = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The cluster to read from, and as whom."""
-
-    bootstrap_server: str
-    properties: ClientProperties
-    own: OwnTopics
-
-    @property
-    def spark_options(self) -> dict[str, str]:
-        """Client properties as the connector takes them."""
-        return self.properties.for_spark()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +84,7 @@ def ends_now(admin: Admin, placed: Iterable[Replicas]) -> Earlier:
 def from_kafka(
     session: SparkSession,
     admin: Admin,
-    target: Target,
+    cluster: Cluster,
     asked: Asked,
     *,
     earlier: Earlier | None = None,
@@ -108,12 +93,12 @@ def from_kafka(
 
     With `earlier`, the records written since then show whether stamps tell when records come.
     """
-    placed = check_topics(admin, target, asked)
+    placed = check_topics(admin, cluster, asked)
     names = frozenset(p.name for p in placed if not p.offline)
     ends = admin.offsets({p.name: p.leader for p in placed if not p.offline})
     samples = rejects = covered = None
     if asked.samples and asked.offsets is None:
-        samples, rejects = _samples(session, admin, target, asked)
+        samples, rejects = _samples(session, admin, cluster, asked)
         covered = times_of(samples) if samples is not None else None
         if covered is None or covered[1] - covered[0] < asked.min_span_s * MICROS:
             samples = covered = None
@@ -144,15 +129,15 @@ def from_kafka(
         sizes=sizes,
     )
     if asked.offsets is not None:
-        return _of_offsets(session, target, given, asked.offsets)
+        return _of_offsets(session, cluster, given, asked.offsets)
     if not asked.events:
         return given
-    given = _with_events(session, target, given, names)
+    given = _with_events(session, cluster, given, names)
     by_stamps = samples is None or by_events
     if earlier is None or not by_stamps or asked.to_ts < earlier.ts - _RECENT_S * MICROS:
         return given
     since = {n: (end, ends[n][1]) for n, end in earlier.ends.items() if n in ends}
-    return replace(given, strays=_strays(session, target, since, earlier.ts))
+    return replace(given, strays=_strays(session, cluster, since, earlier.ts))
 
 
 def _is_part(covered: tuple[int, int], asked: Asked) -> bool:
@@ -162,9 +147,9 @@ def _is_part(covered: tuple[int, int], asked: Asked) -> bool:
     return missing_us > max(asked_us / 10, _BEATS_S * MICROS)
 
 
-def check_topics(admin: Admin, target: Target, asked: Asked) -> list[Replicas]:
+def check_topics(admin: Admin, cluster: Cluster, asked: Asked) -> list[Replicas]:
     """The partitions to be measured; refuses topics and partitions that do not exist."""
-    placed = [p for p in admin.topics() if asked.wants(p.topic, target.own.prefix)]
+    placed = [p for p in admin.topics() if asked.wants(p.topic, cluster.topics.prefix)]
     names = frozenset(p.name for p in placed if not p.offline)
     if missing := asked.topics - {p.topic for p in placed}:
         raise ConfigError(f"There is no topic {', '.join(sorted(missing))}.")
@@ -176,23 +161,22 @@ def check_topics(admin: Admin, target: Target, asked: Asked) -> list[Replicas]:
 
 
 def _with_events(
-    session: SparkSession, target: Target, given: Given, names: frozenset[TopicPartition]
+    session: SparkSession, cluster: Cluster, given: Given, names: frozenset[TopicPartition]
 ) -> Given:
     span = offsets_between(
-        target.bootstrap_server,
-        target.properties,
+        cluster,
         names,
         from_ts=given.from_ts,
         to_ts=given.to_ts,
     )
-    events = _read(session, target, span.starts, span.ends)
+    events = _read(session, cluster, span.starts, span.ends)
     inside = sources.between("ts", given.from_ts, given.to_ts)
     return replace(given, events=events.where(inside), counted=names, cut=span.cut, born=span.born)
 
 
 def _strays(
     session: SparkSession,
-    target: Target,
+    cluster: Cluster,
     since: Mapping[TopicPartition, tuple[int, int]],
     earlier_ts: int,
 ) -> dict[TopicPartition, tuple[int, int]]:
@@ -205,7 +189,7 @@ def _strays(
         return {}
     written = _read(
         session,
-        target,
+        cluster,
         {name: first for name, (first, _) in grown.items()},
         {name: min(last, first + _LOOKED_AT) for name, (first, last) in grown.items()},
     )
@@ -229,14 +213,14 @@ def misstamped(
 
 def _of_offsets(
     session: SparkSession,
-    target: Target,
+    cluster: Cluster,
     given: Given,
     offsets: Mapping[TopicPartition, tuple[int, int]],
 ) -> Given:
     """Just these records; the span is that of their own times."""
     events = _read(
         session,
-        target,
+        cluster,
         {p: first for p, (first, _) in offsets.items()},
         {p: last for p, (_, last) in offsets.items()},
     )
@@ -249,15 +233,14 @@ def _of_offsets(
 
 def _read(
     session: SparkSession,
-    target: Target,
+    cluster: Cluster,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> DataFrame:
     span = sources.KafkaSpan(
-        bootstrap_server=target.bootstrap_server,
+        cluster=cluster,
         starts=starts,
         ends=ends,
-        options=target.spark_options,
     )
     # At least twice as many pieces as cores, so that one hot partition does not make one core wait.
     pieces = max(len(starts), 2 * session.sparkContext.defaultParallelism)
@@ -265,43 +248,41 @@ def _read(
 
 
 def _samples(
-    session: SparkSession, admin: Admin, target: Target, asked: Asked
+    session: SparkSession, admin: Admin, cluster: Cluster, asked: Asked
 ) -> tuple[DataFrame | None, DataFrame | None]:
     """The telemetry of the span; (None, None) when there is no such topic."""
-    placed = [p.name for p in admin.topics([target.own.telemetry]) if not p.offline]
+    placed = [p.name for p in admin.topics([cluster.topics.telemetry]) if not p.offline]
     if not placed:
         return None, None
-    raw = telemetry_between(session, target, placed, from_ts=asked.from_ts, to_ts=asked.to_ts)
+    raw = telemetry_between(session, cluster, placed, from_ts=asked.from_ts, to_ts=asked.to_ts)
     parsed = raw.transform(sources.telemetry).persist()
     samples = parsed.transform(sources.samples).where(
-        sources.between("ts", asked.from_ts, asked.to_ts) & asked.named("topic", target.own.prefix)
+        sources.between("ts", asked.from_ts, asked.to_ts)
+        & asked.named("topic", cluster.topics.prefix)
     )
     if asked.groups is not None:
         groups = sorted(asked.groups)
         samples = samples.withColumn(
             "committed", F.map_filter("committed", lambda group, _: group.isin(groups))
         )
-    rejects = parsed.transform(sources.rejects, source=target.own.telemetry)
+    rejects = parsed.transform(sources.rejects, source=cluster.topics.telemetry)
     return samples, rejects
 
 
 def telemetry_between(
     session: SparkSession,
-    target: Target,
+    cluster: Cluster,
     partitions: Iterable[TopicPartition],
     *,
     from_ts: int,
     to_ts: int,
 ) -> DataFrame:
     """Raw telemetry records of a span, as Kafka has them."""
-    found = offsets_between(
-        target.bootstrap_server, target.properties, partitions, from_ts=from_ts, to_ts=to_ts
-    )
+    found = offsets_between(cluster, partitions, from_ts=from_ts, to_ts=to_ts)
     span = sources.KafkaSpan(
-        bootstrap_server=target.bootstrap_server,
+        cluster=cluster,
         starts=found.starts,
         ends=found.ends,
-        options=target.spark_options,
     )
     return sources.read_span(session, span)
 

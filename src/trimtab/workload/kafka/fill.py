@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from confluent_kafka import Producer
-
 from trimtab.errors import MeasurementError
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
 from trimtab.model.cluster import TopicPartition
 
@@ -16,7 +16,11 @@ _FLUSH_S = 300.0
 
 
 def fill(
-    records: Iterable[tuple[TopicPartition, bytes]], config: Mapping[str, Any], *, what: str
+    records: Iterable[tuple[TopicPartition, bytes]],
+    cluster: Cluster,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    what: str,
 ) -> None:
     """Sends all values where they belong; one that the leader does not acknowledge is an error."""
     failed: list[str] = []
@@ -26,7 +30,7 @@ def fill(
             failed.append(error.str())
 
     with kafka_errors(f"filling {what}"):
-        producer = Producer({"acks": "1", "linger.ms": 50, **config})
+        producer = cluster.producer("trimtab-fill", {"acks": "1", "linger.ms": 50, **settings})
         for n, ((topic, partition), value) in enumerate(records):
             while True:
                 try:

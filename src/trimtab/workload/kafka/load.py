@@ -37,6 +37,7 @@ from confluent_kafka.cimpl import NewTopic
 from numpy.typing import NDArray
 
 from trimtab.errors import BrokerUnavailable, ConfigError
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_authentication, is_passing, kafka_errors, reason_of
 from trimtab.workload.due import Acks, Due, Numbering
 from trimtab.workload.traces import Sent
@@ -177,8 +178,7 @@ def send(  # noqa: PLR0913 - each is a choice of its own
     blocks: Iterable[Due],
     *,
     topic: str,
-    bootstrap_server: str,
-    client_config: Mapping[str, str] | None = None,
+    cluster: Cluster,
     delivery: Delivery | None = None,
     seed: int = 0,
     late_after_s: float = 0.1,
@@ -194,8 +194,7 @@ def send(  # noqa: PLR0913 - each is a choice of its own
     Args:
         blocks: What is due; time 0 is when sending begins.
         topic: Where the records go.
-        bootstrap_server: Brokers to ask first.
-        client_config: How the client introduces itself, in librdkafka's words.
+        cluster: The cluster of that topic.
         delivery: How hard the client tries.
         seed: Of the values' bytes.
         late_after_s: A record sent later than that after its time is counted late.
@@ -207,7 +206,7 @@ def send(  # noqa: PLR0913 - each is a choice of its own
         stop: Once set, nothing more is sent; what is under way is still delivered.
     """
     chosen = delivery or Delivery()
-    with _producer(bootstrap_server, client_config or {}, chosen) as producer:
+    with _producer(cluster, chosen) as producer:
         return send_through(
             producer,
             blocks,
@@ -227,8 +226,7 @@ def send(  # noqa: PLR0913 - each is a choice of its own
 def ensure_topic(
     topic: str,
     *,
-    bootstrap_server: str,
-    client_config: Mapping[str, str] | None = None,
+    cluster: Cluster,
     create: int | None = None,
     replication_factor: int | None = None,
     least_partitions: int = 1,
@@ -238,8 +236,8 @@ def ensure_topic(
     A topic is made with as many in-sync replicas required as leave one to be lost.
     """
     refusals: list[KafkaError] = []
-    with kafka_errors(f"asking {bootstrap_server} for its topics"):
-        admin = AdminClient(_client(bootstrap_server, client_config or {}, refusals))
+    with kafka_errors(f"asking {cluster.servers} for its topics"):
+        admin = AdminClient(_client(cluster, refusals))
         found = _metadata(admin, refusals)
     if topic not in found.topics:
         if create is None:
@@ -303,11 +301,9 @@ def _wait_for_leaders(admin: AdminClient, topic: str) -> int:
 
 
 @contextmanager
-def _producer(
-    bootstrap_server: str, client_config: Mapping[str, str], delivery: Delivery
-) -> Iterator[Producer]:
+def _producer(cluster: Cluster, delivery: Delivery) -> Iterator[Producer]:
     refusals: list[KafkaError] = []
-    config = _client(bootstrap_server, client_config, refusals) | delivery.config()
+    config = _client(cluster, refusals) | delivery.config()
     with kafka_errors("starting the producer"):
         producer = Producer(
             config
@@ -321,22 +317,14 @@ def _producer(
     yield producer
 
 
-def _client(
-    bootstrap_server: str, client_config: Mapping[str, str], refusals: list[KafkaError]
-) -> dict[str, Any]:
+def _client(cluster: Cluster, refusals: list[KafkaError]) -> dict[str, Any]:
     """Returns a client's settings; it puts into `refusals` that brokers do not accept who it is."""
 
     def on_error(error: KafkaError) -> None:
         if is_authentication(KafkaException(error)):
             refusals.append(error)
 
-    return {
-        "client.id": "trimtab-load",
-        **client_config,
-        "bootstrap.servers": bootstrap_server,
-        "error_cb": on_error,
-        "logger": _librdkafka_log,
-    }
+    return cluster.client("trimtab-load", {"error_cb": on_error, "logger": _librdkafka_log})
 
 
 def _metadata(client: AdminClient | Producer, refusals: Sequence[KafkaError]) -> Any:

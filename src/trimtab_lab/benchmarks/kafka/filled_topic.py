@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from trimtab.errors import MeasurementError
 from trimtab.kafka.admin import Admin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.workload.kafka.fill import fill
 
 
 def filled_topic(
     admin: Admin,
-    bootstrap_server: str,
+    cluster: Cluster,
     *,
     rows: int,
     partitions: int,
@@ -37,12 +38,8 @@ def filled_topic(
     value = b"v" * value_bytes
     fill(
         ((TopicPartition(topic, row % partitions), value) for row in range(rows)),
-        {
-            "client.id": "trimtab-bench",
-            "bootstrap.servers": bootstrap_server,
-            "batch.size": 1_000_000,
-            "queue.buffering.max.messages": 500_000,
-        },
+        cluster,
+        {"batch.size": 1_000_000, "queue.buffering.max.messages": 500_000},
         what=topic,
     )
     ends = _ends(admin, topic)

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
 
 
@@ -35,19 +36,20 @@ class Arrivals:
 
 
 @contextmanager
-def listening(bootstrap_server: str, rates_topic: str, arrivals: Arrivals) -> Iterator[None]:
+def listening(cluster: Cluster, arrivals: Arrivals) -> Iterator[None]:
     """Reads the rates topic from its end on, in a thread of its own."""
     stop = threading.Event()
     with kafka_errors("reading rates"):
-        consumer = Consumer(
+        consumer = cluster.consumer(
+            "trimtab-bench",
             {
-                "bootstrap.servers": bootstrap_server,
                 "group.id": "trimtab-bench",
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 10,
                 "auto.offset.reset": "latest",
-            }
+            },
         )
+        rates_topic = cluster.topics.rates
         end = consumer.get_watermark_offsets(TopicPartition(rates_topic, 0), timeout=30)[1]
         consumer.assign([TopicPartition(rates_topic, 0, end)])
 

@@ -18,8 +18,8 @@ from confluent_kafka import Producer
 
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.errors import MeasurementError
-from trimtab.kafka.admin import TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.plan.records.partitioner import Granularity, RoutingOptions
 from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating
@@ -124,7 +124,7 @@ def _cluster(stage: Stage) -> Iterator[str]:
     cluster.up()
     try:
         servers = cluster.bootstrap_servers
-        with connect(servers, ClientProperties.none()) as admin:
+        with Cluster(servers).admin() as admin:
             admin.delete_topic(TOPIC)
             admin.create_topic(
                 TopicSpec(name=TOPIC, partitions=PARTITIONS, replication=1, settings={})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.kafka.admin import connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.measure.spark.rates import rates_from_events
 from trimtab.spark.sources import KafkaSpan, events, read_span
@@ -22,18 +21,19 @@ def kafka_read(stage: Stage, rows: int, runs: int) -> Sides:
     cluster = LocalCluster(CLUSTER, home=stage.home, cache=stage.cache, say=stage.say)
     session = stage.spark()
     cluster.up()
+    kafka = Cluster(cluster.bootstrap_servers)
     try:
-        with connect(cluster.bootstrap_servers, ClientProperties.none()) as admin:
+        with kafka.admin() as admin:
             ends = filled_topic(
                 admin,
-                cluster.bootstrap_servers,
+                kafka,
                 rows=rows,
                 partitions=PARTITIONS,
                 value_bytes=VALUE_BYTES,
                 say=stage.say,
             )
         span = KafkaSpan(
-            bootstrap_server=cluster.bootstrap_servers,
+            cluster=kafka,
             starts=dict.fromkeys(ends, 0),
             ends=ends,
         )

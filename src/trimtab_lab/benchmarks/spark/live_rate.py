@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 
 from trimtab.errors import MeasurementError
-from trimtab.kafka.admin import Admin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import Admin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.publisher import open_publisher
-from trimtab.kafka.topics import OwnTopics, ensure_topics
+from trimtab.kafka.topics import ensure_topics
 from trimtab.local.cluster import LocalCluster
 from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
-from trimtab.measure.spark.spans import Asked, Target
+from trimtab.measure.spark.spans import Asked
 from trimtab.spark.warehouse import Warehouse
 from trimtab.workload import due
 from trimtab.workload.kafka.load import Delivery, send
@@ -47,7 +47,7 @@ def live_rate(stage: Stage, rows: int, runs: int) -> Sides:
     stage.spark()
     cluster = LocalCluster(CLUSTER, home=stage.home, cache=stage.cache, say=stage.say)
     with cluster:
-        found = [_watch(stage, cluster.bootstrap_servers, rows) for _ in range(runs)]
+        found = [_watch(stage, Cluster(cluster.bootstrap_servers), rows) for _ in range(runs)]
     return Sides(
         ours=tuple(quantile(seconds, 0.95) for seconds in found),
         rival=(1.0,),
@@ -65,23 +65,20 @@ def live_rate(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def _watch(stage: Stage, bootstrap_server: str, partitions: int) -> list[float]:
-    own, nobody = OwnTopics(), ClientProperties.none()
+def _watch(stage: Stage, cluster: Cluster, partitions: int) -> list[float]:
     arrivals = Arrivals(TOPIC, partitions)
-    with connect(bootstrap_server, nobody) as admin:
-        ensure_topics(admin, own)
+    with cluster.admin() as admin:
+        ensure_topics(admin, cluster.topics)
         admin.create_topic(TopicSpec(name=TOPIC, partitions=partitions, replication=3))
         with (
             open_monitor(
-                bootstrap_server,
-                nobody,
-                topic=own.telemetry,
-                interest=Interest(topics=frozenset({TOPIC}), own_prefix=own.prefix),
+                cluster,
+                interest=Interest(topics=frozenset({TOPIC}), own_prefix=cluster.topics.prefix),
             ) as monitor,
             in_background(monitor),
-            listening(bootstrap_server, own.rates, arrivals),
-            _measuring(stage, admin, bootstrap_server, own),
-            _load(bootstrap_server),
+            listening(cluster, arrivals),
+            _measuring(stage, admin, cluster),
+            _load(cluster.servers),
         ):
             if not arrivals.first.wait(STARTED_WITHIN_S):
                 raise MeasurementError(f"No rates were published within {STARTED_WITHIN_S:g} s.")
@@ -93,19 +90,19 @@ def _watch(stage: Stage, bootstrap_server: str, partitions: int) -> list[float]:
 
 
 @contextmanager
-def _measuring(stage: Stage, admin: Admin, bootstrap_server: str, own: OwnTopics) -> Iterator[None]:
+def _measuring(stage: Stage, admin: Admin, cluster: Cluster) -> Iterator[None]:
     """Runs the continuous job while the block runs."""
-    nobody, stop = ClientProperties.none(), threading.Event()
+    stop = threading.Event()
     with (
         tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder,
-        open_publisher(bootstrap_server, nobody) as publisher,
+        open_publisher(cluster) as publisher,
         ThreadPoolExecutor(1, thread_name_prefix="bench-live") as thread,
     ):
         running = thread.submit(
             run_continuously,
             stage.spark(),
             admin,
-            Target(bootstrap_server=bootstrap_server, properties=nobody, own=own),
+            cluster,
             Asked(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
             beat=Beat(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
             keys=None,
@@ -124,9 +121,9 @@ def _measuring(stage: Stage, admin: Admin, bootstrap_server: str, own: OwnTopics
 
 
 @contextmanager
-def _load(bootstrap_server: str) -> Iterator[None]:
+def _load(servers: str) -> Iterator[None]:
     """Sends records while the block runs, from a process of its own as users do."""
-    process = get_context("spawn").Process(target=_send, args=(bootstrap_server,), daemon=True)
+    process = get_context("spawn").Process(target=_send, args=(servers,), daemon=True)
     process.start()
     try:
         yield
@@ -135,13 +132,13 @@ def _load(bootstrap_server: str) -> Iterator[None]:
         process.join()
 
 
-def _send(bootstrap_server: str) -> None:
+def _send(servers: str) -> None:
     longest_s = STARTED_WITHIN_S + WARM_UP_S + WATCHED_S
     stream = KeyStream(rate_s=LOAD_S, seed=1, distribution=ZipfMandelbrot(keys=10_000))
     send(
         due.keyed(stream, duration_s=longest_s, value_bytes=100),
         topic=TOPIC,
-        bootstrap_server=bootstrap_server,
+        cluster=Cluster(servers),
         delivery=Delivery(linger_ms=LINGER_MS),
     )
 

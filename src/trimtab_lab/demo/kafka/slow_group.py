@@ -7,7 +7,6 @@ Promise  What is committed was handled. All members have left the group when the
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
-from trimtab.kafka.properties import ClientProperties
 
 _BATCH_S = 0.1  # work between two polls, so that a stop is soon obeyed
 _POLL_S = 0.2
@@ -37,19 +36,16 @@ class Group:
 class SlowConsumer:
     """One member; it knows how many records it has handled, and how long that took."""
 
-    def __init__(self, group: Group, bootstrap_server: str, properties: ClientProperties) -> None:
+    def __init__(self, group: Group, cluster: Cluster) -> None:
         self.records = 0
         self.busy_s = 0.0
         self._group = group
-        self._config = {
-            "client.id": f"trimtab-demo-{group.name}",
-            **properties.for_confluent(),
-            "bootstrap.servers": bootstrap_server,
+        self._cluster = cluster
+        self._settings = {
             "group.id": group.name,
             "partition.assignment.strategy": "range",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "logger": logging.getLogger("librdkafka"),
         }
 
     @property
@@ -60,7 +56,7 @@ class SlowConsumer:
     def run(self, stop: threading.Event) -> None:
         """Reads, handles and commits until `stop` is set."""
         with kafka_errors(f"reading {self._group.topic} as {self._group.name}"):
-            consumer = Consumer(self._config)
+            consumer = self._cluster.consumer(f"trimtab-demo-{self._group.name}", self._settings)
             try:
                 consumer.subscribe([self._group.topic])
                 while not stop.is_set():
@@ -95,11 +91,9 @@ def _is_passing(error: KafkaError | None) -> bool:
 
 
 @contextmanager
-def slow_group(
-    group: Group, bootstrap_server: str, properties: ClientProperties
-) -> Iterator[tuple[SlowConsumer, ...]]:
+def slow_group(group: Group, cluster: Cluster) -> Iterator[tuple[SlowConsumer, ...]]:
     """The members, each running in a thread of its own while the block runs."""
-    members = tuple(SlowConsumer(group, bootstrap_server, properties) for _ in range(group.members))
+    members = tuple(SlowConsumer(group, cluster) for _ in range(group.members))
     stop = threading.Event()
     with ThreadPoolExecutor(group.members, thread_name_prefix=group.name) as threads:
         running = [threads.submit(member.run, stop) for member in members]

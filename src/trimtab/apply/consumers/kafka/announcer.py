@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from trimtab.apply.consumers.kafka.leadership import Post
+from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.kafka.publisher import RecordPublisher
 from trimtab.model.codec import Json, dumps, plan_to
 from trimtab.model.control import Decision
@@ -20,12 +20,10 @@ log = structlog.get_logger()
 class Announcer:
     """Announces the decisions of one reign; closing it delivers them."""
 
-    def __init__(self, post: Post, on_decision: Callable[[Decision], None]) -> None:
-        self._own = post.own
+    def __init__(self, config: GroupConfig, on_decision: Callable[[Decision], None]) -> None:
+        self._own = config.cluster.topics
         self._on_decision = on_decision
-        self._publisher = RecordPublisher(
-            post.bootstrap_server, post.properties, client_id=post.name, linger_ms=0
-        )
+        self._publisher = RecordPublisher(config.cluster, client_id=config.name, linger_ms=0)
 
     def announce(self, decision: Decision, plan: Plan | None = None) -> None:
         """Tells of a decision and the plan that it follows; never waits for a broker."""

@@ -25,10 +25,10 @@ from trimtab.apply.consumers.kafka.outbox import DeadLetterTopics, Outbox, Recei
 from trimtab.apply.consumers.ports import Handler, Sink
 from trimtab.apply.consumers.sockets.assignment_service import ControllerLine
 from trimtab.errors import ConfigError, TrimtabError
-from trimtab.kafka.admin import Admin, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import Admin
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.retry import Retry
-from trimtab.kafka.topics import OwnTopics, ensure
+from trimtab.kafka.topics import ensure
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import MemberRate, Rate
 from trimtab.model.record import Record
@@ -47,7 +47,7 @@ _LAST_WORDS_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Duties:
+class ConsumerConfig:
     """Whose records a consumer reads, and what it does with them.
 
     `index` is its place in the group; a directed consumer must have one. `instance` makes a member
@@ -58,8 +58,7 @@ class Duties:
 
     group: str
     topics: tuple[str, ...]
-    bootstrap_server: str
-    properties: ClientProperties = field(default_factory=ClientProperties.none)
+    cluster: Cluster
     index: int | None = None
     instance: str | None = None
     handler: Handler | None = None
@@ -70,7 +69,6 @@ class Duties:
     receipts: bool = True
     run: str = "run"
     in_hand: Callable[[Record | None], None] | None = None
-    own: OwnTopics = field(default_factory=OwnTopics)
     rate_every_s: float = RATE_EVERY_S
 
     def name(self, incarnation: str) -> str:
@@ -87,22 +85,26 @@ class DirectedConsumer:
         def book(record: Record) -> None:
             ledger.add(record.key, record.value)
 
-        duties = Duties(
-            group="pay", topics=("orders",), bootstrap_server="kafka:9092", index=0, handler=book
+        config = ConsumerConfig(
+            cluster=Cluster("kafka:9092"),
+            group="pay",
+            topics=("orders",),
+            index=0,
+            handler=book,
         )
-        consumer = DirectedConsumer(duties)
+        consumer = DirectedConsumer(config)
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop.set())
         totals = consumer.run()
     """
 
-    def __init__(self, duties: Duties, *, stop: threading.Event | None = None) -> None:
-        if duties.index is None:
+    def __init__(self, config: ConsumerConfig, *, stop: threading.Event | None = None) -> None:
+        if config.index is None:
             raise ConfigError(
                 "A directed consumer needs an index.", hint="Give --index I, 0 for the first one."
             )
         self.stop = stop or threading.Event()
-        self._duties = duties
-        self._state = Directed(consumer=duties.index, incarnation=uuid.uuid4().hex)
+        self._config = config
+        self._state = Directed(consumer=config.index, incarnation=uuid.uuid4().hex)
 
     @property
     def incarnation(self) -> str:
@@ -116,36 +118,34 @@ class DirectedConsumer:
 
     def run(self) -> Totals:
         """Works until `stop` is set."""
-        duties = self._duties
+        config = self._config
         with ExitStack() as open_now:
-            _check_cluster(duties, empty=True)
-            work = open_now.enter_context(_work(duties, self.incarnation))
-            reports = open_now.enter_context(_reports(duties, self.incarnation))
+            _check_cluster(config, empty=True)
+            work = open_now.enter_context(_work(config, self.incarnation))
+            reports = open_now.enter_context(_reports(config, self.incarnation))
             reader = DirectedReader(
-                duties.group,
-                duties.bootstrap_server,
-                duties.properties,
-                client_id=duties.name(self.incarnation),
+                config.group,
+                config.cluster,
+                client_id=config.name(self.incarnation),
                 on_lost=lambda lost: self._lose(lost, cycle),
-                batch_bytes=duties.limits.batch_bytes,
-                beginning=duties.beginning,
+                batch_bytes=config.limits.batch_bytes,
+                beginning=config.beginning,
             )
             open_now.callback(reader.close)
             cycle = Cycle(reader, work, stop=self.stop, on_trouble=_tell)
             channel = ControlChannel(
-                duties.own.control(duties.group),
+                config.cluster.topics.control(config.group),
                 self._state.consumer,
-                duties.bootstrap_server,
-                duties.properties,
-                client_id=f"{duties.name(self.incarnation)}-control",
+                config.cluster,
+                client_id=f"{config.name(self.incarnation)}-control",
             )
             open_now.callback(channel.close)
             if not channel.open(self.stop):
                 return cycle.totals
-            reader.meet(duties.topics)
+            reader.meet(config.topics)
             reports.send(self._state.hello)
-            log.info("consumer_began", group=duties.group, incarnation=self.incarnation)
-            open_now.enter_context(_pulse(duties, reports, lambda: self._rate(cycle)))
+            log.info("consumer_began", group=config.group, incarnation=self.incarnation)
+            open_now.enter_context(_pulse(config, reports, lambda: self._rate(cycle)))
             return cycle.run(
                 lambda: self._listen(channel, reports, reader, cycle), called=channel.called
             )
@@ -191,7 +191,7 @@ class GroupConsumer:
 
     def __init__(
         self,
-        duties: Duties,
+        config: ConsumerConfig,
         *,
         controller_url: str,
         token: str | None = None,
@@ -199,36 +199,35 @@ class GroupConsumer:
     ) -> None:
         self.stop = stop or threading.Event()
         self.incarnation = uuid.uuid4().hex
-        self._duties = duties
+        self._config = config
         self._line = ControllerLine(controller_url, token=token)
 
     def run(self) -> Totals:
         """Works until `stop` is set."""
         from trimtab.apply.consumers.kafka.group_reader import open_group_reader
 
-        duties = self._duties
+        config = self._config
 
         def release(lost: Collection[TopicPartition]) -> None:
             cycle.release(lost)
 
         with ExitStack() as open_now:
-            _check_cluster(duties, empty=False)
-            work = open_now.enter_context(_work(duties, self.incarnation))
+            _check_cluster(config, empty=False)
+            work = open_now.enter_context(_work(config, self.incarnation))
             reader = open_group_reader(
-                duties.group,
-                duties.topics,
-                duties.bootstrap_server,
-                duties.properties,
+                config.group,
+                config.topics,
+                config.cluster,
                 line=self._line,
-                client_id=duties.name(self.incarnation),
-                instance=duties.instance,
+                client_id=config.name(self.incarnation),
+                instance=config.instance,
                 on_revoked=release,
             )
             open_now.callback(reader.close)
             cycle = Cycle(reader, work, stop=self.stop, on_trouble=_tell)
-            reports = open_now.enter_context(_reports(duties, self.incarnation))
+            reports = open_now.enter_context(_reports(config, self.incarnation))
             rate = self._reporting(reader, cycle)
-            open_now.enter_context(_pulse(duties, reports, rate))
+            open_now.enter_context(_pulse(config, reports, rate))
             return cycle.run()
 
     def _reporting(self, reader: GroupReader, cycle: Cycle) -> Callable[[], MemberRate | None]:
@@ -238,7 +237,7 @@ class GroupConsumer:
         def rate() -> MemberRate | None:
             nonlocal controlled
             member = reader.member_id
-            controlled = controlled or (bool(member) and _is_controlled(self._duties))
+            controlled = controlled or (bool(member) and _is_controlled(self._config))
             if not (controlled and member):
                 return None
             return MemberRate(
@@ -254,85 +253,85 @@ class GroupConsumer:
 # ---------------------------------------------------------------- parts of both
 
 
-def _check_cluster(duties: Duties, *, empty: bool) -> None:
+def _check_cluster(config: ConsumerConfig, *, empty: bool) -> None:
     """Refuses topics that are not there, and a group that somebody subscribes under."""
-    with _admin(duties)() as admin:
-        missing = sorted(set(duties.topics) - {p.topic for p in admin.topics(duties.topics)})
+    with _admin(config)() as admin:
+        missing = sorted(set(config.topics) - {p.topic for p in admin.topics(config.topics)})
         if missing:
             raise ConfigError(
                 f"There is no topic {', '.join(missing)}.", hint="Create it, or correct --topic."
             )
         if empty:
-            refuse_subscribed(admin, duties.group)
-        if duties.receipts:
-            needed = duties.own.of_group(duties.group)
-            ensure(admin, [topic for topic in needed if topic.name == duties.own.receipts])
+            refuse_subscribed(admin, config.group)
+        if config.receipts:
+            needed = config.cluster.topics.of_group(config.group)
+            ensure(
+                admin, [topic for topic in needed if topic.name == config.cluster.topics.receipts]
+            )
 
 
-def _is_controlled(duties: Duties) -> bool:
+def _is_controlled(config: ConsumerConfig) -> bool:
     """Whether a controller has made the control topic; a cluster that cannot say is asked again."""
     try:
-        with _admin(duties)() as admin:
-            return bool(admin.topics([duties.own.control(duties.group)]))
+        with _admin(config)() as admin:
+            return bool(admin.topics([config.cluster.topics.control(config.group)]))
     except TrimtabError as error:
-        log.warning("control_topic_unknown", group=duties.group, why=error.message)
+        log.warning("control_topic_unknown", group=config.group, why=error.message)
         return False
 
 
 @contextmanager
-def _work(duties: Duties, incarnation: str) -> Iterator[Work]:
+def _work(config: ConsumerConfig, incarnation: str) -> Iterator[Work]:
     def outbox(name: str) -> Outbox:
         return Outbox(
-            duties.bootstrap_server,
-            duties.properties,
-            client_id=f"{duties.name(incarnation)}-{name}",
+            config.cluster,
+            client_id=f"{config.name(incarnation)}-{name}",
             linger_ms=_LINGER_MS,
         )
 
     receipts = ReceiptTopic(
         outbox("outbox"),
-        duties.own.receipts,
-        run=duties.run,
-        group=duties.group,
-        consumer=duties.index or 0,
+        config.cluster.topics.receipts,
+        run=config.run,
+        group=config.group,
+        consumer=config.index or 0,
         incarnation=incarnation,
     )
     yield Work(
-        handler=duties.handler,
-        sink=duties.sink,
-        dead_letters=DeadLetterTopics(lambda: outbox("dead-letters"), _admin(duties)),
-        receipts=receipts if duties.receipts else None,
-        limits=duties.limits,
-        retry=duties.retry,
-        in_hand=duties.in_hand,
+        handler=config.handler,
+        sink=config.sink,
+        dead_letters=DeadLetterTopics(lambda: outbox("dead-letters"), _admin(config)),
+        receipts=receipts if config.receipts else None,
+        limits=config.limits,
+        retry=config.retry,
+        in_hand=config.in_hand,
     )
 
 
 @contextmanager
-def _reports(duties: Duties, incarnation: str) -> Iterator[Reports]:
+def _reports(config: ConsumerConfig, incarnation: str) -> Iterator[Reports]:
     """Reports to the controller; what is under way at the end is delivered, if it can be."""
     outbox = Outbox(
-        duties.bootstrap_server,
-        duties.properties,
-        client_id=f"{duties.name(incarnation)}-reports",
+        config.cluster,
+        client_id=f"{config.name(incarnation)}-reports",
     )
-    reports = Reports(outbox, duties.own.control(duties.group))
+    reports = Reports(outbox, config.cluster.topics.control(config.group))
     try:
         yield reports
     finally:
         if not reports.insist(within_s=_LAST_WORDS_S):
-            log.warning("reports_were_not_delivered", group=duties.group)
+            log.warning("reports_were_not_delivered", group=config.group)
 
 
 @contextmanager
 def _pulse(
-    duties: Duties, reports: Reports, rate: Callable[[], Rate | MemberRate | None]
+    config: ConsumerConfig, reports: Reports, rate: Callable[[], Rate | MemberRate | None]
 ) -> Iterator[None]:
     """Reports the capacity every few seconds, from a thread of its own."""
     over = threading.Event()
 
     def beat() -> None:
-        while not over.wait(duties.rate_every_s):
+        while not over.wait(config.rate_every_s):
             report = rate()
             if report is not None:
                 reports.send(report)
@@ -347,8 +346,8 @@ def _pulse(
         thread.join()
 
 
-def _admin(duties: Duties) -> Callable[[], AbstractContextManager[Admin]]:
-    return lambda: connect(duties.bootstrap_server, duties.properties)
+def _admin(config: ConsumerConfig) -> Callable[[], AbstractContextManager[Admin]]:
+    return config.cluster.admin
 
 
 def _tell(what: str, error: Exception) -> None:

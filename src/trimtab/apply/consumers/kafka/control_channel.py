@@ -7,18 +7,17 @@ Promise  Commands are read from the end that the partition had when the channel 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.consumers.kafka.outbox import Outbox
 from trimtab.errors import BadFile, TrimtabError
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_passing, kafka_errors, translated
-from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.retry import Retry
 from trimtab.model.codec import dumps
 from trimtab.model.control import Command, MemberRate, Report, Start, StateQuery, Stop
@@ -75,26 +74,21 @@ class ControlChannel:
         self,
         topic: str,
         consumer: int,
-        bootstrap_server: str,
-        properties: ClientProperties,
+        cluster: Cluster,
         *,
         client_id: str,
     ) -> None:
         self._topic = topic
         self._partition = partition_of(consumer)
         self._heard: list[Command] = []
-        config: dict[str, Any] = {
-            "client.id": client_id,
-            **properties.for_confluent(),
-            "bootstrap.servers": bootstrap_server,
+        settings = {
             "group.id": client_id,  # demanded by the client; nothing is ever committed
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "auto.offset.reset": "latest",
-            "logger": logging.getLogger("librdkafka"),
         }
         with kafka_errors(f"opening the control topic {topic}"):
-            self._reader = Consumer(config)
+            self._reader = cluster.consumer(client_id, settings)
 
     def open(self, stop: threading.Event) -> bool:
         """Waits until the partition is there and stands at its end; False when told to stop."""

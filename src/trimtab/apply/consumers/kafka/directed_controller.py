@@ -44,8 +44,8 @@ from trimtab.apply.consumers.controller import (
 from trimtab.apply.consumers.kafka.announcer import Announcer
 from trimtab.apply.consumers.kafka.inbox import Ears
 from trimtab.apply.consumers.kafka.leadership import (
+    GroupConfig,
     Lease,
-    Post,
     Voice,
     micros,
     reigning,
@@ -56,7 +56,7 @@ from trimtab.apply.consumers.learning import Learning
 from trimtab.apply.consumers.planning import Judge
 from trimtab.apply.consumers.policy import Measured
 from trimtab.errors import TrimtabError
-from trimtab.kafka.admin import Admin, connect
+from trimtab.kafka.admin import Admin
 from trimtab.kafka.topics import CONTROL_PARTITIONS
 from trimtab.measure.group_state import group_state
 from trimtab.model.assignment import Assignment
@@ -84,31 +84,31 @@ class GroupController:
 
     def __init__(
         self,
-        post: Post,
+        config: GroupConfig,
         backend: Backend,
         judge: Judge,
         *,
         on_decision: Callable[[Decision], None] = lambda _: None,
     ) -> None:
-        self._post = post
+        self._config = config
         self._backend = backend
         self._judge = judge
         self._on_decision = on_decision
 
     def run(self, stop: threading.Event) -> bool:
         """Leads whenever it can; says whether it led when it was told to stop."""
-        return reigning(self._post, self._reign, stop)
+        return reigning(self._config, self._reign, stop)
 
     def _reign(self, lease: Lease, stop: threading.Event) -> None:
-        post = self._post
+        config = self._config
         with ExitStack() as open_now:
-            voice = Voice(post)  # from here on nobody before it is heard
-            ears = open_now.enter_context(closing(Ears(post)))
-            hands = open_now.enter_context(_hands(post, self._backend))
-            announcer = open_now.enter_context(closing(Announcer(post, self._on_decision)))
-            found = state_left(post)
-            log.info("controller_leads", group=post.group, epoch=found.epoch + 1 if found else 1)
-            state = Controller(rules=post.rules)
+            voice = Voice(config)  # from here on nobody before it is heard
+            ears = open_now.enter_context(closing(Ears(config)))
+            hands = open_now.enter_context(_hands(config, self._backend))
+            announcer = open_now.enter_context(closing(Announcer(config, self._on_decision)))
+            found = state_left(config)
+            log.info("controller_leads", group=config.group, epoch=found.epoch + 1 if found else 1)
+            state = Controller(rules=config.rules)
             living = self._backend.living()
             hands.make_room(living)
             events: Sequence[Event] = [Led(time.monotonic(), living, found)]
@@ -120,7 +120,7 @@ class GroupController:
                     self._say(voice, effects)
                     for effect in effects:
                         self._do(effect, hands, announcer)
-                    metrics.controller_consumers.labels(post.group).set(len(state.members))
+                    metrics.controller_consumers.labels(config.group).set(len(state.members))
                 heard, measured = ears.listen(measured)
                 events = [*heard, *hands.done()]
 
@@ -149,7 +149,7 @@ class GroupController:
             case Decide(decision, plan):
                 announcer.announce(decision, plan)
             case Note(violation=True):
-                metrics.controller_violations_total.labels(self._post.group).inc()
+                metrics.controller_violations_total.labels(self._config.group).inc()
                 log.error("promise_was_broken", what=effect.what, **_named(effect))
             case Note():
                 log.info("controller_noted", what=effect.what, **_named(effect))
@@ -158,20 +158,23 @@ class GroupController:
 
 
 def spectate(
-    post: Post, judge: Judge, on_decision: Callable[[Decision], None], stop: threading.Event
+    config: GroupConfig,
+    judge: Judge,
+    on_decision: Callable[[Decision], None],
+    stop: threading.Event,
 ) -> None:
     """Decides as a controller would, from what is written down, and changes nothing at all."""
     with (
-        connect(post.bootstrap_server, post.properties) as admin,
-        closing(Ears(post, control=False)) as ears,
+        config.cluster.admin() as admin,
+        closing(Ears(config, control=False)) as ears,
     ):
         measured, began, decided = Measured(), time.monotonic(), float("-inf")
-        learning = Learning(post.group)
-        while not stop.wait(post.look_every_s):
+        learning = Learning(config.group)
+        while not stop.wait(config.look_every_s):
             _, measured = ears.listen(measured)
             now = time.monotonic()
             try:
-                partitions, present = _present(post, admin)
+                partitions, present = _present(config, admin)
             except TrimtabError as error:  # a broker may be away for a while, or a group unsettled
                 log.warning("look_failed", why=error.message)
                 continue
@@ -194,13 +197,13 @@ def spectate(
                 on_decision(verdict.decision)
 
 
-def _present(post: Post, admin: Admin) -> tuple[frozenset[TopicPartition], Assignment]:
+def _present(config: GroupConfig, admin: Admin) -> tuple[frozenset[TopicPartition], Assignment]:
     """What there is to be read, and who reads it: as Kafka says, else as a controller left it.
 
     A directed group has no members in Kafka's eyes. One that has some was perhaps directed once.
     """
-    found = group_state(admin, post.group, frozenset(post.topics))
-    kept = None if found.assignment else state_left(post, missing_ok=True)
+    found = group_state(admin, config.group, frozenset(config.topics))
+    kept = None if found.assignment else state_left(config, missing_ok=True)
     if kept is None:
         return found.partitions, found.assignment
     return found.partitions, kept.assignment.only(dict.fromkeys(found.partitions))
@@ -214,8 +217,8 @@ def _named(note: Note) -> dict[str, Any]:
 class _Hands:
     """What takes time: looking at processes and partitions, starting and ending consumers."""
 
-    def __init__(self, post: Post, backend: Backend, threads: ThreadPoolExecutor) -> None:
-        self._post = post
+    def __init__(self, config: GroupConfig, backend: Backend, threads: ThreadPoolExecutor) -> None:
+        self._config = config
         self._backend = backend
         self._threads = threads
         self._done: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -257,7 +260,7 @@ class _Hands:
         """Has a control partition for each of these consumers, however they came to be."""
         needed = max(living, default=0) + 2
         if needed > self._room:
-            with connect(self._post.bootstrap_server, self._post.properties) as admin:
+            with self._config.cluster.admin() as admin:
                 self._room = self._make_room(admin, needed)
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -272,8 +275,8 @@ class _Hands:
         """Looks until the end: a controller that sees nothing would wait for ever."""
         while not self._over.is_set():
             try:
-                with connect(self._post.bootstrap_server, self._post.properties) as admin:
-                    while not self._over.wait(self._post.look_every_s):
+                with self._config.cluster.admin() as admin:
+                    while not self._over.wait(self._config.look_every_s):
                         self._look(admin)
             except TrimtabError as error:
                 log.warning("look_failed", why=error.message)
@@ -283,11 +286,11 @@ class _Hands:
 
     def _look(self, admin: Admin) -> None:
         """Looks once; the processes last, so that what is said of them is not old."""
-        partitions = self._try(partial(self._post.partitions, admin))
+        partitions = self._try(partial(self._config.partitions, admin))
         subscribed = None
         if time.monotonic() >= self._asks_members_at:
             self._asks_members_at = time.monotonic() + _MEMBERS_EVERY_S
-            subscribed = self._try(partial(subscribed_members, admin, self._post.group))
+            subscribed = self._try(partial(subscribed_members, admin, self._config.group))
         self._look_at_processes(partitions, subscribed)
 
     def _look_at_processes(
@@ -325,7 +328,7 @@ class _Hands:
 
     def _make_room(self, admin: Admin, needed: int) -> int:
         """Raises the number of control partitions before a consumer looks for its own."""
-        topic = self._post.own.control(self._post.group)
+        topic = self._config.cluster.topics.control(self._config.group)
         present = total = len(admin.topics([topic]))
         while 0 < total < needed:
             total *= 2
@@ -382,9 +385,9 @@ class _Hands:
 
 
 @contextmanager
-def _hands(post: Post, backend: Backend) -> Iterator[_Hands]:
-    with ThreadPoolExecutor(_HANDS, thread_name_prefix=post.name) as threads:
-        hands = _Hands(post, backend, threads)
+def _hands(config: GroupConfig, backend: Backend) -> Iterator[_Hands]:
+    with ThreadPoolExecutor(_HANDS, thread_name_prefix=config.name) as threads:
+        hands = _Hands(config, backend, threads)
         hands.begin()
         try:
             yield hands

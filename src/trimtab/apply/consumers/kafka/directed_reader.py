@@ -11,7 +11,6 @@ Promise  A partition is read from its committed offset. Brokers that do not answ
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,9 +22,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.errors import ApplyError, BrokerUnavailable, TrimtabError
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors, translated
 from trimtab.kafka.headers import headers_of
-from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.retry import Retry
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
@@ -89,8 +88,7 @@ class DirectedReader:
     def __init__(
         self,
         group: str,
-        bootstrap_server: str,
-        properties: ClientProperties,
+        cluster: Cluster,
         *,
         client_id: str,
         on_lost: OnLost,
@@ -108,10 +106,7 @@ class DirectedReader:
         self._probe_at, self._probed = 0.0, ""
         self._failure: KafkaError | None = None
         self._chunk = max(1, min(_CHUNKS, batch_bytes // _KB))
-        config: dict[str, Any] = {
-            "client.id": client_id,
-            **properties.for_confluent(),
-            "bootstrap.servers": bootstrap_server,
+        settings: dict[str, Any] = {
             "group.id": group,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -124,10 +119,9 @@ class DirectedReader:
             "max.partition.fetch.bytes": max(64 * _KB, min(_KB * _KB, batch_bytes)),
             "queued.max.messages.kbytes": max(64, batch_bytes // _KB),
             "error_cb": self._on_error,
-            "logger": logging.getLogger("librdkafka"),
         }
         with kafka_errors(f"starting the reader of group {group}"):
-            self._consumer = Consumer(config)
+            self._consumer = cluster.consumer(client_id, settings)
 
     def meet(self, topics: Collection[str]) -> None:
         """Speaks with the brokers that lead partitions: who is connected takes one over sooner.

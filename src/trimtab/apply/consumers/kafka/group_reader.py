@@ -34,8 +34,8 @@ from trimtab.apply.consumers.kafka.assignor import PlannedAssignor, request_rejo
 from trimtab.apply.consumers.kafka.fetching import mend
 from trimtab.apply.consumers.sockets.assignment_service import ControllerLine
 from trimtab.errors import ApplyError, ConfigError, TokenRefused
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
-from trimtab.kafka.properties import ClientProperties
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
 from trimtab.observe.logging import library_log
@@ -59,11 +59,10 @@ _NO_LONGER_OURS = (
 )
 
 
-def open_group_reader(  # noqa: PLR0913 - each is a choice of its own
+def open_group_reader(
     group: str,
     topics: Collection[str],
-    bootstrap_server: str,
-    properties: ClientProperties,
+    cluster: Cluster,
     *,
     line: ControllerLine,
     client_id: str,
@@ -90,8 +89,7 @@ def open_group_reader(  # noqa: PLR0913 - each is a choice of its own
         on_revoked,
         client_id=client_id,
         config={
-            **properties.for_kafka_python(),
-            "bootstrap_servers": bootstrap_server,
+            **cluster.for_kafka_python(),
             "session_timeout_ms": round(session_s * 1000),
             **({} if instance is None else {"group_instance_id": instance}),
         },

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import structlog
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message
+from confluent_kafka import OFFSET_END, KafkaException, Message
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.consumers.controller import Heard
 from trimtab.apply.consumers.kafka.control_channel import TO_CONTROLLER
-from trimtab.apply.consumers.kafka.leadership import ABSENT, Post
+from trimtab.apply.consumers.kafka.leadership import ABSENT, GroupConfig
 from trimtab.apply.consumers.policy import Measured
 from trimtab.errors import BadFile, ProtocolViolation
 from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
@@ -47,20 +47,22 @@ class Ears:
     Members of a subscribed group report nothing but their rate: see `member_rates`.
     """
 
-    def __init__(self, post: Post, *, control: bool = True) -> None:
-        self._post = post
-        self._control, self._rates = post.own.control(post.group), post.own.rates
+    def __init__(self, config: GroupConfig, *, control: bool = True) -> None:
+        self._config = config
+        self._control, self._rates = (
+            config.cluster.topics.control(config.group),
+            config.cluster.topics.rates,
+        )
         self._members: dict[str, tuple[float, MemberRate]] = {}
-        self._consumer = Consumer(
-            post.client(
-                **{
-                    "group.id": f"{post.name}-ears",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "latest",
-                    "isolation.level": "read_committed",
-                    "fetch.wait.max.ms": 50,
-                }
-            )
+        self._consumer = config.cluster.consumer(
+            config.name,
+            {
+                "group.id": f"{config.name}-ears",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "latest",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 50,
+            },
         )
         try:
             places = [self._recent()]
@@ -115,7 +117,7 @@ class Ears:
 
     def _show(self, measured: Measured) -> None:
         """Shows the rates as metrics; they are read when the metrics are scraped."""
-        group, topics = self._post.group, frozenset(self._post.topics)
+        group, topics = self._config.group, frozenset(self._config.topics)
 
         def newest() -> Iterator[tuple[tuple[str, str, str], PartitionRate]]:
             for topic, rates in measured.newest.items():
@@ -157,10 +159,10 @@ def _kind(command: Command) -> str:
     return type(command).__name__.lower()
 
 
-def newest_rates(post: Post, *, within_s: float) -> Measured:
+def newest_rates(config: GroupConfig, *, within_s: float) -> Measured:
     """What was published lately, as far as it can be read in that time."""
     measured, deadline = Measured(), time.monotonic() + within_s
-    with closing(Ears(post, control=False)) as ears:
+    with closing(Ears(config, control=False)) as ears:
         while time.monotonic() < deadline:
             _, measured = ears.listen(measured)
     return measured

@@ -7,25 +7,23 @@ Promise  Whoever owns the one partition of the group's state topic leads, and go
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.consumers.controller import Persist, Rules, Send
 from trimtab.apply.consumers.kafka.control_channel import partition_of
 from trimtab.errors import ApplyError, BrokerUnavailable, Fenced
-from trimtab.kafka.admin import Admin, connect
+from trimtab.kafka.admin import Admin
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
-from trimtab.kafka.properties import ClientProperties
-from trimtab.kafka.topics import OwnTopics, ensure
+from trimtab.kafka.topics import ensure
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
 from trimtab.model.control import GroupState
@@ -48,14 +46,12 @@ def micros() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Post:
+class GroupConfig:
     """Which group is controlled, where, and how patiently."""
 
     group: str
     topics: tuple[str, ...]
-    bootstrap_server: str
-    properties: ClientProperties = field(default_factory=ClientProperties.none)
-    own: OwnTopics = field(default_factory=OwnTopics)
+    cluster: Cluster
     rules: Rules = field(default_factory=Rules)
     look_every_s: float = 0.5
     lease_s: float = 6.0
@@ -69,16 +65,6 @@ class Post:
         """What there is to be read now."""
         return frozenset(replicas.name for replicas in admin.topics(self.topics))
 
-    def client(self, **more: Any) -> dict[str, Any]:
-        """The configuration of one of its clients."""
-        return {
-            "client.id": self.name,
-            **self.properties.for_confluent(),
-            "bootstrap.servers": self.bootstrap_server,
-            "logger": logging.getLogger("librdkafka"),
-            **more,
-        }
-
 
 # ---------------------------------------------------------------- the lease
 
@@ -86,27 +72,26 @@ class Post:
 class Lease:
     """Membership in the group of controllers; whoever is given the one partition leads."""
 
-    def __init__(self, post: Post) -> None:
-        self._post = post
+    def __init__(self, config: GroupConfig) -> None:
+        self._config = config
         self._mine = False
-        self._consumer = Consumer(
-            post.client(
-                **{
-                    "group.id": post.name,
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "latest",
-                    "session.timeout.ms": round(post.lease_s * 1000),
-                    "heartbeat.interval.ms": round(post.lease_s * 1000 / 6),
-                    # Whoever leads goes on to: a plain range would give it to the lowest name.
-                    "partition.assignment.strategy": "cooperative-sticky",
-                }
-            )
+        self._consumer = config.cluster.consumer(
+            config.name,
+            {
+                "group.id": config.name,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "latest",
+                "session.timeout.ms": round(config.lease_s * 1000),
+                "heartbeat.interval.ms": round(config.lease_s * 1000 / 6),
+                # Whoever leads goes on to: a plain range would give it to the lowest name.
+                "partition.assignment.strategy": "cooperative-sticky",
+            },
         )
 
     @contextmanager
     def held(self, stop: threading.Event) -> Iterator[Lease | None]:
         """Waits until it is this one's turn; None when it was told to stop before."""
-        topic = self._post.own.group(self._post.group)
+        topic = self._config.cluster.topics.group(self._config.group)
         try:
             self._consumer.subscribe(
                 [topic], on_assign=self._take, on_revoke=self._lose, on_lost=self._lose
@@ -115,7 +100,7 @@ class Lease:
             while not self._mine and not stop.is_set():
                 self._poll(_POLL_S)
                 if said and time.monotonic() > said:
-                    log.info("controller_waits", group=self._post.group)
+                    log.info("controller_waits", group=self._config.group)
                     said = 0.0
             yield self if self._mine else None
         finally:
@@ -153,11 +138,11 @@ class Lease:
 class Voice:
     """Commands and state, in transactions that fence every controller before this one."""
 
-    def __init__(self, post: Post) -> None:
-        self._post = post
+    def __init__(self, config: GroupConfig) -> None:
+        self._config = config
         self._room = 0
-        self._producer = Producer(
-            post.client(**{"transactional.id": post.name, "linger.ms": 0, "acks": "all"})
+        self._producer = config.cluster.producer(
+            config.name, {"transactional.id": config.name, "linger.ms": 0, "acks": "all"}
         )
         with fencing("taking over"):
             self._producer.init_transactions(_TRANSACTION_S)
@@ -172,11 +157,13 @@ class Voice:
             for effect in told:
                 self._produce(effect)
             if not told:
-                self._producer.produce(self._post.own.group(self._post.group), b"", b"touch")
+                self._producer.produce(
+                    self._config.cluster.topics.group(self._config.group), b"", b"touch"
+                )
             self._producer.commit_transaction(_TRANSACTION_S)
 
     def _produce(self, effect: Send | Persist) -> None:
-        ts, own, group = micros(), self._post.own, self._post.group
+        ts, own, group = micros(), self._config.cluster.topics, self._config.group
         match effect:
             case Send(consumer, command):
                 self._look_for(partition_of(consumer))
@@ -192,7 +179,7 @@ class Voice:
     def _look_for(self, partition: int) -> None:
         """A client learns of a partition that was just added only when it asks."""
         if partition >= self._room:
-            topic = self._post.own.control(self._post.group)
+            topic = self._config.cluster.topics.control(self._config.group)
             known = self._producer.list_topics(topic, timeout=_ASK_S).topics[topic]
             self._room = len(known.partitions)
 
@@ -216,18 +203,17 @@ def fencing(what: str) -> Iterator[None]:
         ) from error
 
 
-def state_left(post: Post, *, missing_ok: bool = False) -> GroupState | None:
+def state_left(config: GroupConfig, *, missing_ok: bool = False) -> GroupState | None:
     """What the controller before wrote down last."""
-    topic = post.own.group(post.group)
-    reader = Consumer(
-        post.client(
-            **{
-                "group.id": f"{post.name}-reader",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
+    topic = config.cluster.topics.group(config.group)
+    reader = config.cluster.consumer(
+        config.name,
+        {
+            "group.id": f"{config.name}-reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        },
     )
     state: GroupState | None = None
     try:
@@ -260,29 +246,29 @@ def state_left(post: Post, *, missing_ok: bool = False) -> GroupState | None:
 
 
 def reigning(
-    post: Post, reign: Callable[[Lease, threading.Event], None], stop: threading.Event
+    config: GroupConfig, reign: Callable[[Lease, threading.Event], None], stop: threading.Event
 ) -> bool:
     """Makes the topics, waits for the lease and reigns; anew whenever a reign is over.
 
     Says whether it led when it was told to stop.
     """
-    with connect(post.bootstrap_server, post.properties) as admin:
-        ensure(admin, post.own.of_group(post.group))
+    with config.cluster.admin() as admin:
+        ensure(admin, config.cluster.topics.of_group(config.group))
     while not stop.is_set():
         try:
-            with Lease(post).held(stop) as lease:
+            with Lease(config).held(stop) as lease:
                 if lease is not None:
                     reign(lease, stop)
                     if stop.is_set():
                         return True
-                    log.warning("controller_lost_the_lease", group=post.group)
+                    log.warning("controller_lost_the_lease", group=config.group)
         except Fenced as error:
-            log.warning("controller_was_fenced", group=post.group, why=error.message)
+            log.warning("controller_was_fenced", group=config.group, why=error.message)
             stop.wait(_PAUSE_S)
         except BrokerUnavailable as error:
-            log.warning("controller_lost_the_cluster", group=post.group, why=error.message)
+            log.warning("controller_lost_the_cluster", group=config.group, why=error.message)
             stop.wait(_PAUSE_S)
         except ApplyError as error:  # such as an orchestrator that does not answer
-            log.warning("controller_begins_anew", group=post.group, why=error.message)
+            log.warning("controller_begins_anew", group=config.group, why=error.message)
             stop.wait(_PAUSE_S)
     return False

@@ -20,8 +20,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from trimtab.apply.consumers.handling import error_text
 from trimtab.errors import BrokerUnavailable
 from trimtab.kafka.admin import Admin, TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors, translated
-from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.publisher import reliable
 from trimtab.kafka.topics import replicas_for
 from trimtab.model.codec import dumps
@@ -70,15 +70,12 @@ class Outbox:
 
     def __init__(
         self,
-        bootstrap_server: str,
-        properties: ClientProperties,
+        cluster: Cluster,
         *,
         client_id: str,
         linger_ms: int = 0,
     ) -> None:
-        self._config = reliable(
-            bootstrap_server, properties, client_id=client_id, linger_ms=linger_ms
-        ) | {
+        self._config = reliable(cluster, client_id=client_id, linger_ms=linger_ms) | {
             "partitioner": "murmur2_random",
             "message.timeout.ms": 120_000,
             "message.max.bytes": 1_000_000_000,  # what the topic takes is the brokers' business

@@ -35,8 +35,8 @@ from trimtab.apply.consumers.controller import Persist, View, surplus
 from trimtab.apply.consumers.kafka.announcer import Announcer
 from trimtab.apply.consumers.kafka.inbox import Ears
 from trimtab.apply.consumers.kafka.leadership import (
+    GroupConfig,
     Lease,
-    Post,
     Voice,
     micros,
     reigning,
@@ -48,7 +48,7 @@ from trimtab.apply.consumers.sockets.assignment_service import AssignmentService
 from trimtab.apply.consumers.subscribed import Told, numbered, read_by
 from trimtab.apply.consumers.waiting import listed
 from trimtab.errors import ConfigError, PortTaken, TrimtabError
-from trimtab.kafka.admin import Admin, connect
+from trimtab.kafka.admin import Admin
 from trimtab.model.assignment import Assignment
 from trimtab.model.control import Action, Decision, GroupState, MemberRate
 from trimtab.observe import metrics
@@ -67,7 +67,7 @@ class SubscribedController:
 
     def __init__(
         self,
-        post: Post,
+        config: GroupConfig,
         backend: Backend,
         judge: Judge,
         listen: str,
@@ -77,7 +77,7 @@ class SubscribedController:
         while_leading: Callable[[], AbstractContextManager[object]] = nullcontext,
         on_decision: Callable[[Decision], None] = lambda _: None,
     ) -> None:
-        self._post = post
+        self._config = config
         self._backend = backend
         self._judge = judge
         self._token = token
@@ -101,7 +101,7 @@ class SubscribedController:
 
     def run(self, stop: threading.Event) -> bool:
         """Leads whenever it can; says whether it led when it was told to stop."""
-        return reigning(self._post, self._reign, stop)
+        return reigning(self._config, self._reign, stop)
 
     def _answer(self, request: AssignmentRequest) -> AssignmentAnswer | None:
         plan = self._plan
@@ -116,27 +116,27 @@ class SubscribedController:
         return None if plan is None else plan.version
 
     def _reign(self, lease: Lease, stop: threading.Event) -> None:
-        post = self._post
+        config = self._config
         with ExitStack() as open_now:
-            voice = Voice(post)
-            found = state_left(post)
+            voice = Voice(config)
+            found = state_left(config)
             self._told = None
             self._plan = (
                 GroupPlan(version=found.epoch, assignment=found.assignment) if found else None
             )
-            ears = open_now.enter_context(closing(Ears(post)))
-            admin = open_now.enter_context(connect(post.bootstrap_server, post.properties))
-            announcer = open_now.enter_context(closing(Announcer(post, self._on_decision)))
+            ears = open_now.enter_context(closing(Ears(config)))
+            admin = open_now.enter_context(config.cluster.admin())
+            announcer = open_now.enter_context(closing(Announcer(config, self._on_decision)))
             for door in (self._service, self._while_leading):
                 entered = self._entered(door, lease, stop, had_one_before=found is not None)
                 if entered is None:
                     return
                 open_now.enter_context(entered)
-            log.info("controller_leads", group=post.group, version=found.epoch if found else 0)
+            log.info("controller_leads", group=config.group, version=found.epoch if found else 0)
             threads = ThreadPoolExecutor(1, "scaling")
             open_now.callback(threads.shutdown, cancel_futures=True)  # another may count on them
             numbers = found.members if found else {}
-            turns = _Turns(self._post, self._backend, admin, threads, numbers)
+            turns = _Turns(self._config, self._backend, admin, threads, numbers)
             while lease.renewed() and not stop.is_set():
                 heard = ears.listen(turns.measured)
                 turns.measured = heard[1]
@@ -148,7 +148,7 @@ class SubscribedController:
     def _service(self) -> AssignmentService:
         """Where the group's leader asks."""
         return AssignmentService(
-            self._post.group,
+            self._config.group,
             self._answer,
             self._version,
             host=self._host,
@@ -186,7 +186,7 @@ class SubscribedController:
         except TrimtabError as error:
             log.warning("look_failed", why=error.message)
             return
-        metrics.controller_consumers.labels(self._post.group).set(len(view.consumers))
+        metrics.controller_consumers.labels(self._config.group).set(len(view.consumers))
         self._catch_up(turns, voice)
         verdict = self._judge(view, turns.measured, micros())
         if verdict is None:
@@ -290,7 +290,7 @@ class SubscribedController:
         if rebalances:
             turns.rebalanced = view.now
         idle = sorted(view.consumers - set(target.consumers))
-        turns.let_go(idle[self._post.rules.warm_spares :])
+        turns.let_go(idle[self._config.rules.warm_spares :])
         return None
 
     def _keep_numbers(self, turns: _Turns, voice: Voice) -> None:
@@ -316,13 +316,13 @@ class _Turns:
 
     def __init__(
         self,
-        post: Post,
+        config: GroupConfig,
         backend: Backend,
         admin: Admin,
         threads: ThreadPoolExecutor,
         numbers: Mapping[str, int],
     ) -> None:
-        self._post, self._backend, self._admin = post, backend, admin
+        self._config, self._backend, self._admin = config, backend, admin
         self._threads = threads
         self._leaving: set[int] = set()
         self._awaited: dict[int, float] = {}
@@ -337,7 +337,7 @@ class _Turns:
     def due(self) -> bool:
         """Whether it is time to look again."""
         now = time.monotonic()
-        if now - self.looked < self._post.look_every_s:
+        if now - self.looked < self._config.look_every_s:
             return False
         self.looked = now
         return True
@@ -371,7 +371,7 @@ class _Turns:
         self._await(missing)
 
     def _await(self, missing: Collection[int]) -> None:
-        until = time.monotonic() + self._post.rules.start_timeout_s
+        until = time.monotonic() + self._config.rules.start_timeout_s
         self._awaited.update(dict.fromkeys(missing, until))
 
     def with_waiting(self, decision: Decision) -> Decision:
@@ -392,7 +392,7 @@ class _Turns:
         living = self._living(planned) - leaving
         self._wait_for(planned - leaving, living, now)
         consumers = living | self._awaited.keys()
-        partitions = self._post.partitions(self._admin)
+        partitions = self._config.partitions(self._admin)
         read = read_by(plan, consumers, partitions)
         return View(
             now=now,
@@ -405,7 +405,7 @@ class _Turns:
             orphans=partitions - read.keys(),
             max_bytes_s=_known(r.max_bytes_s for r in self.rates),
             max_records_s=_known(r.max_records_s for r in self.rates),
-            spares=self._post.rules.warm_spares,
+            spares=self._config.rules.warm_spares,
         )
 
     def _living(self, planned: frozenset[int]) -> frozenset[int]:
@@ -424,14 +424,14 @@ class _Turns:
         self._given_up &= absent
         late = {c for c, until in self._awaited.items() if until < now and c not in living}
         if late:
-            log.warning("consumers_did_not_join", group=self._post.group, consumers=sorted(late))
+            log.warning("consumers_did_not_join", group=self._config.group, consumers=sorted(late))
         self._given_up |= late & absent
         self._awaited = {
             c: until for c, until in self._awaited.items() if c not in living and c not in late
         }
         lost = absent - self._given_up - self._awaited.keys()
         if lost:
-            log.warning("consumers_have_gone", group=self._post.group, consumers=sorted(lost))
+            log.warning("consumers_have_gone", group=self._config.group, consumers=sorted(lost))
             self._await(lost)  # in any case: whoever runs them may start them again
         again = (self._refused & self._awaited.keys()) | lost
         if again:

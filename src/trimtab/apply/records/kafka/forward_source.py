@@ -12,7 +12,6 @@ Promise  Records of a partition in order, and its end when it is reached. Partit
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ import structlog
 from confluent_kafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
     KafkaError,
     KafkaException,
     Message,
@@ -30,9 +28,9 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.errors import ApplyError
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
 from trimtab.kafka.headers import headers_of
-from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.retry import Retry
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
@@ -92,8 +90,7 @@ class GroupSource:
         self,
         group: str,
         topics: Collection[str],
-        bootstrap_server: str,
-        properties: ClientProperties,
+        cluster: Cluster,
         *,
         from_latest: bool = False,
     ) -> None:
@@ -105,11 +102,9 @@ class GroupSource:
         self._pausing = False
         self._silent = False
         with kafka_errors(f"joining group {group}"):
-            self._consumer = Consumer(
+            self._consumer = cluster.consumer(
+                "trimtab-forward",
                 {
-                    "client.id": "trimtab-forward",
-                    **properties.for_confluent(),
-                    "bootstrap.servers": bootstrap_server,
                     "group.id": group,
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
@@ -121,8 +116,7 @@ class GroupSource:
                     "heartbeat.interval.ms": 1_000,
                     "topic.metadata.refresh.interval.ms": 10_000,
                     "on_commit": self._on_commit,
-                    "logger": logging.getLogger("librdkafka"),
-                }
+                },
             )
             if from_latest:
                 self._begin_at_the_end()

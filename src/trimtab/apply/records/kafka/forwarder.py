@@ -43,10 +43,9 @@ from trimtab.errors import (
     UnknownTopic,
 )
 from trimtab.kafka.admin import Admin
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors, reason_of, translated
-from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.publisher import reliable
-from trimtab.kafka.topics import OwnTopics
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
 from trimtab.observe import metrics
@@ -465,12 +464,10 @@ def _missing(which: str, wanted: Collection[str], found: Collection[str]) -> Non
 @contextmanager
 def open_forwarder(
     surveyed: Survey,
-    source: tuple[str, ClientProperties],
-    target: tuple[str, ClientProperties],
-    *,
-    own: OwnTopics,
+    source: Cluster,
+    target: Cluster,
 ) -> Iterator[Forwarder]:
-    """A forwarder between real clusters, each given by its servers and how to reach it.
+    """A forwarder between real clusters.
 
     `weighted-node` follows the weights that steering publishes on the target.
     """
@@ -479,10 +476,10 @@ def open_forwarder(
         options = route.options
         if route.partitioner == "weighted-node":
             live = LiveWeights()
-            reader = WeightsReader(target[0], live, properties=target[1], topic=own.weights)
+            reader = WeightsReader(target, live)
             open_now.enter_context(reader)
             options = replace(options, weights=live)
-        config = reliable(*target, client_id="trimtab-forward", linger_ms=_LINGER_MS) | {
+        config = reliable(target, client_id="trimtab-forward", linger_ms=_LINGER_MS) | {
             "message.timeout.ms": 0,  # a target that is away is waited for
             "message.max.bytes": 1_000_000_000,  # what the topic takes is the brokers' business
             "batch.size": max(1, min(1_000_000, surveyed.largest_bytes - _ROOM)),
@@ -494,7 +491,7 @@ def open_forwarder(
         for topic in sorted(set(route.topics.values())):
             producer.watch.meet(topic)
         reading = GroupSource(
-            route.group, sorted(route.topics), *source, from_latest=route.from_latest
+            route.group, sorted(route.topics), source, from_latest=route.from_latest
         )
         forwarder = Forwarder(route, reading, producer, leaders=lambda: producer.watch.snapshot)
         reading.hooks = forwarder

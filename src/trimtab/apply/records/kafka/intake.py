@@ -19,8 +19,8 @@ import time
 from collections.abc import Collection, Mapping
 
 from trimtab.apply.records.asking import Asking
-from trimtab.kafka.admin import Admin, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import Admin
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import BrokerId, TopicPartition
 
 _EVERY_S = 2.0
@@ -35,18 +35,15 @@ End = tuple[int, float]
 class Intake(Asking):
     """Counts while it is entered."""
 
-    def __init__(
-        self, bootstrap_server: str, properties: ClientProperties, *, without: Collection[str]
-    ) -> None:
+    def __init__(self, cluster: Cluster, *, without: Collection[str]) -> None:
         """Begins when entered.
 
         Args:
-            bootstrap_server: The cluster.
-            properties: How to reach it.
+            cluster: Where it counts.
             without: Topics that do not count.
         """
         super().__init__(name="intake", complaint="records_could_not_be_counted", rest_s=_EVERY_S)
-        self._to = bootstrap_server, properties
+        self._cluster = cluster
         self._without = frozenset(without)
         self._guard = threading.Lock()
         self._ends: dict[TopicPartition, End] = {}
@@ -82,7 +79,7 @@ class Intake(Asking):
         self._leaders = leaders
 
     def _visit(self) -> None:
-        with connect(*self._to, patience_s=_PATIENCE_S) as admin:
+        with self._cluster.admin(patience_s=_PATIENCE_S) as admin:
             while not self._closed.is_set():
                 began = time.monotonic()
                 self.count(admin)

@@ -12,7 +12,6 @@ The topic has a partition per broker; see `trimtab.kafka.topics.ensure_per_broke
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -20,11 +19,11 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from trimtab.apply.records.probe_log import ProbeLog, Probes
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors, reason_of
-from trimtab.kafka.properties import ClientProperties
 
 log = structlog.get_logger()
 
@@ -38,8 +37,7 @@ class Prober:
 
     def __init__(
         self,
-        bootstrap_server: str,
-        properties: ClientProperties,
+        cluster: Cluster,
         *,
         topic: str,
         pace_s: float,
@@ -56,11 +54,9 @@ class Prober:
         self._closed = threading.Event()
         self._rng = random.Random()
         with kafka_errors("starting the prober"):
-            self._producer = Producer(
+            self._producer = cluster.producer(
+                "trimtab-prober",
                 {
-                    "client.id": "trimtab-prober",
-                    **properties.for_confluent(),
-                    "bootstrap.servers": bootstrap_server,
                     "acks": 1,
                     "enable.idempotence": False,
                     "linger.ms": 0,
@@ -68,8 +64,7 @@ class Prober:
                     "request.timeout.ms": _GIVEN_UP_MS,
                     "reconnect.backoff.max.ms": 500,
                     "topic.metadata.refresh.interval.ms": 2000,
-                    "logger": logging.getLogger("librdkafka"),
-                }
+                },
             )
         self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
         self._thread.start()

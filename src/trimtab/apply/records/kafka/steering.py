@@ -17,7 +17,6 @@ Two that steer at once say nearly the same, and the last one counts: no harm, an
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -27,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.records.asking import Asking
@@ -37,10 +36,10 @@ from trimtab.apply.records.kafka.weights_reader import KEY
 from trimtab.apply.records.probe_log import Probes
 from trimtab.apply.records.steering import Observation, Rules, Steering, Verdict, step
 from trimtab.errors import BadFile
-from trimtab.kafka.admin import Admin, connect
+from trimtab.kafka.admin import Admin
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
-from trimtab.kafka.properties import ClientProperties
-from trimtab.kafka.topics import OwnTopic, OwnTopics, ensure_per_broker
+from trimtab.kafka.topics import OwnTopic, ensure_per_broker
 from trimtab.measure.kafka.monitor import Publisher, next_beat
 from trimtab.model.cluster import BrokerId, TopicPartition
 from trimtab.model.codec import dumps, weights_to
@@ -191,16 +190,14 @@ class Steerer:
 class SpreadPublisher:
     """Writes each record to a partition of every broker; who is away misses it."""
 
-    def __init__(self, bootstrap_server: str, properties: ClientProperties) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.published = 0
         self.failed = 0
         self._places: tuple[int, ...] = ()
         with kafka_errors("starting the publisher of weights"):
-            self._producer = Producer(
+            self._producer = cluster.producer(
+                "trimtab-steer",
                 {
-                    "client.id": "trimtab-steer",
-                    **properties.for_confluent(),
-                    "bootstrap.servers": bootstrap_server,
                     "acks": 1,
                     "enable.idempotence": False,
                     "max.in.flight.requests.per.connection": 1,  # the newest is the last
@@ -208,8 +205,7 @@ class SpreadPublisher:
                     "message.timeout.ms": _GIVEN_UP_MS,
                     "reconnect.backoff.max.ms": 500,
                     "topic.metadata.refresh.interval.ms": 2000,
-                    "logger": logging.getLogger("librdkafka"),
-                }
+                },
             )
 
     def spread(self, places: Mapping[int, int]) -> None:
@@ -244,26 +240,21 @@ class Surroundings(Asking):
 
     def __init__(
         self,
-        bootstrap_server: str,
-        properties: ClientProperties,
-        own: OwnTopics,
+        cluster: Cluster,
         told: Mapping[OwnTopic, Callable[[Mapping[int, int]], None]],
         intake: Intake,
     ) -> None:
         """Begins when entered.
 
         Args:
-            bootstrap_server: The cluster.
-            properties: How to reach it.
-            own: Our topics.
+            cluster: Where it looks.
             told: Topics with a partition on each broker, and who is told where it is.
             intake: Who counts what each broker takes.
         """
         super().__init__(
             name="surroundings", complaint="cluster_could_not_be_asked", rest_s=_LOOK_EVERY_S
         )
-        self._to = bootstrap_server, properties
-        self._own = own
+        self._cluster = cluster
         self._told = told
         self._intake = intake
         self._guard = threading.Lock()
@@ -288,7 +279,7 @@ class Surroundings(Asking):
             )
 
     def _visit(self) -> None:
-        with connect(*self._to, patience_s=_PATIENCE_S) as admin, self._heard() as heard:
+        with self._cluster.admin(patience_s=_PATIENCE_S) as admin, self._heard() as heard:
             while not self._closed.wait(_LOOK_EVERY_S):
                 self._look(admin)
                 self._listen(heard)
@@ -307,11 +298,11 @@ class Surroundings(Asking):
     def _look(self, admin: Admin) -> None:
         if time.monotonic() - self._ensured_at >= _ENSURE_EVERY_S:
             self.ensure(admin)
-        for broker, partition in self._places[self._own.probe].items():
+        for broker, partition in self._places[self._cluster.topics.probe].items():
             if broker not in self._live:
                 continue
             began = time.monotonic()
-            name = TopicPartition(self._own.probe, partition)
+            name = TopicPartition(self._cluster.topics.probe, partition)
             answered = admin.offsets({name: BrokerId(broker)})
             took_s = time.monotonic() - began
             with self._guard:
@@ -324,34 +315,32 @@ class Surroundings(Asking):
     @contextmanager
     def _heard(self) -> Iterator[Consumer]:
         """Rates that somebody publishes; a topic that is not there says nothing."""
-        server, properties = self._to
-        with kafka_errors(f"following {self._own.rates}"):
-            consumer = Consumer(
+        with kafka_errors(f"following {self._cluster.topics.rates}"):
+            consumer = self._cluster.consumer(
+                "trimtab-steer",
                 {
-                    "client.id": "trimtab-steer",
-                    **properties.for_confluent(),
-                    "bootstrap.servers": server,
                     "group.id": "trimtab-steer",  # asked for; no group is joined
                     "enable.auto.commit": False,
                     "allow.auto.create.topics": False,
                     "auto.offset.reset": "latest",
-                    "logger": logging.getLogger("librdkafka"),
-                }
+                },
             )
-            consumer.assign([TheirPartition(self._own.rates, 0, -2000 - _RATES_BACK)])
+            consumer.assign([TheirPartition(self._cluster.topics.rates, 0, -2000 - _RATES_BACK)])
         try:
             yield consumer
         finally:
             consumer.close()
 
     def _listen(self, consumer: Consumer) -> None:
-        with kafka_errors(f"following {self._own.rates}"):
+        with kafka_errors(f"following {self._cluster.topics.rates}"):
             messages = consumer.consume(_RATES_BACK, 0)
         for message in messages:
             if message.error() is not None:
                 continue
             try:
-                rates = topic_rates_from(parse(message.value() or b"", origin=self._own.rates))
+                rates = topic_rates_from(
+                    parse(message.value() or b"", origin=self._cluster.topics.rates)
+                )
             except BadFile as refused:
                 log.warning("rates_were_refused", why=refused.message)
                 continue
@@ -394,10 +383,8 @@ class LiveEyes:
 
 @contextmanager
 def open_steering(
-    bootstrap_server: str,
-    properties: ClientProperties,
+    cluster: Cluster,
     *,
-    own: OwnTopics,
     interval_s: float = 0.2,
     valid_s: float = 10.0,
     execute: bool,
@@ -406,17 +393,16 @@ def open_steering(
     """Steering of a real cluster; a broker is probed twice per interval."""
     pace_s = interval_s / 2
     rules = Rules.paced(pace_s)
+    own = cluster.topics
     weights, probe = own.of_steering
-    publisher = SpreadPublisher(bootstrap_server, properties) if execute else None
-    with Prober(
-        bootstrap_server, properties, topic=own.probe, pace_s=pace_s, kept_s=rules.long_s
-    ) as prober:
+    publisher = SpreadPublisher(cluster) if execute else None
+    with Prober(cluster, topic=own.probe, pace_s=pace_s, kept_s=rules.long_s) as prober:
         told = {probe: prober.watch}
         if publisher is not None:
             told[weights] = publisher.spread
-        intake = Intake(bootstrap_server, properties, without=(own.probe, own.weights))
-        surroundings = Surroundings(bootstrap_server, properties, own, told, intake)
-        with connect(bootstrap_server, properties) as admin:
+        intake = Intake(cluster, without=(own.probe, own.weights))
+        surroundings = Surroundings(cluster, told, intake)
+        with cluster.admin() as admin:
             surroundings.ensure(admin)
         with intake, surroundings:
             yield Steerer(

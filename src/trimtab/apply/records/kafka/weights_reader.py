@@ -17,20 +17,18 @@ Cost     A consumer without a group, and a thread that sleeps until a record com
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import KafkaException, Message
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.records.kafka.producer_settings import connection_settings
 from trimtab.errors import BadFile
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors, reason_of
-from trimtab.kafka.properties import ClientProperties
-from trimtab.kafka.topics import OwnTopics
 from trimtab.model.codec import weights_from
 from trimtab.model.reading import parse
 from trimtab.observe.logging import library_log
@@ -51,33 +49,33 @@ class WeightsReader:
 
     def __init__(
         self,
-        client: str | Mapping[str, Any],
+        client: Cluster | str | Mapping[str, Any],
         live: LiveWeights,
         *,
-        properties: ClientProperties | None = None,
         topic: str | None = None,
     ) -> None:
         """Begins to follow, without waiting for anything.
 
         Args:
-            client: The settings of the producer, of which those of its connections are taken, or
-                the address of the cluster.
+            client: The cluster, its address, or the settings of a producer, of which those of
+                its connections are taken.
             live: Is told each record.
-            properties: How to reach the cluster, beside an address.
-            topic: Where weights stand; the default prefix's topic when not given.
+            topic: The topic of weights. Default: that of the cluster.
         """
-        config = {"bootstrap.servers": client} if isinstance(client, str) else client
-        self._topic = topic or OwnTopics().weights
+        if isinstance(client, Mapping):
+            cluster, login = Cluster(""), connection_settings(client)
+        else:
+            cluster, login = Cluster.of(client), {}
+        self._topic = topic or cluster.topics.weights
         self._live = live
         self._closed = threading.Event()
         self._unheard = False
         self._followed: set[int] = set()
         with kafka_errors(f"following {self._topic}"):
-            self._consumer = Consumer(
+            self._consumer = cluster.consumer(
+                "trimtab-weights",
                 {
-                    "logger": logging.getLogger("librdkafka"),
-                    **({} if properties is None else properties.for_confluent()),
-                    **connection_settings(config),
+                    **login,
                     "client.id": "trimtab-weights",
                     "group.id": "trimtab-weights",  # asked for; no group is joined
                     "enable.auto.commit": False,
@@ -85,7 +83,7 @@ class WeightsReader:
                     "allow.auto.create.topics": False,
                     "reconnect.backoff.max.ms": 1000,
                     "topic.metadata.refresh.interval.ms": 5000,
-                }
+                },
             )
         self._thread = threading.Thread(target=self._follow, name="weights-reader", daemon=True)
         self._thread.start()

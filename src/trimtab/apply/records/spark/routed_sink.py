@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructField, StructType
 
 from trimtab.errors import SchemaMismatch
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import ClusterSnapshot
 from trimtab.model.murmur2 import homes
 from trimtab.plan.records.leaders import LeaderSnapshot
@@ -91,36 +91,34 @@ def with_partitions(
 
 def write_routed(
     batch: DataFrame,
-    bootstrap_server: str,
+    cluster: Cluster | str,
     partitioner: str,
     options: RoutingOptions = DEFAULTS,
     *,
     topic: str | None = None,
     weights: Mapping[int, float] | None = None,
-    properties: ClientProperties | None = None,
     producer: Mapping[str, str] | None = None,
 ) -> None:
     """Writes a batch to Kafka, its keyless rows routed by who leads now; for `foreachBatch`.
 
     Args:
         batch: The rows, as Spark's Kafka sink takes them.
-        bootstrap_server: The cluster.
+        cluster: Where it is written: a `Cluster`, or an address where no login is asked for.
         partitioner: Its name.
         options: What it may be told.
         topic: Where all rows go; without it the column `topic` says.
         weights: What `weighted-node` follows for this batch: broker to weight; None for what
             `options.weights` says now.
-        properties: How to reach the cluster; nothing special when not given.
         producer: More settings of the JVM's producer, in Kafka's own names.
     """
-    properties = properties or ClientProperties.none()
-    settings = properties.for_spark() | {f"kafka.{k}": v for k, v in (producer or {}).items()}
-    settings["kafka.bootstrap.servers"] = bootstrap_server
+    to = Cluster.of(cluster)
+    settings = {f"kafka.{k}": v for k, v in (producer or {}).items()}
+    settings = to.properties.for_spark() | settings | {"kafka.bootstrap.servers": to.servers}
     if topic is not None:
         settings["topic"] = topic
     if _spreads_keys(settings):
         options = replace(options, ignore_keys=True)
-    snapshot = leaders_now(bootstrap_server, properties, None if topic is None else [topic])
+    snapshot = leaders_now(to, None if topic is None else [topic])
     shared = batch.sparkSession.sparkContext.broadcast(snapshot)
     try:
         rows = with_partitions(
@@ -138,13 +136,9 @@ def _spreads_keys(settings: Mapping[str, str]) -> bool:
     return ignored == "true" and "kafka.partitioner.class" not in settings
 
 
-def leaders_now(
-    bootstrap_server: str, properties: ClientProperties, topics: Collection[str] | None
-) -> LeaderSnapshot:
+def leaders_now(cluster: Cluster, topics: Collection[str] | None) -> LeaderSnapshot:
     """Who leads these topics, or all, as the cluster says."""
-    from trimtab.kafka.admin import connect
-
-    with connect(bootstrap_server, properties) as admin:
+    with cluster.admin() as admin:
         info, placed = admin.cluster(), admin.topics(topics)
     return LeaderSnapshot.of(
         ClusterSnapshot(ts=0, cluster=info.cluster, brokers=info.brokers, partitions=placed)

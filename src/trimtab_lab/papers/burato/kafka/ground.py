@@ -26,8 +26,8 @@ from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.apply.records.kafka.weights_reader import WeightsReader
 from trimtab.apply.records.outstanding import Outstanding
 from trimtab.errors import MeasurementError
-from trimtab.kafka.admin import TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.admin import TopicSpec
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.processes import ahead_of_others
 from trimtab.plan.records.live_weights import LiveWeights
@@ -78,7 +78,7 @@ class Ground:
     """A cluster with the experiment's topics; `weights` is what steering says of its brokers."""
 
     cluster: LocalCluster
-    bootstrap_server: str
+    kafka: Cluster
     weights: LiveWeights
     folder: Path
     _beside: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Ground:
     def beside(self, name: str, *words: str) -> Iterator[None]:
         """One of our own programs beside the runs; what it says is kept in the folder."""
         command = [sys.executable, "-m", "trimtab.cli.main", *words]
-        command += ["--bootstrap-server", self.bootstrap_server]
+        command += ["--bootstrap-server", self.kafka.servers]
         with (self.folder / f"{name}.log").open("ab") as said:
             child = subprocess.Popen(  # noqa: S603 - our own program
                 command, stdin=subprocess.DEVNULL, stdout=said, stderr=said
@@ -213,7 +213,7 @@ class Ground:
             config |= SATURATING
         policy = run.cell.policy
         if policy.name == LIBRDKAFKA:
-            yield _Sending(Producer({**config, "bootstrap.servers": self.bootstrap_server}))
+            yield _Sending(Producer({**config, "bootstrap.servers": self.kafka.servers}))
             return
         batch_bytes = PRODUCER["batch.size"]
         under_way = Outstanding(batch_bytes=batch_bytes)
@@ -226,7 +226,7 @@ class Ground:
             rack=policy.rack,
         )
         with RoutedProducer(
-            {**config, "bootstrap.servers": self.bootstrap_server},
+            {**config, "bootstrap.servers": self.kafka.servers},
             partitioner_of(policy.name, options),
             outstanding=under_way,
             racks=policy.rack is not None,
@@ -276,8 +276,8 @@ def ground(
 def prepared(cluster: LocalCluster, folder: Path) -> Iterator[Ground]:
     """Topics and steering on a cluster of three brokers that runs already."""
     folder.mkdir(parents=True, exist_ok=True)
-    server = cluster.bootstrap_servers
-    with connect(server, ClientProperties.none()) as admin:
+    kafka = Cluster(cluster.bootstrap_servers)
+    with kafka.admin() as admin:
         for topic, replicas in {**PLACEMENT, FOREIGN_TOPIC: ((SLOWED,),)}.items():
             admin.create_topic(
                 TopicSpec(
@@ -289,11 +289,11 @@ def prepared(cluster: LocalCluster, folder: Path) -> Iterator[Ground]:
                 )
             )
     weights = LiveWeights()
-    place = Ground(cluster=cluster, bootstrap_server=server, weights=weights, folder=folder)
+    place = Ground(cluster=cluster, kafka=kafka, weights=weights, folder=folder)
     try:
-        with place.beside("steer", "steer", "--execute"), WeightsReader(server, weights):
+        with place.beside("steer", "steer", "--execute"), WeightsReader(kafka, weights):
             yield place
     finally:
-        with connect(server, ClientProperties.none()) as admin:
+        with kafka.admin() as admin:
             for topic in (*PLACEMENT, FOREIGN_TOPIC):
                 admin.delete_topic(topic)

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,11 @@ import structlog
 from trimtab.apply.consumers.backends.backend import Backend
 from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.apply.consumers.kafka.inbox import newest_rates
-from trimtab.apply.consumers.kafka.leadership import Post, state_left
+from trimtab.apply.consumers.kafka.leadership import GroupConfig, state_left
 from trimtab.errors import ApplyError, MeasurementError, TrimtabError
-from trimtab.kafka.admin import Admin, TopicSpec, connect
-from trimtab.kafka.properties import ClientProperties
-from trimtab.kafka.topics import OwnTopics, ensure
+from trimtab.kafka.admin import Admin, TopicSpec
+from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.topics import ensure
 from trimtab.local.processes import ProcessId, ProcessState, ahead_of_others, process_state
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -70,15 +70,13 @@ _ENDED_WITHIN_S = 60.0
 class Place:
     """The cluster that runs take place on, and a folder for processes and their logs."""
 
-    bootstrap_server: str
+    cluster: Cluster
     folder: Path
-    properties: ClientProperties = field(default_factory=ClientProperties.none)
     command_config: Path | None = None
-    own: OwnTopics = field(default_factory=OwnTopics)
 
     def to(self) -> list[str]:
         """The options with which our programs reach it."""
-        named = ["--bootstrap-server", self.bootstrap_server]
+        named = ["--bootstrap-server", self.cluster.servers]
         if self.command_config is not None:
             named += ["--command-config", str(self.command_config.absolute())]
         return named
@@ -142,7 +140,7 @@ class _Conductor:
     def _member(self, index: int) -> Sequence[str]:
         """A consumer that is not ours: Kafka deals to it."""
         words = ["trimtab_lab.papers.live.kafka.sticky_member", "--wait-s", f"{WAIT_S:g}"]
-        words += ["--topic-prefix", self.place.own.prefix]
+        words += ["--topic-prefix", self.place.cluster.topics.prefix]
         words += ["--group", self.name, "--topic", self.name, "--index", str(index)]
         words += ["--run", self.name, "--batch-bytes", str(self.run.batch_bytes)]
         if self.run.workload.in_bytes:
@@ -166,7 +164,7 @@ class _Conductor:
             words += ["--mode", "group", "--listen", f"127.0.0.1:{_free_port()}"]
         surroundings = [
             f"TRIMTAB_HOME={self.home.absolute()}",
-            f"TRIMTAB_TOPIC_PREFIX={self.place.own.prefix}",
+            f"TRIMTAB_TOPIC_PREFIX={self.place.cluster.topics.prefix}",
             f"{SERVICE_BYTES_S_NAME}={SERVICE_BYTES_S:g}",
         ]
         ours = [sys.executable, "-m", "trimtab.cli.main", "run", *words, *self.place.to()]
@@ -187,10 +185,10 @@ class _Conductor:
     def conducted(self, on_progress: Callable[[LoadProgress], None] | None) -> Conducted:
         place = self.place
         with ExitStack() as open_now:
-            admin = open_now.enter_context(connect(place.bootstrap_server, place.properties))
+            admin = open_now.enter_context(place.cluster.admin())
             self._prepare(admin)
             open_now.callback(_end, self.backend)
-            other = open_now.enter_context(connect(place.bootstrap_server, place.properties))
+            other = open_now.enter_context(place.cluster.admin())
             watch = _Watch(other, self.backend.folder, self.name, self.partitions)
             if self.run.strategy.controlled:
                 open_now.enter_context(self._controlled())
@@ -239,8 +237,7 @@ class _Conductor:
             summary = send(
                 self.run.due(schedule),
                 topic=self.name,
-                bootstrap_server=self.place.bootstrap_server,
-                client_config=self.place.properties.for_confluent(),
+                cluster=self.place.cluster,
                 delivery=Delivery(linger_ms=LINGER_MS),
                 seed=self.run.seed,
                 duration_s=schedule.duration_s,
@@ -278,18 +275,13 @@ class _Conductor:
         admin.create_topic(
             TopicSpec(name=self.name, partitions=len(self.partitions), replication=replication)
         )
-        ensure(admin, (*self.place.own.all, *self.place.own.of_group(self.name)))
+        ensure(
+            admin, (*self.place.cluster.topics.all, *self.place.cluster.topics.of_group(self.name))
+        )
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def _post(self) -> Post:
-        place = self.place
-        return Post(
-            group=self.name,
-            topics=(self.name,),
-            bootstrap_server=place.bootstrap_server,
-            properties=place.properties,
-            own=place.own,
-        )
+    def _config(self) -> GroupConfig:
+        return GroupConfig(cluster=self.place.cluster, group=self.name, topics=(self.name,))
 
     @contextmanager
     def _controlled(self) -> Iterator[None]:
@@ -303,7 +295,9 @@ class _Conductor:
     def _decisions(self, from_ts: int, to_ts: int) -> tuple[Mapping[str, Any], ...]:
         if not self.run.strategy.controlled:
             return ()
-        said = own_records(self.place, self.place.own.decisions, from_ts=from_ts, to_ts=to_ts)
+        said = own_records(
+            self.place, self.place.cluster.topics.decisions, from_ts=from_ts, to_ts=to_ts
+        )
         return tuple(value for value, _ in said if value["group"] == self.name)
 
     @contextmanager
@@ -351,16 +345,16 @@ class _Conductor:
 
         _until(ready, _READY_WITHIN_S, f"nobody reads {self.name}")
         if controlled:
-            post = self._post()
+            config = self._config()
             _until(
-                lambda: newest_rates(post, within_s=1.0).newest.get(self.name) is not None,
+                lambda: newest_rates(config, within_s=1.0).newest.get(self.name) is not None,
                 _READY_WITHIN_S,
                 f"no rates of {self.name} are published",
             )
 
     def _dealt(self) -> Assignment | None:
         """Who reads what, once the controller has dealt everything and nothing is under way."""
-        kept = state_left(self._post(), missing_ok=True)
+        kept = state_left(self._config(), missing_ok=True)
         done = kept is not None and kept.clean and kept.assignment.keys() == set(self.partitions)
         return kept.assignment if kept is not None and done else None
 
@@ -503,8 +497,12 @@ def _end(backend: Backend) -> None:
 
 def forget(place: Place, run: Conducted) -> None:
     """Deletes the topics of a run that was judged, so that they are no longer measured."""
-    with connect(place.bootstrap_server, place.properties) as admin:
-        for topic in (run.topic, place.own.control(run.group), place.own.group(run.group)):
+    with place.cluster.admin() as admin:
+        for topic in (
+            run.topic,
+            place.cluster.topics.control(run.group),
+            place.cluster.topics.group(run.group),
+        ):
             admin.delete_topic(topic)
 
 

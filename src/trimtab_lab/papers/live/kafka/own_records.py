@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as TheirPartition
 
-from trimtab.kafka.admin import connect
 from trimtab.kafka.errors import kafka_errors
 from trimtab.kafka.spans import offsets_between
 from trimtab.model.cluster import TopicPartition
@@ -23,22 +22,20 @@ _POLL_S = 10.0
 
 def own_records(place: Place, topic: str, *, from_ts: int, to_ts: int) -> Iterator[tuple[Any, int]]:
     """Values of a topic, and when each was published, in microseconds."""
-    with connect(place.bootstrap_server, place.properties) as admin:
+    with place.cluster.admin() as admin:
         names = [p.name for p in admin.topics([topic]) if not p.offline]
-    span = offsets_between(
-        place.bootstrap_server, place.properties, names, from_ts=from_ts, to_ts=to_ts
-    )
+    span = offsets_between(place.cluster, names, from_ts=from_ts, to_ts=to_ts)
     filled = {p: (span.starts[p], span.ends[p]) for p in names if span.starts[p] < span.ends[p]}
-    config = {
-        "client.id": "trimtab-told",
-        **place.properties.for_confluent(),
-        "bootstrap.servers": place.bootstrap_server,
+    settings = {
         "group.id": "trimtab-told",  # never joined: partitions are assigned by hand
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "isolation.level": "read_committed",
     }
-    with kafka_errors(f"reading {topic}"), closing(Consumer(config)) as consumer:
+    with (
+        kafka_errors(f"reading {topic}"),
+        closing(place.cluster.consumer("trimtab-told", settings)) as consumer,
+    ):
         consumer.assign([TheirPartition(*p, first) for p, (first, _) in filled.items()])
         left = set(filled)
         while left:

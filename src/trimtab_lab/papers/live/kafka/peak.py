@@ -20,7 +20,7 @@ from trimtab.apply.consumers.cycle import Cycle, Limits, Work
 from trimtab.apply.consumers.kafka.directed_reader import DirectedReader
 from trimtab.apply.consumers.kafka.lake import Lake
 from trimtab.errors import MeasurementError
-from trimtab.kafka.admin import TopicSpec, connect
+from trimtab.kafka.admin import TopicSpec
 from trimtab.model.cluster import TopicPartition
 from trimtab.workload.kafka.fill import fill
 from trimtab_lab.papers.live.distributions import levels, mode
@@ -37,16 +37,14 @@ def peak(place: Place, *, megabytes: float, partitions: int, tables: int) -> dic
     sources = [TopicPartition(names[n % tables], n // tables) for n in range(partitions)]
     folder = place.folder / run
     with ExitStack() as open_now:
-        admin = open_now.enter_context(connect(place.bootstrap_server, place.properties))
+        admin = open_now.enter_context(place.cluster.admin())
         for name in names:
             count = sum(source.topic == name for source in sources)
             admin.create_topic(TopicSpec(name=name, partitions=count, replication=1))
             open_now.callback(admin.delete_topic, name)
         total = _fill(place, sources, round(megabytes * 1e6))
         open_now.callback(shutil.rmtree, folder, ignore_errors=True)
-        reader = DirectedReader(
-            run, place.bootstrap_server, place.properties, client_id=run, on_lost=lambda _: None
-        )
+        reader = DirectedReader(run, place.cluster, client_id=run, on_lost=lambda _: None)
         open_now.callback(reader.close)
         stop = threading.Event()
         work = Work(sink=Lake(folder), limits=Limits(batch_bytes=5_000_000, wait_s=1.0))
@@ -91,11 +89,7 @@ def _fill(place: Place, sources: Sequence[TopicPartition], size: int) -> int:
     count = size // _VALUE_BYTES
     fill(
         ((sources[n % len(sources)], values[n % len(values)]) for n in range(count)),
-        {
-            "client.id": "trimtab-peak",
-            **place.properties.for_confluent(),
-            "bootstrap.servers": place.bootstrap_server,
-        },
+        place.cluster,
         what="topics",
     )
     return count * _VALUE_BYTES

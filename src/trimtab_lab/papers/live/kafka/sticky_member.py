@@ -11,7 +11,6 @@ Run as a program: `python -m trimtab_lab.papers.live.kafka.sticky_member --help`
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import threading
 import time
@@ -30,6 +29,7 @@ from trimtab.apply.consumers.handling import FixedService
 from trimtab.apply.consumers.kafka.directed_reader import records_behind
 from trimtab.apply.consumers.kafka.outbox import Outbox, ReceiptTopic
 from trimtab.errors import ApplyError
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_passing, kafka_errors, translated
 from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.topics import OwnTopics
@@ -62,8 +62,7 @@ class StickyReader:
         self,
         group: str,
         topic: str,
-        bootstrap_server: str,
-        properties: ClientProperties,
+        cluster: Cluster,
         *,
         client_id: str,
         settle: Callable[[], None],
@@ -76,11 +75,9 @@ class StickyReader:
         self._positions: dict[TopicPartition, int | None] = {}
         self._waiting: deque[Record] = deque()
         with kafka_errors(f"joining group {group}"):
-            self._consumer = Consumer(
+            self._consumer = cluster.consumer(
+                client_id,
                 {
-                    "client.id": client_id,
-                    **properties.for_confluent(),
-                    "bootstrap.servers": bootstrap_server,
                     "group.id": group,
                     "partition.assignment.strategy": "cooperative-sticky",
                     "enable.auto.commit": False,
@@ -88,8 +85,7 @@ class StickyReader:
                     "auto.offset.reset": "earliest",
                     "isolation.level": "read_committed",
                     "fetch.wait.max.ms": 100,
-                    "logger": logging.getLogger("librdkafka"),
-                }
+                },
             )
             self._consumer.subscribe(
                 [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -208,12 +204,11 @@ def work(asked: argparse.Namespace, stop: threading.Event) -> None:
         else ClientProperties.read(asked.command_config)
     )
     name, incarnation = f"sticky-{asked.group}-{asked.index}", uuid.uuid4().hex
-    outbox = Outbox(
-        asked.bootstrap_server, properties, client_id=f"{name}-outbox", linger_ms=_LINGER_MS
-    )
+    cluster = Cluster(asked.bootstrap_server, properties, OwnTopics(asked.topic_prefix))
+    outbox = Outbox(cluster, client_id=f"{name}-outbox", linger_ms=_LINGER_MS)
     receipts = ReceiptTopic(
         outbox,
-        OwnTopics(asked.topic_prefix).receipts,
+        cluster.topics.receipts,
         run=asked.run,
         group=asked.group,
         consumer=asked.index,
@@ -229,8 +224,7 @@ def work(asked: argparse.Namespace, stop: threading.Event) -> None:
     reader = StickyReader(
         asked.group,
         asked.topic,
-        asked.bootstrap_server,
-        properties,
+        cluster,
         client_id=name,
         settle=settle,
         on_gone=release,

@@ -22,7 +22,7 @@ def told(place: Place, run: Conducted) -> Heard:
             if run.ready_ts <= int(value["ts"]) <= run.ended_ts:
                 yield value, published_ts
 
-    own = place.own
+    own = place.cluster.topics
     rates = [
         Published(value["ts"], published_ts)
         for value, published_ts in records(own.rates)

@@ -23,8 +23,6 @@ from trimtab.evaluate.spark.jobs import (
 from trimtab.evaluate.spark.order_audit import distinct_receipts
 from trimtab.evaluate.spark.outcomes import first_receipts
 from trimtab.evaluate.verdict import Blocking
-from trimtab.kafka.admin import connect
-from trimtab.measure.spark.spans import Target
 from trimtab.spark.session import Session, spark_errors
 from trimtab_lab.papers.live.distributions import levels
 from trimtab_lab.papers.live.kafka.conduct import Conducted, Place
@@ -36,18 +34,15 @@ _GENEROUS_US = 60_000_000
 
 def judged(session: Session, place: Place, run: Conducted) -> dict[str, Any]:
     """The figures of a run, as they are kept."""
-    target = Target(
-        bootstrap_server=place.bootstrap_server, properties=place.properties, own=place.own
-    )
     asked = Asked(
         group=run.group,
         run=run.name,
         from_ts=run.ready_ts - _GENEROUS_US,
         to_ts=run.ended_ts + _GENEROUS_US,
     )
-    with connect(place.bootstrap_server, place.properties) as admin:
+    with place.cluster.admin() as admin:
         with spark_errors("reading receipts"):
-            given = _read_once(from_kafka(session, admin, target, asked))
+            given = _read_once(from_kafka(session, admin, place.cluster, asked))
         audit = audit_receipts(
             session,
             given,

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from trimtab.kafka.admin import connect
 from trimtab.kafka.publisher import open_publisher
 from trimtab.kafka.topics import ensure_topics
 from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
-from trimtab.measure.spark.spans import Asked, Target
+from trimtab.measure.spark.spans import Asked
 from trimtab.spark.session import Session
 from trimtab.spark.warehouse import Warehouse
 from trimtab_lab.papers.live.kafka.conduct import Place
@@ -28,20 +27,17 @@ _MEASURED_OVER_S, _LEAST_S, _TRIGGER_S, _SAMPLED_EVERY_S = 5.0, 2.0, 1.0, 0.5
 @contextmanager
 def measured_here(session: Session, place: Place) -> Iterator[None]:
     """Measures the topics of live runs, while the block goes on."""
-    server, properties, stop = place.bootstrap_server, place.properties, threading.Event()
-    target = Target(bootstrap_server=server, properties=properties, own=place.own)
+    cluster, stop = place.cluster, threading.Event()
     with (
-        connect(server, properties) as admin,
-        open_publisher(server, properties) as publisher,
+        cluster.admin() as admin,
+        open_publisher(cluster) as publisher,
         ThreadPoolExecutor(1, "measuring") as threads,
     ):
-        ensure_topics(admin, place.own)
+        ensure_topics(admin, cluster.topics)
         with (
             open_monitor(
-                server,
-                properties,
-                topic=place.own.telemetry,
-                interest=Interest(pattern=_TOPICS, own_prefix=place.own.prefix),
+                cluster,
+                interest=Interest(pattern=_TOPICS, own_prefix=cluster.topics.prefix),
                 period_s=_SAMPLED_EVERY_S,
             ) as monitor,
             in_background(monitor),
@@ -50,7 +46,7 @@ def measured_here(session: Session, place: Place) -> Iterator[None]:
                 run_continuously,
                 session,
                 admin,
-                target,
+                cluster,
                 Asked(pattern=_TOPICS, from_ts=0, to_ts=0),
                 beat=Beat(window_s=_MEASURED_OVER_S, min_span_s=_LEAST_S, trigger_s=_TRIGGER_S),
                 keys=None,

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from trimtab.apply.consumers.kafka.control_channel import ControlChannel
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.codec import dumps
 from trimtab.model.control import StateQuery
 from trimtab.model.control_codec import control_to
@@ -43,7 +43,7 @@ class _Topic:
 
 
 def test_who_asks_whether_it_is_called_takes_nothing_away():
-    channel = ControlChannel("control", 0, "localhost:1", ClientProperties.none(), client_id="c")
+    channel = ControlChannel("control", 0, Cluster("localhost:1"), client_id="c")
     channel._reader.close()
     topic = _Topic()
     channel._reader = topic  # type: ignore[assignment]
@@ -81,7 +81,7 @@ class _NewTopic:
     "code", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE]
 )
 def test_a_control_topic_whose_leader_is_not_settled_is_asked_again(code: int) -> None:
-    channel = ControlChannel("control", 0, "localhost:1", ClientProperties.none(), client_id="c")
+    channel = ControlChannel("control", 0, Cluster("localhost:1"), client_id="c")
     channel._reader.close()
     topic = _NewTopic(code)
     channel._reader = topic  # type: ignore[assignment]

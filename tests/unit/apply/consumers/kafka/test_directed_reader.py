@@ -11,9 +11,8 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as TheirPartition
 
-from trimtab.apply.consumers.kafka import directed_reader
 from trimtab.apply.consumers.kafka.directed_reader import DirectedReader
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -65,12 +64,12 @@ def end(partition: int, offset: int) -> Any:
 
 
 def reading(monkeypatch: pytest.MonkeyPatch, *partitions: TopicPartition) -> tuple[Client, Any]:
-    monkeypatch.setattr(directed_reader, "Consumer", Client)
+    monkeypatch.setattr("confluent_kafka.Consumer", Client)
 
     def lost(gone: Collection[TopicPartition]) -> None:
         raise AssertionError(gone)
 
-    reader = DirectedReader("pay", "x:1", ClientProperties.none(), client_id="c", on_lost=lost)
+    reader = DirectedReader("pay", Cluster("x:1"), client_id="c", on_lost=lost)
     reader.take(partitions, threading.Event())
     client: Any = reader._consumer
     return client, reader

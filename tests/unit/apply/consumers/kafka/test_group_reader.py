@@ -11,7 +11,7 @@ from kafka.admin import MemberToRemove
 
 from trimtab.apply.consumers.kafka import group_reader
 from trimtab.apply.consumers.kafka.group_reader import open_group_reader
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -97,8 +97,7 @@ def opened(instance: str | None = None) -> Any:
     return open_group_reader(
         "pay",
         ["orders"],
-        "x:1",
-        ClientProperties.none(),
+        Cluster("x:1"),
         line=line,
         client_id="c",
         on_revoked=lambda _: None,

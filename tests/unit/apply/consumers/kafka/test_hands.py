@@ -12,11 +12,12 @@ import pytest
 
 from trimtab.apply.consumers.controller import Event, Gone, Kept, Looked
 from trimtab.apply.consumers.kafka import directed_controller as door
-from trimtab.apply.consumers.kafka.leadership import Post
+from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.errors import ApplyError, BrokerUnavailable
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import Group, Member
 
-POST = Post(group="g", topics=("orders",), bootstrap_server="nowhere:1", look_every_s=0.01)
+POST = GroupConfig(group="g", topics=("orders",), cluster=Cluster("nowhere:1"), look_every_s=0.01)
 
 
 class Orchestrator:
@@ -71,15 +72,15 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         tried.append(1)
         if len(tried) == 1:
             raise BrokerUnavailable("no broker answers")
-        yield Cluster()
+        yield NoTopics()
 
-    monkeypatch.setattr(door, "connect", connect)
+    monkeypatch.setattr(Cluster, "admin", connect)
     monkeypatch.setattr(door, "_PAUSE_S", 0.01)
     monkeypatch.setattr(door, "_AGAIN_S", 0.01)
     return connect
 
 
-class Cluster:
+class NoTopics:
     """A cluster without topics."""
 
     def topics(self, _names: object) -> tuple[()]:

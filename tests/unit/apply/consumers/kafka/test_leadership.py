@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError
 
-from trimtab.apply.consumers.kafka import leadership
-from trimtab.apply.consumers.kafka.leadership import Lease, Post, state_left
+from trimtab.apply.consumers.kafka.leadership import GroupConfig, Lease, state_left
 from trimtab.errors import TrimtabError
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
@@ -62,10 +62,10 @@ class Reader:
 
 @pytest.mark.parametrize("missing_ok", [False, True])
 def test_a_state_topic_that_was_just_created_is_waited_for(monkeypatch, missing_ok) -> None:
-    monkeypatch.setattr(leadership, "Consumer", Reader)
-    post = Post(group="g", topics=("orders",), bootstrap_server="none:1")
+    monkeypatch.setattr("confluent_kafka.Consumer", Reader)
+    config = GroupConfig(group="g", topics=("orders",), cluster=Cluster("none:1"))
 
-    assert state_left(post, missing_ok=missing_ok) == STATE
+    assert state_left(config, missing_ok=missing_ok) == STATE
 
 
 class Member:
@@ -97,8 +97,8 @@ class Member:
 
 def lease(monkeypatch: pytest.MonkeyPatch, *errors: int) -> Lease:
     monkeypatch.setattr(Member, "errors", list(errors))
-    monkeypatch.setattr(leadership, "Consumer", Member)
-    return Lease(Post(group="g", topics=("orders",), bootstrap_server="none:1"))
+    monkeypatch.setattr("confluent_kafka.Consumer", Member)
+    return Lease(GroupConfig(group="g", topics=("orders",), cluster=Cluster("none:1")))
 
 
 @pytest.mark.parametrize(

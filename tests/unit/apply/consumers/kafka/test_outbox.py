@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from trimtab.apply.consumers.kafka import consumer, outbox
-from trimtab.apply.consumers.kafka.consumer import Duties
+from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
 from trimtab.errors import BrokerUnavailable
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.control_codec import receipt_from
 from trimtab.model.reading import parse
 from trimtab.model.record import Record
@@ -45,9 +45,9 @@ class NoAdmin:
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(consumer, "Outbox", Unacknowledged)
-    monkeypatch.setattr(consumer, "connect", lambda *_: nullcontext(NoAdmin()))
-    duties = Duties(group="pay", topics=("orders",), bootstrap_server="nowhere:1", index=0)
-    with consumer._work(duties, "9b") as made:
+    monkeypatch.setattr(Cluster, "admin", lambda _: nullcontext(NoAdmin()))
+    config = ConsumerConfig(group="pay", topics=("orders",), cluster=Cluster("nowhere:1"), index=0)
+    with consumer._work(config, "9b") as made:
         yield made
 
 
@@ -74,7 +74,7 @@ def test_a_dead_letter_that_is_not_acknowledged_is_reported_as_one(work: Any) ->
         work.dead_letters.confirm()
 
 
-class Cluster:
+class FakeCluster:
     """Makes topics, beside one with these settings."""
 
     def __init__(self, **settings: str) -> None:
@@ -98,7 +98,7 @@ class Cluster:
 def test_a_dead_letter_topic_takes_what_its_topic_takes_and_more_where_it_can(
     largest: str, expected: int
 ) -> None:
-    cluster = Cluster(**{"max.message.bytes": largest})
+    cluster = FakeCluster(**{"max.message.bytes": largest})
 
     def open_outbox() -> Any:
         return Unacknowledged(client_id="c")
@@ -160,7 +160,7 @@ def test_a_record_whose_time_its_topic_does_not_take_goes_with_the_time_of_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(outbox, "Producer", Particular)
-    made = outbox.Outbox("nowhere:1", ClientProperties.none(), client_id="c")
+    made = outbox.Outbox(Cluster("nowhere:1"), client_id="c")
     made.put("orders.dead", b"old", timestamp_ms=7, headers=(("a", b"x"),))
     made.put("orders.dead", b"new", timestamp_ms=2_000_000)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trimtab.apply.consumers.kafka import directed_controller as controller
-from trimtab.apply.consumers.kafka.leadership import Post
+from trimtab.apply.consumers.kafka.leadership import GroupConfig
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import BrokerId, Group, Member, Replicas, TopicPartition
 from trimtab.model.control import GroupState
@@ -13,7 +14,7 @@ from trimtab.testing.fakes import FakeAdmin
 
 ONE = (BrokerId(1),)
 P = [TopicPartition("orders", n) for n in range(2)]
-POST = Post(group="pay", topics=("orders",), bootstrap_server="127.0.0.1:1")
+POST = GroupConfig(group="pay", topics=("orders",), cluster=Cluster("127.0.0.1:1"))
 LEFT = GroupState(epoch=7, clean=True, assignment=Assignment({P[0]: 4, P[1]: 5}))
 
 

@@ -12,10 +12,11 @@ import pytest
 
 from trimtab.apply.consumers.assignments import AssignmentRequest, GroupMember
 from trimtab.apply.consumers.controller import Persist, Rules, Verdict, View
-from trimtab.apply.consumers.kafka.leadership import Post
+from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController, _Turns
 from trimtab.apply.consumers.policy import Aim, Measured, verdict
 from trimtab.errors import ApplyError
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
 from trimtab.model.load import Unit
@@ -69,16 +70,16 @@ class World:
         self.pods = Pods(set(pods))
         self.said: list[Persist] = []
         self.decisions: list[Decision] = []
-        post = Post(
+        config = GroupConfig(
             group="g",
             topics=("orders",),
-            bootstrap_server="nowhere",
+            cluster=Cluster("nowhere"),
             rules=Rules(start_timeout_s=start_timeout_s),
         )
-        self.controller = SubscribedController(post, self.pods, self.judge, "127.0.0.1:0")
+        self.controller = SubscribedController(config, self.pods, self.judge, "127.0.0.1:0")
         self.threads = ThreadPoolExecutor(1)
         admin: Any = SimpleNamespace(topics=lambda _: [SimpleNamespace(name=p) for p in P])
-        self.turns = _Turns(post, self.pods, admin, self.threads, {})
+        self.turns = _Turns(config, self.pods, admin, self.threads, {})
         self.aim = Aim(group="g", planner="mwf", unit=Unit.BYTES_S, capacity=130.0, interval_s=0.0)
 
     def judge(self, view: View, measured: Measured, _: int) -> Verdict | None:

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as TheirPartition
 from trimtab.apply.records.kafka import forward_source as door
 from trimtab.apply.records.kafka.forward_source import End, GroupSource
 from trimtab.errors import ApplyError
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.retry import Retry
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
@@ -60,7 +60,7 @@ def server() -> Iterator[str]:
 
 @contextmanager
 def source_of(server: str, group: str, **more: Any) -> Iterator[GroupSource]:
-    made = GroupSource(group, ["s"], server, ClientProperties.none(), **more)
+    made = GroupSource(group, ["s"], Cluster(server), **more)
     made.hooks = Told()
     try:
         yield made
@@ -155,8 +155,8 @@ def test_a_commit_that_failed_later_is_told(monkeypatch):
         def subscribe(self, *_: Any, **__: Any) -> None:
             pass
 
-    monkeypatch.setattr(door, "Consumer", Client)
-    source = GroupSource("g", ["s"], "x:1", ClientProperties.none())
+    monkeypatch.setattr("confluent_kafka.Consumer", Client)
+    source = GroupSource("g", ["s"], Cluster("x:1"))
     source.hooks = told = Told()
     a, b = (SimpleNamespace(topic="s", partition=n, error=None) for n in range(2))
 
@@ -200,9 +200,9 @@ class Coordinated:
 
 @pytest.fixture
 def coordinated(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(door, "Consumer", Coordinated)
+    monkeypatch.setattr("confluent_kafka.Consumer", Coordinated)
     monkeypatch.setattr(door, "_INSISTING", Retry(first_s=0.0, most_s=0.0))
-    source = GroupSource("g", ["s"], "x:1", ClientProperties.none())
+    source = GroupSource("g", ["s"], Cluster("x:1"))
     source.hooks = Told()
     return source
 

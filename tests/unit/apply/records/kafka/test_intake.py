@@ -12,7 +12,7 @@ import pytest
 from trimtab.apply.records.kafka import intake as module
 from trimtab.apply.records.kafka.intake import Intake, taken
 from trimtab.errors import BrokerUnavailable
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import BrokerId, TopicPartition
 from trimtab.testing.fakes import FakeAdmin
 from trimtab.testing.placements import placement
@@ -34,7 +34,7 @@ def grow(admin: FakeAdmin, topic: str, number: int, by: int) -> None:
 
 
 def fresh() -> Intake:
-    return Intake("x:1", ClientProperties(), without=["own"])
+    return Intake(Cluster("x:1"), without=["own"])
 
 
 def test_a_rate_takes_two_counts_and_our_own_topics_are_no_load(cluster):
@@ -107,7 +107,7 @@ def test_it_goes_on_counting_after_a_cluster_that_could_not_be_asked(cluster, mo
         yield cluster
 
     cluster.before["ends"] = looked
-    monkeypatch.setattr(module, "connect", opened)
+    monkeypatch.setattr(Cluster, "admin", opened)
     monkeypatch.setattr(module, "_EVERY_S", 0.001)
     with fresh():
         for _ in range(3):

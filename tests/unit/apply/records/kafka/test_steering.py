@@ -17,7 +17,7 @@ from trimtab.apply.records.kafka.intake import Intake
 from trimtab.apply.records.kafka.steering import Steerer, Step, Surroundings, led
 from trimtab.apply.records.probe_log import Probes
 from trimtab.apply.records.steering import Observation, Rules
-from trimtab.kafka.properties import ClientProperties
+from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.model.cluster import Broker, BrokerId, TopicPartition
 from trimtab.model.control import PartitionRate, TopicRates
@@ -177,13 +177,13 @@ class Breaking:
 
 def test_rates_that_cannot_be_read_do_not_end_the_look_at_the_cluster(monkeypatch):
     admin = FakeAdmin(brokers=[Broker(id=BrokerId(1))])
-    monkeypatch.setattr(steering, "connect", lambda *_, **__: nullcontext(admin))
-    monkeypatch.setattr(steering, "Consumer", Breaking)
+    monkeypatch.setattr(Cluster, "admin", lambda *_, **__: nullcontext(admin))
+    monkeypatch.setattr("confluent_kafka.Consumer", Breaking)
     monkeypatch.setattr(steering, "_LOOK_EVERY_S", 0.01)
     own = OwnTopics()
     told = {own.of_steering[1]: lambda _: None}
-    intake = Intake("x:1", ClientProperties(), without=())
-    surroundings = Surroundings("x:1", ClientProperties(), own, told, intake)
+    intake = Intake(Cluster("x:1"), without=())
+    surroundings = Surroundings(Cluster("x:1"), told, intake)
     surroundings.ensure(admin)
 
     with surroundings:
@@ -191,8 +191,8 @@ def test_rates_that_cannot_be_read_do_not_end_the_look_at_the_cluster(monkeypatc
 
 
 def test_records_are_those_that_were_counted_and_else_those_that_somebody_measures():
-    intake = Intake("x:1", ClientProperties(), without=())
-    surroundings = Surroundings("x:1", ClientProperties(), OwnTopics(), {}, intake)
+    intake = Intake(Cluster("x:1"), without=())
+    surroundings = Surroundings(Cluster("x:1"), {}, intake)
 
     assert surroundings.around(1, Probes()).records_s is None
 
