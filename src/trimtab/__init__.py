@@ -44,7 +44,7 @@ from trimtab.model.cluster import (
     Replicas,
     TopicPartition,
 )
-from trimtab.model.codec import plan_id, read_loads, read_plan, read_snapshot
+from trimtab.model.codec import read_loads, read_snapshot
 from trimtab.model.load import (
     GroupLimits,
     KeyLoad,
@@ -57,6 +57,7 @@ from trimtab.model.load import (
 )
 from trimtab.model.plan import (
     ConsumerMove,
+    ConsumerPlan,
     ConsumerState,
     Cost,
     InverseMove,
@@ -66,6 +67,7 @@ from trimtab.model.plan import (
     Scope,
     Unplaced,
 )
+from trimtab.model.plan_codec import plan_id, read_plan
 from trimtab.model.writing import write_loads, write_plan, write_snapshot
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import FirstBin, Keeps, Order, PackingOptions, PackingPlanner
@@ -147,6 +149,7 @@ __all__ = [
     "ConfigError",
     "ConsumerConfig",
     "ConsumerMove",
+    "ConsumerPlan",
     "ConsumerState",
     "Cost",
     "Counted",

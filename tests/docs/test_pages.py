@@ -14,7 +14,8 @@ import pytest
 from tests import ROOT
 from trimtab.cli.reference import commands
 from trimtab.errors import TrimtabError
-from trimtab.model.codec import loads_from, measurement_from, plan_from, snapshot_from
+from trimtab.model.codec import loads_from, measurement_from, snapshot_from
+from trimtab.model.plan_codec import plan_from
 from trimtab.model.reading import parse
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -24,8 +24,6 @@ from trimtab.model.codec import (
     loads_to,
     measurement_from,
     measurement_to,
-    plan_from,
-    plan_to,
     rates_to,
     snapshot_from,
     snapshot_to,
@@ -39,6 +37,7 @@ from trimtab.model.control import (
     GroupState,
     Hello,
     MemberRate,
+    PlanOrder,
     Rate,
     Receipt,
     Start,
@@ -59,8 +58,28 @@ from trimtab.model.control_codec import (
     receipt_to,
     topic_rates_from,
 )
+from trimtab.model.journal import JournalEntry, PlanState
+from trimtab.model.journal_codec import journal_from, journal_to
 from trimtab.model.load import KeyLoad, Loads, LoadStep, Measurement, PartitionLoad, Source, Unit
-from trimtab.model.plan import MemberName, Plan
+from trimtab.model.plan import (
+    BrokerCost,
+    BrokerPlan,
+    BrokerState,
+    ConsumerPlan,
+    KeyCost,
+    KeyInverse,
+    KeyMove,
+    KeyPlan,
+    KeyReason,
+    KeyState,
+    Layer,
+    MemberName,
+    ReplicaInverse,
+    ReplicaMove,
+    ReplicaReason,
+    Scope,
+)
+from trimtab.model.plan_codec import plan_from, plan_to
 from trimtab.model.reading import Node, parse
 from trimtab.model.weights import Weights
 from trimtab.plan.consumers.plan import plan_consumers
@@ -77,7 +96,7 @@ README_LOADS = {
 }
 
 
-def readme_plan(planner: str, **more: Any) -> Plan:
+def readme_plan(planner: str, **more: Any) -> ConsumerPlan:
     """The plan of the README's loads file."""
     loads = loads_from(parse(json.dumps(README_LOADS), origin="loads.json"))
     situation = situation_of_file(loads)
@@ -86,7 +105,7 @@ def readme_plan(planner: str, **more: Any) -> Plan:
     )
 
 
-def _plan_in_full() -> Plan:
+def _plan_in_full() -> ConsumerPlan:
     """One with arrivals, an orphan, something that fits nowhere, and names of members."""
     loads = {
         "capacity": 2500.5,
@@ -108,6 +127,80 @@ def _plan_in_full() -> Plan:
     )
     name = MemberName(client_id="c", host="/10.0.0.1", member_id="c-1")
     return replace(plan, members={0: name, 1: name})
+
+
+_ENVELOPE: dict[str, Any] = {
+    "params": {"capacity": 2.0},
+    "seed": 0,
+    "made_ts": 1,
+    "snapshot": "3f9c0a77b1d2",
+    "gap": 0.25,
+}
+
+
+def _key_plan() -> KeyPlan:
+    return KeyPlan(
+        **_ENVELOPE,
+        layer=Layer.KEYS,
+        planner="smalops",
+        scope=Scope(group=None, topics=("orders",)),
+        moves=(
+            KeyMove(
+                key=b"a",
+                source=3,
+                target=5,
+                count=1234,
+                reason=KeyReason.BALANCE,
+                numbers={"mean": 10.0},
+            ),
+            KeyMove(
+                key=b"\xff",
+                source=5,
+                target=0,
+                count=1,
+                reason=KeyReason.COOL,
+                numbers={},
+            ),
+        ),
+        before=KeyState(e_lb=1.5, imbalance=2.0),
+        after=KeyState(e_lb=1.0, imbalance=1.25),
+        bound=1.0,
+        cost=KeyCost(moves=2, count=1235),
+        inverse=(
+            KeyInverse(key=b"\xff", source=0, target=5),
+            KeyInverse(key=b"a", source=5, target=3),
+        ),
+    )
+
+
+def _broker_plan() -> BrokerPlan:
+    one, two, three = BrokerId(1), BrokerId(2), BrokerId(3)
+    return BrokerPlan(
+        **_ENVELOPE,
+        layer=Layer.BROKERS,
+        planner="trim",
+        scope=Scope(group=None, topics=("A",)),
+        moves=(
+            ReplicaMove(
+                topic="A",
+                partition=0,
+                bytes=0,
+                source=(one, two, three),
+                target=(two, one, three),
+                reason=ReplicaReason.REORDER,
+                numbers={"f1": 3.5},
+            ),
+        ),
+        before=BrokerState(f0=4.0, f1=6.0, f2=9.0, f_rack=9.5),
+        after=BrokerState(f0=3.0, f1=4.5, f2=9.0, f_rack=9.0),
+        bound=3.0,
+        cost=BrokerCost(moves=1, bytes=0),
+        inverse=(
+            ReplicaInverse(
+                topic="A", partition=0, source=(two, one, three), target=(one, two, three)
+            ),
+        ),
+    )
 
 
 def _loads() -> Loads:
@@ -218,6 +311,7 @@ _CONTROL: dict[str, Any] = {
     "state": State(**SENDER, query_id="a1", partitions=TWO),
     "hello": Hello(**SENDER),
     "rate": Rate(**SENDER, max_bytes_s=2_300_000.0, max_records_s=None),
+    "plan": PlanOrder(plan="7f3a9c01d2e4", hold_s=300.0, expires_ts=12),
     "member-rate": MemberRate(
         member="c-0-7a", incarnation="9b", max_bytes_s=None, max_records_s=95.5
     ),
@@ -234,6 +328,28 @@ def documents() -> dict[str, str]:
         "plan-readme-mwf": plan_to(readme_plan("mwf")),
         "plan-readme-trim": plan_to(readme_plan("trim")),
         "plan-in-full": plan_to(_plan_in_full()),
+        "plan-keys": plan_to(_key_plan()),
+        "plan-brokers": plan_to(_broker_plan()),
+        "journal": journal_to(
+            JournalEntry(
+                plan="7f3a9c01d2e4",
+                state=PlanState.RUNNING,
+                step=3,
+                of=12,
+                ts=1,
+                found={"broker 1": {"leader.replication.throttled.rate": None, "x": "5"}},
+            )
+        ),
+        "journal-failed": journal_to(
+            JournalEntry(
+                plan="7f3a9c01d2e4",
+                state=PlanState.FAILED,
+                step=0,
+                of=2,
+                ts=1,
+                why="a consumer has ended",
+            )
+        ),
         "telemetry": telemetry_to(
             _replicas()[0], ts=3, sample_id="s1", cluster="Zx", committed={"g": 5, "h": None}
         ),
@@ -292,6 +408,7 @@ READERS: Mapping[str, Callable[[Node], object]] = {
     "snapshot": snapshot_from,
     "measurement": measurement_from,
     "plan": plan_from,
+    "journal": journal_from,
     "rates": topic_rates_from,
     "weights": weights_from,
     "group": group_state_from,

@@ -38,13 +38,11 @@ from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
 from trimtab.model.control import (
-    Command,
+    ControlMessage,
     Decision,
     GroupState,
     Hello,
-    MemberRate,
     Receipt,
-    Report,
     Start,
     Started,
     Stop,
@@ -71,7 +69,7 @@ _PUBLISH_EVERY_S = 0.5
 _DEAD_AFTER_S = 15.0
 
 
-Control = Command | Report | MemberRate
+Control = ControlMessage
 
 
 class Said(NamedTuple):

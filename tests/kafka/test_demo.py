@@ -16,9 +16,10 @@ import pytest
 from tests.kafka.streams import wait_until
 from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import BrokerState, LocalCluster
-from trimtab.model.codec import plan_id, read_loads, read_plan, read_snapshot
+from trimtab.model.codec import read_loads, read_snapshot
 from trimtab.model.load import Unit
 from trimtab.model.murmur2 import home
+from trimtab.model.plan_codec import plan_id, read_plan
 from trimtab.report.tables import limits_of
 from trimtab.settings import load_settings
 from trimtab_lab.demo.story import Outcome, Scene, Script, play, write

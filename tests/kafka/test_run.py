@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,8 +15,8 @@ from confluent_kafka import Consumer
 from tests.kafka.live_group import LOW, WITHIN_S, LiveGroup, live_group
 from tests.kafka.streams import wait_until
 from trimtab.local.cluster import LocalCluster
-from trimtab.model.codec import plan_from
 from trimtab.model.control import Action
+from trimtab.model.plan_codec import plan_from
 from trimtab.model.reading import parse
 
 
@@ -127,6 +128,8 @@ def test_decisions_are_kept_in_their_topic_and_as_a_table_with_reason_and_foreca
         key: plan_from(parse(value, origin=group.own.plans))
         for *_, key, value in group.records(group.own.plans, 1)
     }
-    followed = [plans[(d.plan or "").encode()] for d in kept if d.action is Action.SCALE_UP]
+    followed: list[Any] = [
+        plans[(d.plan or "").encode()] for d in kept if d.action is Action.SCALE_UP
+    ]
     assert [(plan.scope.group, plan.after.consumers) for plan in followed] == [(group.group, 1)]
     wait_until(lambda: not group.consumers(), what="the end of its consumers")

@@ -23,8 +23,10 @@ from trimtab.apply.consumers.controller import (
     Led,
     Looked,
     Note,
+    Ordered,
     Persist,
     Policy,
+    Record,
     Remove,
     Rules,
     Send,
@@ -33,9 +35,13 @@ from trimtab.apply.consumers.controller import (
     step,
 )
 from trimtab.apply.consumers.directed import Directed, Say, obey
+from trimtab.apply.consumers.orders import left_by
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, Command, Decision, GroupState, Rate, Report
+from trimtab.model.journal import JournalEntry, PlanState
+from trimtab.model.plan import ConsumerPlan
+from trimtab.model.plan_codec import plan_id
 
 Step = Callable[[Controller, Event, Policy], tuple[Controller, tuple[Effect, ...]]]
 
@@ -100,6 +106,8 @@ class World:
     words: dict[int, str] = field(default_factory=dict)  # of those that end as they start
     killed: list[int] = field(default_factory=list)
     immovable: frozenset[int] = frozenset()  # as a StatefulSet keeps an idle pod below a busy one
+    plans: dict[str, ConsumerPlan] = field(default_factory=dict)
+    journal: list[JournalEntry] = field(default_factory=list)
 
     # ------------------------------------------------------------ the referee
 
@@ -124,7 +132,26 @@ class World:
         self.reigns += 1
         self.heard = len(self.reports)  # it reads from the end
         self.pending = []
-        self.feed(Led(self.now, self.living(), self.kept), towards(Assignment()))
+        newest = {entry.plan: entry for entry in self.journal}
+        kept = [(self.plans[name], entry) for name, entry in newest.items()]
+        left = left_by(kept, "g", now_ts=round(self.now * 1e6))
+        nothing = towards(Assignment())
+        self.feed(Led(self.now, self.living(), self.kept, left.held_plan, left.held_s), nothing)
+        if left.unfinished is not None:
+            plan, entry = left.unfinished
+            self.feed(Ordered(self.now, entry.plan, plan, step=entry.step), nothing)
+
+    def order(self, plan: ConsumerPlan, policy: Policy, *, within_s: float = 30.0) -> None:
+        """Somebody asks for a plan to be carried out."""
+        name = plan_id(plan)
+        self.plans[name] = plan
+        ts = round(self.now * 1e6)
+        self.journal.append(
+            JournalEntry(plan=name, state=PlanState.MADE, step=0, of=len(plan.moves), ts=ts)
+        )
+        self.feed(
+            Ordered(self.now, name, plan, until=self.now + within_s, hold_s=60.0, ts=ts), policy
+        )
 
     def feed(self, event: Event, policy: Policy) -> None:
         """One step: what it sends and writes is one transaction, the rest comes after it."""
@@ -139,14 +166,14 @@ class World:
                     self.commands.setdefault(consumer, []).append(command)
                 case Persist(state):
                     self.kept = state
-                case Note(violation=True):
-                    self.violations.append(effect)
+                case Record(entry):
+                    self.journal.append(entry)
                 case Create() | Remove() | Kill():
                     self.pending.append(effect)
                 case Decide(decision):
                     self.decisions.append(decision)
                 case Note():
-                    pass
+                    self.violations += [effect] if effect.violation else []
         self.crashes()
         self.check()
 

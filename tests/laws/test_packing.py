@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from trimtab.evaluate.rscore import rscore
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import dumps, plan_from, plan_id, plan_to
+from trimtab.model.codec import dumps
 from trimtab.model.load import GroupLimits
-from trimtab.model.plan import Layer, Plan
+from trimtab.model.plan import ConsumerPlan, Layer
+from trimtab.model.plan_codec import plan_from, plan_id, plan_to
 from trimtab.model.reading import parse
 from trimtab.plan.consumers.bounds import fewest_consumers
 from trimtab.plan.consumers.plan import plan_consumers
@@ -50,7 +51,7 @@ def each(names: list[str]) -> Iterator[str]:
         yield name
 
 
-def planned(name: str, problem: PackingProblem, made_ts: int = 1) -> Plan:
+def planned(name: str, problem: PackingProblem, made_ts: int = 1) -> ConsumerPlan:
     return plan_consumers(
         problem.loads,
         problem.current,
@@ -68,7 +69,7 @@ def shuffled(mapping, seed):
     return dict(items)
 
 
-def check_plan(plan: Plan, problem: PackingProblem) -> None:
+def check_plan(plan: ConsumerPlan, problem: PackingProblem) -> None:
     """The one referee: whatever the planner, its plan says the truth and nothing else."""
     loads, after = problem.loads, plan.assignment
     before = {p: c for p, c in problem.current.items() if p in loads and c not in problem.dead}

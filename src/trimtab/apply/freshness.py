@@ -13,8 +13,8 @@ from enum import StrEnum
 from trimtab.errors import PlanOutdated
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import consumers_snapshot_id, plan_id
-from trimtab.model.plan import Plan, Reason
+from trimtab.model.plan import ConsumerPlan, Reason
+from trimtab.model.plan_codec import consumers_snapshot_id, plan_id
 
 _NAMED = 3
 
@@ -41,7 +41,7 @@ class Difference:
 
 
 def differences(
-    plan: Plan, partitions: Collection[TopicPartition], assignment: Assignment
+    plan: ConsumerPlan, partitions: Collection[TopicPartition], assignment: Assignment
 ) -> tuple[Difference, ...]:
     """What is no longer as the plan found it, ascending."""
     dead = frozenset(plan.params.get("dead", ()))
@@ -66,7 +66,9 @@ def differences(
     return tuple(Difference(p, found) for p, found in changes.items() if found is not None)
 
 
-def check_fresh(plan: Plan, partitions: Collection[TopicPartition], assignment: Assignment) -> None:
+def check_fresh(
+    plan: ConsumerPlan, partitions: Collection[TopicPartition], assignment: Assignment
+) -> None:
     """Refuses a plan that was made for another snapshot than this one."""
     there = frozenset(partitions)
     now = consumers_snapshot_id(there, assignment.only(dict.fromkeys(there)))

@@ -1,4 +1,4 @@
-"""`trimtab apply`: shows a plan, and refuses one that is damaged or no longer for this world."""
+"""`trimtab apply`: shows a plan, checks that it still fits, and has it carried out or undone."""
 
 from __future__ import annotations
 
@@ -8,27 +8,66 @@ from typing import Annotated
 import typer
 
 from trimtab.apply.freshness import check_fresh
-from trimtab.cli.connection import local_cluster_runs
+from trimtab.cli.connection import cluster_of, local_cluster_runs
+from trimtab.cli.durations import seconds, seconds_or_zero
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig
-from trimtab.cli.output import result, result_json, say, warn
-from trimtab.cli.plan import ask_group
+from trimtab.cli.output import progress_bar, result, result_json, say, warn
 from trimtab.errors import ConfigError
+from trimtab.kafka.cluster import Cluster
 from trimtab.measure.group_state import GroupState
-from trimtab.model.codec import VERSION, plan_to, read_loads, read_plan
+from trimtab.model.codec import VERSION, read_loads
+from trimtab.model.journal import JournalEntry, PlanState
+from trimtab.model.journal_codec import journal_to
 from trimtab.model.load import Measurement
-from trimtab.model.plan import Plan
+from trimtab.model.plan import AnyPlan, ConsumerPlan
+from trimtab.model.plan_codec import plan_id, plan_to, read_plan
 from trimtab.plan.consumers.situation import situation_of_file
+from trimtab.services.apply import ApplyOptions, carry_out, journal_of, stored_plan, undoing
+from trimtab.services.groups import present_group
 from trimtab.settings import load_settings
+
+Hold = Annotated[
+    float,
+    typer.Option(
+        "--hold",
+        metavar="DURATION",
+        parser=seconds_or_zero,
+        show_default="5m",
+        help="How long the controller leaves the result alone, unless an overload or a partition "
+        "without a reader asks for more.",
+    ),
+]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="DURATION",
+        parser=seconds,
+        show_default="10m",
+        help="How long to wait for the end; the controller goes on after that.",
+    ),
+]
 
 
 def apply(
     plan_file: Annotated[
-        Path, typer.Argument(metavar="PLAN", help="What `trimtab plan … -o` wrote.")
+        str,
+        typer.Argument(
+            metavar="PLAN",
+            help="What `trimtab plan … -o` wrote, or the id of a plan that the cluster keeps.",
+        ),
     ],
     execute: Annotated[
-        bool,
-        typer.Option("--execute", help="Carry the plan out. Comes with a later release."),
+        bool, typer.Option("--execute", help="Carry the plan out; without it nothing changes.")
     ] = False,
+    rollback: Annotated[
+        bool,
+        typer.Option(
+            "--rollback", help="Show the plan that undoes PLAN; with --execute, carry that out."
+        ),
+    ] = False,
+    hold: Hold = 300.0,
+    timeout: Timeout = 600.0,
     loads: Annotated[
         Path | None,
         typer.Option(
@@ -48,33 +87,63 @@ def apply(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a plan, and check that it still fits the world it was made for.
+    """Show a plan, check that it still fits, and carry it out with --execute.
 
-    The world is the loads file given by --loads, or the live group where a bootstrap server is
-    set. A plan made for another partition count or assignment is refused with exit code 5.
+    A plan made for other partitions or owners than there are now is refused with exit code 5. A
+    consumers' plan is carried out by the controller of its group (`trimtab run --execute`).
     """
-    if execute:
-        raise ConfigError(
-            "--execute comes with a later release; nothing was done.",
-            hint="Leave it out to look at the plan.",
-        )
-    plan, warnings = read_plan(plan_file)
-    warn(warnings)
+    cluster = _cluster(bootstrap_server, command_config, needed=execute)
+    given = read_named_plan(plan_file, cluster)
+    plan = undoing(given, cluster) if rollback else given
     if not as_json:
-        from trimtab.report.tables import plan_view
+        from trimtab.report.plans import plan_view
 
         result(plan_view(plan))
-    now = (
-        _of_file(plan, loads, step)
-        if loads is not None
-        else _of_cluster(plan, bootstrap_server, command_config)
-    )
-    if now is not None:
+    if execute and cluster is not None:
+        if loads is not None:
+            raise ConfigError("--loads is a file: leave it out to carry the plan out.")
+        options = ApplyOptions(hold_s=hold, within_s=timeout)
+        done = _carry_out(plan, cluster, options, undoes=given if rollback else None)
+        _tell(plan, fresh=True, entry=done, as_json=as_json)
+        return
+    now = _of_file(plan, loads, step) if loads is not None else _of_cluster(plan, cluster)
+    entry = None if cluster is None or loads is not None else journal_of(cluster, plan)
+    if now is not None and isinstance(plan, ConsumerPlan) and not _under_way(entry):
         check_fresh(plan, now.partitions, now.assignment)
-    fresh = None if now is None else True
+    _tell(plan, fresh=None if now is None else True, entry=entry, as_json=as_json)
+
+
+def _under_way(entry: JournalEntry | None) -> bool:
+    """Whether a plan is compared with its journal: it has moved some partitions itself."""
+    return entry is not None and entry.state in {PlanState.RUNNING, PlanState.DONE}
+
+
+def _carry_out(
+    plan: AnyPlan, cluster: Cluster, options: ApplyOptions, *, undoes: AnyPlan | None
+) -> JournalEntry:
+    say(f"Carrying out plan {plan_id(plan)}; Ctrl-C stops waiting, the controller goes on.")
+    with progress_bar() as bar:
+        task = bar.add_task("moves", total=None)
+        return carry_out(
+            plan,
+            cluster,
+            options,
+            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+            undoes=undoes,
+        )
+
+
+def _tell(plan: AnyPlan, *, fresh: bool | None, entry: JournalEntry | None, as_json: bool) -> None:
     if as_json:
-        result_json({"v": VERSION, "plan": plan_to(plan), "fresh": fresh})
-    elif fresh:
+        journal = {} if entry is None else {"journal": journal_to(entry)}
+        result_json({"v": VERSION, "plan": plan_to(plan), "fresh": fresh, **journal})
+        return
+    if entry is not None:
+        why = f": {entry.why}" if entry.why else ""
+        say(f"Its journal: {entry.state}, {entry.step} of {entry.of} moves{why}.")
+    if _under_way(entry):
+        return
+    if fresh:
         say("The plan is fresh: partitions and owners are as it found them.")
     else:
         say(
@@ -83,7 +152,33 @@ def apply(
         )
 
 
-def _of_file(plan: Plan, path: Path, step: int | None) -> GroupState:
+def _cluster(
+    bootstrap_server: str | None, command_config: Path | None, *, needed: bool
+) -> Cluster | None:
+    """The cluster that is named or runs here; none where neither is so and none is needed."""
+    settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
+    named = settings.bootstrap_server is not None or settings.command_config is not None
+    if not (needed or named or local_cluster_runs(settings)):
+        return None
+    return cluster_of(settings)
+
+
+def read_named_plan(named: str, cluster: Cluster | None) -> AnyPlan:
+    """The plan of a file, else the one that the cluster keeps under this id."""
+    is_id = len(named) == 12 and all(c in "0123456789abcdef" for c in named)
+    if is_id and not Path(named).exists():
+        if cluster is None:
+            raise ConfigError(
+                f"There is no file {named}, and no cluster to look for a plan of that id.",
+                hint="Give --bootstrap-server, or the plan's file.",
+            )
+        return stored_plan(cluster, named)[0]
+    plan, warnings = read_plan(named)
+    warn(warnings)
+    return plan
+
+
+def _of_file(plan: AnyPlan, path: Path, step: int | None) -> GroupState:
     found, warnings = read_loads(path)
     warn(warnings)
     if isinstance(found, Measurement):
@@ -96,13 +191,7 @@ def _of_file(plan: Plan, path: Path, step: int | None) -> GroupState:
     return GroupState(frozenset(p for p in situation.loads if p.topic in topics), situation.current)
 
 
-def _of_cluster(
-    plan: Plan, bootstrap_server: str | None, command_config: Path | None
-) -> GroupState | None:
-    if plan.scope.group is None:
+def _of_cluster(plan: AnyPlan, cluster: Cluster | None) -> GroupState | None:
+    if plan.scope.group is None or cluster is None:
         return None
-    settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-    named = settings.bootstrap_server is not None or settings.command_config is not None
-    if not named and not local_cluster_runs(settings):
-        return None
-    return ask_group(settings, plan.scope.group, frozenset(plan.scope.topics))
+    return present_group(cluster, plan.scope.group, frozenset(plan.scope.topics))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli import evaluate_plan
 from trimtab.cli.connection import admin_of, cluster_of
 from trimtab.cli.durations import seconds
 from trimtab.cli.measuring import MICROS, moment, read_offsets
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from trimtab.spark.session import Session
 
 app = typer.Typer(name="evaluate", no_args_is_help=True)
+app.command("plan", short_help="A plan's forecast beside what came of it.")(evaluate_plan.plan)
 
 
 class Replicas(StrEnum):

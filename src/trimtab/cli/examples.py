@@ -75,7 +75,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "apply": (
         "trimtab apply plan.json",
-        "trimtab apply plan.json --loads loads.json --json",
+        "trimtab apply plan.json --execute --hold 10m",
+        "trimtab apply 7f3a9c01d2e4 --rollback --execute",
     ),
     "run": (
         "trimtab run --group pay --topic orders",
@@ -94,6 +95,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trimtab forward --from-topic clicks.in --to-topic clicks --group halfway",
         "trimtab forward --from-topic clicks.in --to-topic clicks --group halfway --execute "
         "--until-end",
+    ),
+    "evaluate plan": (
+        "trimtab evaluate plan plan.json",
+        "trimtab evaluate plan plan.json --loads after.json --json",
     ),
     "evaluate order": (
         "trimtab evaluate order --group pay --since 10m",

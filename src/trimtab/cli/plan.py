@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from trimtab.cli.connection import cluster_of
 from trimtab.cli.durations import seconds
 from trimtab.cli.numbers import positive
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output
@@ -31,10 +32,11 @@ from trimtab.cli.planner_options import (
     over_after,
 )
 from trimtab.errors import ConfigError
-from trimtab.measure.group_state import GroupState, group_state
-from trimtab.model.codec import plan_to, read_loads
+from trimtab.measure.group_state import GroupState
+from trimtab.model.codec import read_loads
 from trimtab.model.load import Loads, Measurement, Unit
 from trimtab.model.plan import Layer
+from trimtab.model.plan_codec import plan_to
 from trimtab.model.writing import write_plan
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import FirstBin, Order
@@ -47,7 +49,8 @@ from trimtab.plan.consumers.situation import (
     situation_of_measurement,
 )
 from trimtab.plan.registry import PLANNERS
-from trimtab.settings import Settings, load_settings
+from trimtab.services.groups import present_group
+from trimtab.settings import load_settings
 
 app = typer.Typer(
     name="plan",
@@ -178,7 +181,7 @@ def consumers_plan(
     topics, live = frozenset(topic) if topic else None, None
     if group is not None and (isinstance(found, Measurement) or bootstrap_server is not None):
         settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-        live = ask_group(settings, group, topics)
+        live = present_group(cluster_of(settings), group, topics)
         topics = _topics(live, group, topics)
         warn(_about_cluster(found, live, origin=loads))
     if isinstance(found, Loads):
@@ -232,7 +235,7 @@ def consumers_plan(
     if as_json:
         result_json(plan_to(plan))
     else:
-        from trimtab.report.tables import plan_view
+        from trimtab.report.plans import plan_view
 
         result(plan_view(plan, situation.loads))
 
@@ -250,14 +253,6 @@ def _about_cluster(found: Loads | Measurement, live: GroupState, *, origin: Path
     measured_on = found.cluster if isinstance(found, Measurement) else None
     if None not in (measured_on, live.cluster) and measured_on != live.cluster:
         yield f"{origin} was measured on cluster {measured_on}, not on {live.cluster}"
-
-
-def ask_group(settings: Settings, group: str, topics: frozenset[str] | None) -> GroupState:
-    """Asks the cluster who reads what; the client libraries are loaded only here."""
-    from trimtab.cli.connection import admin_of
-
-    with admin_of(settings) as admin:
-        return replace(group_state(admin, group, topics), cluster=admin.cluster().cluster)
 
 
 def _topics(live: GroupState, group: str, asked: frozenset[str] | None) -> frozenset[str]:

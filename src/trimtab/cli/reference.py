@@ -30,7 +30,10 @@ from trimtab.model import codec, control_codec
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
 from trimtab.model.control import Action, Decision, GroupState, Receipt, Stopped
+from trimtab.model.journal import JournalEntry, PlanState
+from trimtab.model.journal_codec import journal_to
 from trimtab.model.load import GroupLimits, KeyLoad, PartitionLoad, Source, Unit
+from trimtab.model.plan_codec import plan_to
 from trimtab.model.weights import Weights
 from trimtab.observe import metrics
 from trimtab.plan.consumers.plan import plan_consumers
@@ -313,7 +316,8 @@ def _topics() -> str:
         ),
         own.control("pay"): (
             "One for each group, here `pay`. Partition 0 is for the controller: `started`, "
-            "`stopped`, `state`, `hello`, `rate`. Partition i + 1 is for consumer i: `start`, "
+            "`stopped`, `state`, `hello`, `rate`, and `plan`, with which `trimtab apply` asks for "
+            "a plan to be carried out. Partition i + 1 is for consumer i: `start`, "
             "`stop`, `state_query`, written in transactions. `incarnation` in a command says "
             "which process it is for; the next one under the same index ignores it.",
             control_codec.control_to(
@@ -337,8 +341,17 @@ def _topics() -> str:
             ),
         ),
         own.plans: (
-            "Key = the plan's id; every plan that a decision follows, in the form of a plan file.",
-            codec.plan_to(
+            "Key = the plan's id; every plan that a decision follows, in the form of a plan file. "
+            "Key = the id and `/state`: the journal of a plan that `trimtab apply --execute` asked "
+            "for, such as `"
+            + codec.dumps(
+                journal_to(
+                    JournalEntry(plan="7f3a9c01d2e4", state=PlanState.RUNNING, step=1, of=3, ts=end)
+                )
+            )
+            + "`. `state` is made, running, done, failed, cancelled or rolled_back; `found` holds "
+            "what is to be restored, `why` the reason of an end that was not wanted.",
+            plan_to(
                 plan_consumers(
                     {TopicPartition("orders", n): 60.0 for n in range(2)},
                     Assignment({TopicPartition("orders", n): 0 for n in range(2)}),

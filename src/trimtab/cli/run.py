@@ -309,7 +309,12 @@ def run(
     )
     serve_metrics(metrics_port, metrics_host)
 
-    rules = Rules(warm_spares=warm_spares, dead_after_s=silence_s, start_timeout_s=patience_s)
+    rules = Rules(
+        warm_spares=warm_spares,
+        dead_after_s=silence_s,
+        start_timeout_s=patience_s,
+        max_consumers=max_consumers,
+    )
     asked = _Asked(settings, group, tuple(dict.fromkeys(topic)), rules)
     with ExitStack() as open_now:
         stop = open_now.enter_context(until_interrupted())

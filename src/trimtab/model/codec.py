@@ -11,11 +11,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trimtab.errors import PlanDamaged
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import (
     NO_LEADER,
@@ -34,18 +32,6 @@ from trimtab.model.load import (
     RateSteps,
     Source,
     Unit,
-)
-from trimtab.model.plan import (
-    ConsumerMove,
-    ConsumerState,
-    Cost,
-    InverseMove,
-    Layer,
-    MemberName,
-    Plan,
-    Reason,
-    Scope,
-    Unplaced,
 )
 from trimtab.model.reading import Node, parse_file
 from trimtab.model.weights import Weights
@@ -131,13 +117,13 @@ def tidy(number: float) -> float:
     return int(number) if float(number).is_integer() else number
 
 
-def _tidied(value: Any) -> Any:
+def tidied(value: Any) -> Any:
     """All whole floats in a tree as integers: equal plans have equal files, and so equal ids."""
     match value:
         case Mapping():
-            return {name: _tidied(v) for name, v in value.items()}
+            return {name: tidied(v) for name, v in value.items()}
         case list() | tuple():
-            return [_tidied(v) for v in value]
+            return [tidied(v) for v in value]
         case float():
             return tidy(value)
         case _:
@@ -158,7 +144,7 @@ def loads_from(node: Node) -> Loads:
         assignment=Assignment(
             read_by_partition(node.get("assignment"), lambda n: n.integer(least=0))
         ),
-        capacities=_read_capacities(capacities) if capacities is not None else {},
+        capacities=read_capacities(capacities) if capacities is not None else {},
         steps=rates.steps,
     )
 
@@ -178,10 +164,11 @@ def rate_steps_from(node: Node) -> RateSteps:
         )
     if not steps:
         node.need("steps").fail("has no step")
-    return RateSteps(unit=_read_unit(node.get("unit")), steps=tuple(steps))
+    return RateSteps(unit=read_unit(node.get("unit")), steps=tuple(steps))
 
 
-def _read_unit(node: Node | None) -> Unit:
+def read_unit(node: Node | None) -> Unit:
+    """The unit of loads; bytes/s where it is not said."""
     if node is None:
         return Unit.BYTES_S
     if node.value not in list(Unit):
@@ -189,7 +176,8 @@ def _read_unit(node: Node | None) -> Unit:
     return Unit(node.value)
 
 
-def _read_capacities(node: Node) -> dict[int, float]:
+def read_capacities(node: Node) -> dict[int, float]:
+    """What single consumers can carry, by number."""
     return {node.index(consumer): value.number(above=0) for consumer, value in node.items()}
 
 
@@ -318,14 +306,6 @@ def _present(**fields: Any) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def consumers_snapshot_id(partitions: Iterable[TopicPartition], assignment: Assignment) -> str:
-    """What a consumers' plan rests on: the topics' partitions and the group's assignment."""
-    numbers: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        numbers.setdefault(topic, []).append(partition)
-    return short_hash({"partitions": numbers, "assignment": by_partition(assignment)})
-
-
 # ---------------------------------------------------------------- measurement
 
 
@@ -446,197 +426,6 @@ def _read_key_load(entry: Node) -> KeyLoad:
         upper=entry.need("upper").integer(least=0),
         share=entry.need("share").number(least=0),
         partition_home=None if home is None else home.integer(least=0),
-    )
-
-
-# ---------------------------------------------------------------- plan
-
-
-def plan_to(plan: Plan) -> Json:
-    """A plan file, with its id."""
-    body: Json = {
-        "v": VERSION,
-        "kind": "plan",
-        "layer": str(plan.layer),
-        "planner": plan.planner,
-        "params": _tidied(plan.params),
-        "seed": plan.seed,
-        "made_ts": plan.made_ts,
-        "snapshot": plan.snapshot,
-        "scope": {"group": plan.scope.group, "topics": list(plan.scope.topics)},
-        "moves": [
-            {
-                "topic": m.topic,
-                "partition": m.partition,
-                "from": m.source,
-                "to": m.target,
-                "load": tidy(m.load),
-                "reason": str(m.reason),
-                "numbers": {name: tidy(value) for name, value in m.numbers.items()},
-            }
-            for m in plan.moves
-        ],
-        "assignment": by_partition(plan.assignment),
-        "before": _state_to(plan.before),
-        "after": _state_to(plan.after),
-        "bound": plan.bound,
-        "bound_moved_load": tidy(plan.bound_moved_load),
-        "gap": float(plan.gap),
-        "cost": {
-            "moves": plan.cost.moves,
-            "moved_load": tidy(plan.cost.moved_load),
-            "rscore": float(plan.cost.rscore),
-            "orphan_load": tidy(plan.cost.orphan_load),
-        },
-        "inverse": [
-            {"topic": m.topic, "partition": m.partition, "from": m.source, "to": m.target}
-            for m in plan.inverse
-        ],
-        "unplaced": [
-            {"topic": u.topic, "partition": u.partition, "why": u.why, "load": tidy(u.load)}
-            for u in plan.unplaced
-        ],
-    }
-    made = {"v": VERSION, "kind": "plan", "id": short_hash(body)} | body
-    if plan.members:
-        made["members"] = {str(c): asdict(plan.members[c]) for c in sorted(plan.members)}
-    return made
-
-
-def plan_id(plan: Plan) -> str:
-    """First 12 hex digits of SHA-256 over the plan's canonical form."""
-    return str(plan_to(plan)["id"])
-
-
-def _state_to(state: ConsumerState) -> Json:
-    return {"consumers": state.consumers, "max_load": tidy(state.max_load)}
-
-
-def plan_from(node: Node) -> Plan:
-    """Reads a plan file; refuses one whose content is not what its id promises."""
-    node.version()
-    if node.need("kind").value != "plan":
-        node.need("kind").fail(f"should be plan, is {node.need('kind').value}")
-    node.known("v", "kind", "id", *(field.name for field in fields(Plan)))
-    layer = node.need("layer")
-    if layer.value not in list(Layer):
-        layer.fail(f"layer {layer.value} is unknown, this release knows {', '.join(Layer)}")
-    plan = Plan(
-        layer=Layer(layer.value),
-        planner=node.need("planner").text(),
-        params=_read_params(node.need("params")),
-        seed=node.need("seed").integer(),
-        made_ts=node.need("made_ts").integer(),
-        snapshot=node.need("snapshot").text(),
-        scope=_read_scope(node.need("scope")),
-        moves=tuple(_read_move(m) for m in node.need("moves").list()),
-        assignment=Assignment(
-            read_by_partition(node.need("assignment"), lambda n: n.integer(least=0))
-        ),
-        before=_read_state(node.need("before")),
-        after=_read_state(node.need("after")),
-        bound=node.need("bound").integer(least=0),
-        bound_moved_load=node.need("bound_moved_load").number(least=0),
-        gap=node.need("gap").number(),
-        cost=_read_cost(node.need("cost")),
-        inverse=tuple(_read_inverse(m) for m in node.need("inverse").list()),
-        unplaced=tuple(_read_unplaced(u) for u in node.need("unplaced").list()),
-        members=_read_members(node.get("members")),
-    )
-    promised, found = node.need("id").text(), plan_id(plan)
-    if promised != found:
-        raise PlanDamaged(
-            f"{node.origin}: the plan calls itself {promised}, its content is that of {found}.",
-            hint="The file was changed or damaged. Make the plan again with "
-            f'"trimtab plan {plan.layer}".',
-        )
-    return plan
-
-
-def _read_members(node: Node | None) -> dict[int, MemberName]:
-    members = {}
-    for number, name in () if node is None else node.items():
-        if not number.isdecimal():
-            name.fail(f"{number} is not the number of a consumer")
-        name.known("client_id", "host", "member_id")
-        members[int(number)] = MemberName(
-            client_id=name.need("client_id").text(),
-            host=name.need("host").text(),
-            member_id=name.need("member_id").text(),
-        )
-    return members
-
-
-def _read_params(node: Node) -> Json:
-    node.need("capacity").number(above=0)
-    own = node.get("capacities")
-    if own is not None:
-        _read_capacities(own)
-    _read_unit(node.get("unit"))
-    params: Json = node.plain()
-    return params
-
-
-def _read_scope(node: Node) -> Scope:
-    node.known("group", "topics")
-    group = node.get("group")
-    return Scope(
-        group=None if group is None else group.text(),
-        topics=tuple(t.text() for t in node.need("topics").list()),
-    )
-
-
-def _read_move(node: Node) -> ConsumerMove:
-    node.known("topic", "partition", "from", "to", "load", "reason", "numbers")
-    source, reason = node.get("from"), node.need("reason")
-    if reason.value not in list(Reason):
-        reason.fail(f"{reason.value} is no reason we know")
-    return ConsumerMove(
-        topic=node.need("topic").text(),
-        partition=node.need("partition").integer(least=0),
-        source=None if source is None else source.integer(least=0),
-        target=node.need("to").integer(least=0),
-        load=node.need("load").number(least=0),
-        reason=Reason(reason.value),
-        numbers={name: value.number() for name, value in node.need("numbers").items()},
-    )
-
-
-def _read_state(node: Node) -> ConsumerState:
-    node.known("consumers", "max_load")
-    return ConsumerState(
-        consumers=node.need("consumers").integer(least=0),
-        max_load=node.need("max_load").number(least=0),
-    )
-
-
-def _read_cost(node: Node) -> Cost:
-    node.known("moves", "moved_load", "rscore", "orphan_load")
-    return Cost(
-        moves=node.need("moves").integer(least=0),
-        moved_load=node.need("moved_load").number(least=0),
-        rscore=node.need("rscore").number(least=0),
-        orphan_load=node.need("orphan_load").number(least=0),
-    )
-
-
-def _read_inverse(node: Node) -> InverseMove:
-    node.known("topic", "partition", "from", "to")
-    return InverseMove(
-        topic=node.need("topic").text(),
-        partition=node.need("partition").integer(least=0),
-        source=node.need("from").integer(least=0),
-        target=node.need("to").integer(least=0),
-    )
-
-
-def _read_unplaced(node: Node) -> Unplaced:
-    node.known("topic", "partition", "why", "load")
-    return Unplaced(
-        topic=node.need("topic").text(),
-        partition=node.need("partition").integer(least=0),
-        why=node.need("why").text(),
-        load=node.need("load").number(least=0),
     )
 
 
@@ -780,9 +569,3 @@ def read_snapshot(path: str | Path) -> tuple[ClusterSnapshot, list[str]]:
     """A snapshot file, with the warnings."""
     node = parse_file(path)
     return snapshot_from(node), node.warnings
-
-
-def read_plan(path: str | Path) -> tuple[Plan, list[str]]:
-    """A plan file, with the warnings."""
-    node = parse_file(path)
-    return plan_from(node), node.warnings

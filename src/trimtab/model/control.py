@@ -109,8 +109,21 @@ class MemberRate:
     max_records_s: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOrder:
+    """Somebody asks the controller to carry out a plan that is kept in `trimtab.plans`.
+
+    It is not begun after `expires_ts`, and not undone without need before `hold_s` have passed.
+    """
+
+    plan: str
+    hold_s: float
+    expires_ts: int
+
+
 Command = Start | Stop | StateQuery
 Report = Started | Stopped | State | Hello | Rate
+ControlMessage = Command | Report | MemberRate | PlanOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,19 +12,27 @@ from typing import Any
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import VERSION, Json, by_partition, key_field, read_by_partition, read_key
+from trimtab.model.codec import (
+    VERSION,
+    Json,
+    by_partition,
+    key_field,
+    read_by_partition,
+    read_key,
+    tidy,
+)
 from trimtab.model.control import (
     Action,
-    Command,
+    ControlMessage,
     Decision,
     GroupState,
     Hello,
     MemberRate,
     PartitionRate,
     Partitions,
+    PlanOrder,
     Rate,
     Receipt,
-    Report,
     Start,
     Started,
     State,
@@ -45,10 +53,11 @@ _TYPES: Mapping[type, str] = {
     Hello: "hello",
     Rate: "rate",
     MemberRate: "rate",
+    PlanOrder: "plan",
 }
 
 
-def control_to(message: Command | Report | MemberRate, *, ts: int) -> Json:
+def control_to(message: ControlMessage, *, ts: int) -> Json:
     """A record of `trimtab.control.<group>`."""
     body: Json = {f.name: getattr(message, f.name) for f in fields(message)}
     committed = body.pop("committed", None)
@@ -60,10 +69,12 @@ def control_to(message: Command | Report | MemberRate, *, ts: int) -> Json:
             | ({} if committed is None else {"committed": committed.get(p)})
             for p in body["partitions"]
         ]
+    if "hold_s" in body:
+        body["hold_s"] = tidy(body["hold_s"])
     return {"v": VERSION, "type": _TYPES[type(message)], "ts": ts, **body}
 
 
-def control_from(node: Node) -> Command | Report | MemberRate:
+def control_from(node: Node) -> ControlMessage:
     """Reads a record of `trimtab.control.<group>`."""
     node.version()
     node.need("ts").integer()
@@ -127,7 +138,7 @@ def _number(node: Node | None) -> float | None:
     return None if node is None else node.number(least=0)
 
 
-_READERS: Mapping[str, Callable[[Node], Command | Report | MemberRate]] = {
+_READERS: Mapping[str, Callable[[Node], ControlMessage]] = {
     "start": lambda n: Start(**_command(n), incarnation=_addressee(n)),
     "stop": lambda n: Stop(**_command(n), incarnation=_addressee(n)),
     "state_query": lambda n: StateQuery(
@@ -140,6 +151,11 @@ _READERS: Mapping[str, Callable[[Node], Command | Report | MemberRate]] = {
     ),
     "hello": lambda n: Hello(**_from(n), partitions=_partitions(n)),
     "rate": _rate,
+    "plan": lambda n: PlanOrder(
+        plan=n.need("plan").text(),
+        hold_s=n.need("hold_s").number(least=0),
+        expires_ts=n.need("expires_ts").integer(least=0),
+    ),
 }
 
 

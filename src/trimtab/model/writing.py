@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from trimtab.model.cluster import ClusterSnapshot
-from trimtab.model.codec import Json, dumps, loads_to, measurement_to, plan_to, snapshot_to
+from trimtab.model.codec import Json, dumps, loads_to, measurement_to, snapshot_to
 from trimtab.model.files import write_atomically
 from trimtab.model.load import Loads, Measurement
-from trimtab.model.plan import Plan
+from trimtab.model.plan import AnyPlan
+from trimtab.model.plan_codec import plan_to
 
 
-def write_plan(plan: Plan, path: str | Path) -> None:
+def write_plan(plan: AnyPlan, path: str | Path) -> None:
     """Writes a plan file, whole or not at all, as `trimtab plan -o` does."""
     _write(plan_to(plan), path)
 

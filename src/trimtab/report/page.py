@@ -12,9 +12,9 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import plan_id
 from trimtab.model.load import Measurement, PartitionLoad, Unit
-from trimtab.model.plan import Plan
+from trimtab.model.plan import ConsumerPlan
+from trimtab.model.plan_codec import plan_id
 from trimtab.report import plots
 from trimtab.report.plots import RateHistory
 from trimtab.report.tables import limits_of, quantity, why
@@ -74,7 +74,7 @@ def page(
     measurement: Measurement,
     rates_history: RateHistory,
     states: States,
-    plan: Plan,
+    plan: ConsumerPlan,
     settings: Mapping[str, str],
     judged: Judged | None = None,
 ) -> str:
@@ -120,7 +120,7 @@ def page(
     )
 
 
-def _figures(found: Measurement, plan: Plan, unit: Unit) -> list[Figure]:
+def _figures(found: Measurement, plan: ConsumerPlan, unit: Unit) -> list[Figure]:
     loads = found.loads(unit)
     total, most = sum(loads.values()), max(loads.values(), default=0.0)
     capacity = limits_of(plan).capacity
@@ -164,7 +164,7 @@ def _behind(found: Measurement) -> dict[str, int]:
     return {g: sum(x for x in all_ if x) for g, all_ in lags.items() if None not in all_}
 
 
-def _plan_facts(plan: Plan, unit: Unit) -> dict[str, str]:
+def _plan_facts(plan: ConsumerPlan, unit: Unit) -> dict[str, str]:
     cost = plan.cost
     must = quantity(plan.bound_moved_load, unit)
     facts = {
@@ -186,7 +186,7 @@ def _plan_facts(plan: Plan, unit: Unit) -> dict[str, str]:
     return facts
 
 
-def _row(p: PartitionLoad, plan: Plan, states: States) -> Row:
+def _row(p: PartitionLoad, plan: ConsumerPlan, states: States) -> Row:
     def rate(value: float | None, unit: Unit) -> str:
         return "unknown" if value is None else quantity(value, unit)
 

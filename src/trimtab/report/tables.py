@@ -14,9 +14,9 @@ from rich.text import Text
 
 from trimtab.evaluate.rscore import TWELVE, cbs, pareto_front
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import plan_id
 from trimtab.model.load import GroupLimits, Unit
-from trimtab.model.plan import ConsumerMove, Plan, Reason
+from trimtab.model.plan import ConsumerMove, ConsumerPlan, Reason
+from trimtab.model.plan_codec import plan_id
 from trimtab.report.columns import new_table
 from trimtab.simulate.packing import Run, summary
 
@@ -49,7 +49,9 @@ def _spaced(number: str, prefix: str, suffix: str) -> str:
     return f"{number} {prefix}{suffix}" if suffix[0] != " " else f"{number}{prefix}{suffix}"
 
 
-def plan_view(plan: Plan, loads: Mapping[TopicPartition, float] | None = None) -> RenderableType:
+def consumer_plan_view(
+    plan: ConsumerPlan, loads: Mapping[TopicPartition, float] | None = None
+) -> RenderableType:
     """The whole plan: its figures, each consumer before → after, each move and why.
 
     A plan knows the loads only of what it moves; with `loads` each consumer's own is shown.
@@ -63,7 +65,7 @@ def plan_view(plan: Plan, loads: Mapping[TopicPartition, float] | None = None) -
     return Group(*parts)
 
 
-def limits_of(plan: Plan) -> GroupLimits:
+def limits_of(plan: ConsumerPlan) -> GroupLimits:
     """What the consumers of this plan can carry."""
     own = plan.params.get("capacities", {})
     return GroupLimits(
@@ -73,7 +75,7 @@ def limits_of(plan: Plan) -> GroupLimits:
     )
 
 
-def _headline(plan: Plan) -> Text:
+def _headline(plan: ConsumerPlan) -> Text:
     unit, cost = limits_of(plan).unit, plan.cost
     group = f" for group {plan.scope.group}" if plan.scope.group else ""
     gap = f"gap {plan.gap:.0%}" if plan.gap else "no plan needs fewer"
@@ -93,7 +95,7 @@ def _headline(plan: Plan) -> Text:
     return text
 
 
-def _consumers(plan: Plan, loads: Mapping[TopicPartition, float] | None) -> Table:
+def _consumers(plan: ConsumerPlan, loads: Mapping[TopicPartition, float] | None) -> Table:
     columns = _moved_per_consumer(plan) if loads is None else _loads_per_consumer(plan, loads)
     ones = dict.fromkeys(plan.assignment, 1)
     counted, counts = plan.previous.loads(ones), plan.assignment.loads(ones)
@@ -106,7 +108,7 @@ def _consumers(plan: Plan, loads: Mapping[TopicPartition, float] | None) -> Tabl
     return table
 
 
-def _members(plan: Plan) -> Text:
+def _members(plan: ConsumerPlan) -> Text:
     """Who the consumers are to the brokers; names are never cut."""
     known = sorted(plan.members.items())
     width = len(str(known[-1][0]))
@@ -116,7 +118,7 @@ def _members(plan: Plan) -> Text:
     return Text("\n".join(("Members", *lines)), overflow="fold")
 
 
-def _loads_per_consumer(plan: Plan, loads: Mapping[TopicPartition, float]) -> _Columns:
+def _loads_per_consumer(plan: ConsumerPlan, loads: Mapping[TopicPartition, float]) -> _Columns:
     limits = limits_of(plan)
     carried, carries = plan.previous.loads(loads), plan.assignment.loads(loads)
 
@@ -131,7 +133,7 @@ def _loads_per_consumer(plan: Plan, loads: Mapping[TopicPartition, float]) -> _C
     return {"load": change, "of its capacity": share}
 
 
-def _moved_per_consumer(plan: Plan) -> _Columns:
+def _moved_per_consumer(plan: ConsumerPlan) -> _Columns:
     unit = limits_of(plan).unit
     gives: dict[int | None, float] = {}
     takes: dict[int, float] = {}
@@ -150,7 +152,7 @@ def _bar(was: float, will: float) -> Text:
     return Text(f"{bar} {was:.0%} → {will:.0%}", style="red" if will > 1 else "")
 
 
-def _moves(plan: Plan) -> Table:
+def _moves(plan: ConsumerPlan) -> Table:
     unit = limits_of(plan).unit
     table = new_table("partition", "consumer", "load", "why", title="Moves")
     for move in plan.moves[:_MOST_ROWS]:
@@ -198,7 +200,7 @@ def why(move: ConsumerMove, unit: Unit = Unit.BYTES_S) -> str:
             )
 
 
-def _unplaced(plan: Plan) -> Iterator[str]:
+def _unplaced(plan: ConsumerPlan) -> Iterator[str]:
     limits = limits_of(plan)
     for item in plan.unplaced:
         name = TopicPartition(item.topic, item.partition)

@@ -19,7 +19,8 @@ from trimtab.cli.numbers import finite
 from trimtab.cli.options import AsJson, Verbose, output_folder
 from trimtab.cli.output import progress_bar, result, result_json, say, talk, warn
 from trimtab.errors import ConfigError
-from trimtab.model.codec import VERSION, measurement_to, plan_to
+from trimtab.model.codec import VERSION, measurement_to
+from trimtab.model.plan_codec import plan_to
 from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 
@@ -159,7 +160,7 @@ def _show(outcome: Outcome, files: Files, *, as_json: bool) -> None:
         )
         return
     from trimtab.report.measurement import measurement_view
-    from trimtab.report.tables import plan_view
+    from trimtab.report.plans import plan_view
 
     result(measurement_view(outcome.measurement, outcome.states, outcome.stored_ratio))
     result("")

@@ -31,10 +31,11 @@ from trimtab.measure.counters import parse_threshold
 from trimtab.measure.group_state import GroupState, group_state
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import ClusterSnapshot, TopicPartition
-from trimtab.model.codec import dumps, measurement_to, plan_to, snapshot_to
+from trimtab.model.codec import dumps, measurement_to, snapshot_to
 from trimtab.model.files import write_atomically
 from trimtab.model.load import Measurement, Unit
-from trimtab.model.plan import Plan
+from trimtab.model.plan import ConsumerPlan
+from trimtab.model.plan_codec import plan_to
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.situation import in_group, situation_of_measurement
 from trimtab.report.audit_page import audit_page
@@ -145,7 +146,7 @@ class Outcome:
     stored_ratio: float | None
     history: RateHistory
     loads: Mapping[TopicPartition, float]
-    plan: Plan
+    plan: ConsumerPlan
     loop: Loop
     facts: Mapping[str, str]
     placed: ClusterSnapshot
@@ -436,7 +437,7 @@ def _measured(
 
 def _planned(
     script: Script, found: Found, shown: _Shown
-) -> tuple[Mapping[TopicPartition, float], Plan]:
+) -> tuple[Mapping[TopicPartition, float], ConsumerPlan]:
     situation = in_group(
         situation_of_measurement(
             found.measurement,

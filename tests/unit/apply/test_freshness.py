@@ -4,8 +4,8 @@ from trimtab.apply.freshness import Change, Difference, check_fresh, differences
 from trimtab.errors import PlanOutdated
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import plan_id
 from trimtab.model.load import GroupLimits
+from trimtab.model.plan_codec import plan_id
 from trimtab.plan.consumers.plan import plan_consumers
 
 A, B, C, D = (TopicPartition("orders", n) for n in range(4))

@@ -1,12 +1,15 @@
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from trimtab.cli import connection
+from trimtab.apply.kafka import plan_topic
 from trimtab.cli.main import run
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import Broker, BrokerId, Group, Member, Replicas, TopicPartition
+from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.testing.fakes import FakeAdmin
 
 LOADS: dict[str, Any] = {
@@ -29,7 +32,7 @@ def _nothing_is_set(tmp_path, monkeypatch):
     def refuse(settings):
         raise AssertionError("a cluster was asked")
 
-    monkeypatch.setattr(connection, "admin_of", refuse)
+    monkeypatch.setattr(Cluster, "admin", refuse)
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def live(monkeypatch):
     def admin_of(settings):
         yield admin
 
-    monkeypatch.setattr(connection, "admin_of", admin_of)
+    monkeypatch.setattr(Cluster, "admin", admin_of)
     return admin
 
 
@@ -123,11 +126,141 @@ def test_half_a_plan_is_a_bad_file(plan, capsys):
     assert "the JSON ends too early" in capsys.readouterr().err
 
 
-def test_execute_says_that_it_comes_later_and_does_nothing(plan, capsys):
-    assert run(["apply", str(plan), "--execute"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "comes with a later release; nothing was done" in err
+class Journal:
+    """`trimtab.plans` in memory; `answers` are the entries that a controller would write."""
+
+    def __init__(self, answers):
+        self.answers = list(answers)
+        self.kept, self.entries, self.sent = {}, {}, []
+        self.orders = []
+
+    def refresh(self):
+        pass
+
+    def close(self):
+        pass
+
+    def newest(self, name):
+        return self.entries.get(name)
+
+    def keep(self, plan, entry):
+        self.kept[entry.plan] = plan
+        self.write(entry)
+
+    def write(self, entry):
+        self.entries[entry.plan] = entry
+        self.sent.append(entry.state)
+
+    def wait(self, _seconds):
+        if self.answers and self.entries:
+            name, (state, step, why) = next(iter(self.entries)), self.answers.pop(0)
+            self.entries[name] = replace(self.entries[name], state=state, step=step, why=why)
+
+
+@pytest.fixture
+def journal(monkeypatch, live):
+    """A controller that leads group g and carries out what it is asked for."""
+    running, done = (PlanState.RUNNING, 0, ""), (PlanState.DONE, 1, "")
+    made = Journal([running, done])
+    controller = Member(member_id="c", client_id="", host="", partitions=frozenset())
+    name = "trimtab-controller-g"
+    live.described[name] = Group(name=name, state="STABLE", members=(controller,))
+    monkeypatch.setattr(plan_topic, "PlanTopic", lambda _: made)
+    monkeypatch.setattr(plan_topic, "deliver", lambda _, records: made.orders.extend(records))
+    monkeypatch.setenv("TRIMTAB_BOOTSTRAP_SERVER", "live:9092")
+    return made
+
+
+def test_execute_hands_the_plan_to_the_controller_and_waits_for_its_journal(plan, journal, capsys):
+    assert run(["apply", str(plan), "--execute", "--hold", "1m", "--json"]) == 0
+
+    said = json.loads(capsys.readouterr().out)
+    [(topic, partition, _, value)] = journal.orders
+    order = json.loads(value)
+    assert (topic, partition) == ("trimtab.control.g", 0)
+    assert (order["type"], order["plan"], order["hold_s"]) == ("plan", said["plan"]["id"], 60)
+    assert order["expires_ts"] > order["ts"]
+    assert (said["journal"]["state"], said["journal"]["step"]) == ("done", 1)
+    assert journal.sent == [PlanState.MADE]
+    assert list(journal.kept) == [said["plan"]["id"]]
+
+
+def test_without_execute_nothing_is_ordered(plan, journal, capsys):
+    assert run(["apply", str(plan)]) == 0
+    assert (journal.orders, journal.kept) == ([], {})
+    assert "The plan is fresh" in capsys.readouterr().err
+
+
+def test_execute_without_a_controller_is_refused_and_names_run(plan, journal, live, capsys):
+    live.described.pop("trimtab-controller-g")
+    assert run(["apply", str(plan), "--execute"]) == 5
+    assert (journal.orders, journal.kept) == ([], {})
+    assert "trimtab run --group g" in capsys.readouterr().err
+
+
+def test_execute_of_a_plan_for_other_owners_is_refused_before_anybody_is_asked(
+    plan, journal, live, capsys
+):
+    two = [
+        Member(
+            member_id=n, client_id="", host="", partitions=frozenset({TopicPartition("orders", i)})
+        )
+        for i, n in enumerate("ab")
+    ]
+    live.described["g"] = Group(name="g", state="STABLE", members=tuple(two))
+    assert run(["apply", str(plan), "--execute"]) == 5
+    assert (journal.orders, journal.kept) == ([], {})
+    assert "orders-1 has another owner" in capsys.readouterr().err
+
+
+def test_what_the_controller_gives_as_reason_is_the_error(plan, journal, capsys):
+    journal.answers = [(PlanState.FAILED, 0, "the group was not settled in time")]
+    assert run(["apply", str(plan), "--execute"]) == 5
+    assert "the group was not settled in time" in capsys.readouterr().err
+
+
+def test_a_plan_under_way_is_followed_and_not_ordered_again(plan, journal, capsys):
+    name = json.loads(plan.read_text())["id"]
+    journal.entries[name] = JournalEntry(plan=name, state=PlanState.RUNNING, step=0, of=1, ts=1)
+    journal.answers = [(PlanState.DONE, 1, "")]
+    assert run(["apply", str(plan), "--execute"]) == 0
+    assert journal.orders == []
+
+
+def test_execute_with_a_loads_file_is_refused(plan, journal, loads, capsys):
+    assert run(["apply", str(plan), "--execute", "--loads", str(loads)]) == 2
+    assert journal.orders == []
+
+
+def test_a_rollback_is_the_inverse_and_marks_the_plan_as_rolled_back(plan, journal, live, capsys):
+    orders = [TopicPartition("orders", n) for n in range(2)]
+    after = json.loads(plan.read_text())["assignment"]["orders"]
+    owned: dict[int, set[TopicPartition]] = {}
+    for p in orders:
+        owned.setdefault(after[str(p.partition)], set()).add(p)
+    members = tuple(
+        Member(member_id=str(c), client_id="", host="", partitions=frozenset(ps))
+        for c, ps in owned.items()
+    )
+    live.described["g"] = Group(name="g", state="STABLE", members=members)
+
+    assert run(["apply", str(plan), "--rollback", "--execute", "--json"]) == 0
+
+    said = json.loads(capsys.readouterr().out)
+    assert said["plan"]["planner"] == "rollback"
+    assert said["plan"]["params"]["rollback_of"] == json.loads(plan.read_text())["id"]
+    assert len(set(said["plan"]["assignment"]["orders"].values())) == 1
+    assert journal.sent == [PlanState.MADE, PlanState.ROLLED_BACK]
+
+
+def test_an_id_without_a_cluster_is_named(capsys):
+    assert run(["apply", "7f3a9c01d2e4"]) == 2
+    assert "no cluster to look for a plan of that id" in capsys.readouterr().err
+
+
+def test_an_id_that_no_cluster_keeps_is_named(journal, capsys):
+    assert run(["apply", "7f3a9c01d2e4"]) == 2
+    assert "has no plan of that id" in capsys.readouterr().err
 
 
 def test_a_measurement_cannot_say_whether_a_plan_is_fresh(plan, tmp_path, capsys):

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from trimtab.cli import connection
 from trimtab.cli.main import run
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import Broker, BrokerId, Group, Member, Replicas, TopicPartition
-from trimtab.model.codec import measurement_to, read_plan
+from trimtab.model.codec import measurement_to
 from trimtab.model.load import Measurement, PartitionLoad, Source
+from trimtab.model.plan_codec import read_plan
 from trimtab.testing.fakes import FakeAdmin
 
 LOADS: dict[str, Any] = {
@@ -31,7 +32,7 @@ def _nothing_is_set(tmp_path, monkeypatch):
     def refuse(settings):
         raise AssertionError("a cluster was asked")
 
-    monkeypatch.setattr(connection, "admin_of", refuse)
+    monkeypatch.setattr(Cluster, "admin", refuse)
 
 
 @pytest.fixture
@@ -93,7 +94,8 @@ def live(monkeypatch):
     def admin_of(settings):
         yield admin
 
-    monkeypatch.setattr(connection, "admin_of", admin_of)
+    monkeypatch.setattr(Cluster, "admin", admin_of)
+    monkeypatch.setenv("TRIMTAB_BOOTSTRAP_SERVER", "live:9092")
     return admin
 
 

@@ -11,19 +11,14 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import Broker, BrokerId, ClusterSnapshot, Replicas, TopicPartition
 from trimtab.model.codec import (
     canonical,
-    consumers_snapshot_id,
     dumps,
     hot_keys_to,
     loads_from,
     loads_to,
     measurement_from,
     measurement_to,
-    plan_from,
-    plan_id,
-    plan_to,
     rates_to,
     read_loads,
-    read_plan,
     read_snapshot,
     snapshot_from,
     snapshot_to,
@@ -33,6 +28,7 @@ from trimtab.model.codec import (
 )
 from trimtab.model.load import KeyLoad, Loads, Measurement, PartitionLoad, Source, Unit
 from trimtab.model.plan import MemberName
+from trimtab.model.plan_codec import consumers_snapshot_id, plan_from, plan_id, plan_to, read_plan
 from trimtab.model.reading import parse
 from trimtab.model.weights import Weights
 from trimtab.plan.consumers.plan import plan_consumers
@@ -462,7 +458,7 @@ def test_a_plan_whose_content_was_changed_is_damaged():
 
 BAD_PLANS = {
     "another kind": ({"kind": "measurement"}, "kind: should be plan, is measurement"),
-    "another layer": ({"layer": "keys"}, "layer: layer keys is unknown"),
+    "another layer": ({"layer": "records"}, "layer: layer records is unknown"),
     "no capacity": ({"params": {}}, 'params: has no "capacity"'),
     "a number that is none": (
         {"params": {"capacity": 1, "slack": [float("nan")]}},
@@ -482,7 +478,7 @@ BAD_PLANS = {
                 }
             ]
         },
-        "moves[0].reason: because is no reason we know",
+        "moves[0].reason: unknown reason because",
     ),
 }
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.golden.samples import FOLDER, documents, is_judged, readme_plan, verdicts
-from trimtab.model.codec import plan_id
+from trimtab.model.plan_codec import plan_id
 
 DOCUMENTS = documents()
 

@@ -51,12 +51,12 @@ def plan_view() -> RenderableType:
     owners = Assignment({P[0]: 0, P[1]: 0, P[2]: 1})
     limits = GroupLimits(capacity=1_500_000_000)
     plan = plan_consumers(LOADS, owners, limits, planner="mwf", made_ts=1, group=GROUP)
-    return tables.plan_view(plan, LOADS)
+    return tables.consumer_plan_view(plan, LOADS)
 
 
 def plan_view_without_loads() -> RenderableType:
     limits = GroupLimits(capacity=1_300_000_000)
-    return tables.plan_view(
+    return tables.consumer_plan_view(
         plan_consumers(LOADS, Assignment({}), limits, planner="mwf", made_ts=1, group=GROUP)
     )
 

@@ -13,8 +13,8 @@ from tests.unit.report.report_values import (
     partition,
     plan,
 )
-from trimtab.model.codec import plan_id
 from trimtab.model.load import GroupLimits, Unit
+from trimtab.model.plan_codec import plan_id
 from trimtab.report.page import page
 
 

@@ -4,11 +4,12 @@ from rich.console import Console
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import plan_id
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import MemberName
+from trimtab.model.plan_codec import plan_id
 from trimtab.plan.consumers.plan import plan_consumers
-from trimtab.report.tables import plan_view, quantity
+from trimtab.report.plans import plan_view
+from trimtab.report.tables import quantity
 
 A, B, C, D = (TopicPartition("orders", n) for n in range(4))
 

@@ -20,6 +20,7 @@ other effects of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import TypeVar, assert_never
@@ -30,8 +31,10 @@ from trimtab.apply.consumers.controller_state import (
     Decide,
     Effect,
     Event,
+    Execution,
     Gone,
     Heard,
+    Hold,
     Kept,
     Kill,
     Led,
@@ -39,9 +42,11 @@ from trimtab.apply.consumers.controller_state import (
     Member,
     Move,
     Note,
+    Ordered,
     Persist,
     Phase,
     Policy,
+    Record,
     Remove,
     Rules,
     Send,
@@ -49,6 +54,13 @@ from trimtab.apply.consumers.controller_state import (
     Startup,
     Verdict,
     View,
+)
+from trimtab.apply.consumers.orders import (
+    decision_of,
+    entry_of,
+    refusal_of,
+    target_of,
+    unfit,
 )
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -66,6 +78,7 @@ from trimtab.model.control import (
     Stop,
     Stopped,
 )
+from trimtab.model.journal import PlanState
 
 __all__ = [
     "Controller",
@@ -75,6 +88,7 @@ __all__ = [
     "Event",
     "Gone",
     "Heard",
+    "Hold",
     "Kept",
     "Kill",
     "Led",
@@ -82,9 +96,11 @@ __all__ = [
     "Member",
     "Move",
     "Note",
+    "Ordered",
     "Persist",
     "Phase",
     "Policy",
+    "Record",
     "Remove",
     "Rules",
     "Send",
@@ -115,6 +131,8 @@ def step(state: Controller, event: Event, policy: Policy) -> tuple[Controller, t
     match event:
         case Led(living=living, found=found):
             turn.lead(living, found)
+            until = event.now + event.hold_s
+            turn.set(hold_plan=event.hold_plan, hold_until=until if event.hold_plan else -math.inf)
         case Heard(report=report):
             turn.hear(report)
         case Looked(living=living, partitions=partitions, words=words, subscribed=subscribed):
@@ -128,9 +146,12 @@ def step(state: Controller, event: Event, policy: Policy) -> tuple[Controller, t
             turn.mourn(consumer, identity)
         case Kept(consumers=consumers):
             turn.set(leaving=turn.state.leaving - consumers, kept=turn.state.kept | set(consumers))
+        case Ordered():
+            turn.take_order(event)
         case _:
             assert_never(event)
     turn.go_on(policy if isinstance(event, Looked) else None)
+    turn.record_progress()
     return turn.state, tuple(turn.effects)
 
 
@@ -208,6 +229,7 @@ class _Turn:
 
     def synchronize(self, why: str) -> None:
         """Asks everybody what they read, and forgets what was under way."""
+        self.abandon(f"it was interrupted: {why}")
         state = self.state
         members = {
             c: m if m.fresh else replace(m, incarnation=None, rival=None, since=state.now)
@@ -372,6 +394,7 @@ class _Turn:
         """
         if vanished and self.state.phase is Phase.SENTINEL:
             self.note("partitions are no more", partitions=vanished)
+            self.abandon("partitions were deleted meanwhile")
             self.begin(Assignment({p: c for p, c in self.state.held.items() if p not in vanished}))
 
     def examine(self, consumer: int, member: Member) -> None:
@@ -449,6 +472,8 @@ class _Turn:
             self.see_whether_all_have_answered()
         if self.state.phase is Phase.SENTINEL and not self.state.clean and not self.state.unknown:
             self.settle()
+        if self.state.order is not None:
+            self.see_to_order(self.state.order)
         if self.state.phase is Phase.SENTINEL and policy is not None:
             self.decide(policy)
         if self.state.phase is Phase.MANAGE:
@@ -485,9 +510,113 @@ class _Turn:
                 return
             self.release(surplus(self.state.view(), verdict.decision) - self.state.kept)
             return
+        self.abandon(f"another decision came first: {verdict.decision.reason}")
         if verdict.decision.before != verdict.decision.after:
             self.set(scaled_at=self.state.now)
         self.begin(verdict.target)
+
+    # ------------------------------------------------------------ plans that are ordered
+
+    def take_order(self, order: Ordered) -> None:
+        """Keeps an order until everything is settled; one at a time."""
+        state = self.state
+        under_way = state.execution.order if state.execution is not None else state.order
+        if under_way is None:
+            self.set(order=order)
+        elif under_way.plan_id != order.plan_id:  # an order that is repeated changes nothing
+            self.refuse(order, f"plan {under_way.plan_id} is being carried out")
+
+    def refuse(self, order: Ordered, why: str) -> None:
+        consumers = len(set(self.state.held.values()))
+        self.effects.append(Record(entry_of(order, PlanState.FAILED, why=why)))
+        self.effects.append(Decide(refusal_of(order, why, consumers)))
+
+    def see_to_order(self, order: Ordered) -> None:
+        """Begins with a plan once the group is settled, or refuses it."""
+        state = self.state
+        if order.refused or order.plan is None:
+            self.set(order=None)
+            self.refuse(order, order.refused or f"plan {order.plan_id} is not known")
+            return
+        settled = state.phase is Phase.SENTINEL and not (state.unknown or state.killing)
+        if settled and state.partitions:
+            self.set(order=None)
+            held = Assignment(dict(state.held))
+            why = unfit(order, state.partitions, held, most=state.rules.max_consumers)
+            if state.subscribed:
+                why = f"the group has subscribed members ({', '.join(state.subscribed[:3])})"
+            if why:
+                self.refuse(order, why)
+            else:
+                self.carry_out(order, held, target_of(order.plan, held))
+        elif state.now > order.until:
+            self.set(order=None)
+            self.refuse(order, "the group was not settled in time")
+
+    def carry_out(self, order: Ordered, held: Assignment, target: Assignment) -> None:
+        moves = frozenset(p for p, c in target.items() if held.get(p) != c)
+        plan = order.plan
+        if plan is not None and order.step is not None:  # also those that were done before
+            moves |= {m.name for m in plan.moves}
+        execution = Execution(order=order, target=target, moves=moves)
+        self.set(
+            execution=execution,
+            decided_at=self.state.now,
+            hold_plan=order.plan_id,
+            hold_until=self.state.now + order.hold_s,
+        )
+        done = self.done_moves()
+        self.effects.append(Record(entry_of(order, PlanState.RUNNING, step=done, of=len(moves))))
+        self.set(execution=replace(execution, step=done))
+        self.effects.append(Decide(decision_of(order, held, target), plan))
+        if len(held.consumers) != len(target.consumers):
+            self.set(scaled_at=self.state.now)
+        self.begin(target)
+
+    def done_moves(self) -> int:
+        """How many partitions are where the plan wants them."""
+        execution = self.state.execution
+        if execution is None:
+            return 0
+        return sum(self.state.held.get(p) == execution.target.get(p) for p in execution.moves)
+
+    def record_progress(self) -> None:
+        """Writes down how far the plan is, with the commands that lead further."""
+        execution, done = self.state.execution, self.done_moves()
+        if execution is not None and done != execution.step:
+            self.set(execution=replace(execution, step=done))
+            entry = entry_of(execution.order, PlanState.RUNNING, step=done, of=len(execution.moves))
+            self.effects.append(Record(entry))
+
+    def end_execution(self) -> None:
+        """All moves are over: the plan is done, if nothing came between."""
+        execution, done = self.state.execution, self.done_moves()
+        if execution is None:
+            return
+        total = len(execution.moves)
+        if done < total:
+            self.abandon(f"{total - done} of {total} moves were not done: a consumer has ended")
+            return
+        order = execution.order
+        self.set(execution=None, hold_until=self.state.now + order.hold_s)
+        self.effects.append(Record(entry_of(order, PlanState.DONE, step=done, of=total)))
+
+    def abandon(self, why: str) -> None:
+        """The plan under way will not be finished; what was moved stays where it is."""
+        execution = self.state.execution
+        if execution is None:
+            return
+        entry = entry_of(
+            execution.order,
+            PlanState.FAILED,
+            step=self.done_moves(),
+            of=len(execution.moves),
+            why=why,
+        )
+        self.set(execution=None, hold_plan="", hold_until=-math.inf)
+        self.effects.append(Record(entry))
+
+    # ------------------------------------------------------------ moves
 
     def begin(self, target: Assignment) -> None:
         """The difference of what is and what should be, as moves."""
@@ -600,6 +729,7 @@ class _Turn:
         """All moves are done: writes it down, lets the idle go, and watches again."""
         self.set(phase=Phase.SENTINEL, entered=self.state.now)
         self.settle()
+        self.end_execution()
         self.set(kept=frozenset())
         idle = sorted(self.state.ready - set(self.state.held.values()))
         self.release(frozenset(idle[self.state.rules.warm_spares :]))

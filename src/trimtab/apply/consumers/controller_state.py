@@ -12,7 +12,8 @@ from enum import StrEnum
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Command, Decision, GroupState, Report
-from trimtab.model.plan import Plan
+from trimtab.model.journal import JournalEntry
+from trimtab.model.plan import ConsumerPlan
 
 _DOUBLINGS = 4  # of the time that a consumer may take to start
 
@@ -23,12 +24,15 @@ _DOUBLINGS = 4  # of the time that a consumer may take to start
 class Led:
     """This controller leads from now on; `found` is what the last one left behind.
 
-    `living` is what the orchestrator has: consumer index → identity of the process.
+    `living` is what the orchestrator has: consumer index → identity of the process. `hold_plan` is
+    a plan that is still held, for `hold_s` more.
     """
 
     now: float
     living: Mapping[int, str]
     found: GroupState | None = None
+    hold_plan: str = ""
+    hold_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,25 @@ class Kept:
     consumers: frozenset[int]
 
 
-Event = Led | Heard | Looked | Gone | Kept
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Somebody asks for a plan to be carried out, or a controller before this one had begun it.
+
+    `plan` is None where no such plan is kept, or it is none of this group's: `refused` says why.
+    `until` is when it must have begun. `step` is None for a new order, else how far it had come.
+    """
+
+    now: float
+    plan_id: str
+    plan: ConsumerPlan | None
+    until: float = float("inf")
+    hold_s: float = 0.0
+    ts: int = 0
+    step: int | None = None
+    refused: str = ""
+
+
+Event = Led | Heard | Looked | Gone | Kept | Ordered
 
 # ---------------------------------------------------------------- what is to be done
 
@@ -125,7 +147,7 @@ class Decide:
     """A decision to be published, with what it rests on and the plan that it follows."""
 
     decision: Decision
-    plan: Plan | None = None
+    plan: ConsumerPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +160,14 @@ class Note:
     violation: bool = False
 
 
-Effect = Send | Persist | Create | Remove | Kill | Decide | Note
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An entry of a plan's journal; its time is that of its transaction."""
+
+    entry: JournalEntry
+
+
+Effect = Send | Persist | Record | Create | Remove | Kill | Decide | Note
 
 # ---------------------------------------------------------------- what is known
 
@@ -196,6 +225,24 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """A plan that was ordered and is being carried out; `step` of its `moves` are done."""
+
+    order: Ordered
+    target: Assignment
+    moves: frozenset[TopicPartition]
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A plan that was ordered and is not to be undone without need for a while."""
+
+    plan: str = ""
+    left_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Startup:
     """Consumers that are on their way, and whether more may be started.
 
@@ -243,6 +290,7 @@ class View:
     subscribed: tuple[str, ...] = ()  # members that the brokers know, which must not be
     ending: Mapping[int, str] = field(default_factory=dict)  # not yet gone, and what is known why
     withheld: frozenset[TopicPartition] = frozenset()  # until those are gone
+    hold: Hold = Hold()
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +299,7 @@ class Verdict:
 
     decision: Decision
     target: Assignment | None = None
-    plan: Plan | None = None
+    plan: ConsumerPlan | None = None
 
 
 Policy = Callable[[View], Verdict | None]
@@ -271,6 +319,7 @@ class Rules:
     awake_s: float = 6.0  # nothing is handed to a consumer silent for longer; they report every 5 s
     longest_pause_s: float = 60.0  # between consumers that end as they start
     warm_spares: int = 0
+    max_consumers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +355,10 @@ class Controller:
     ended: int = 0
     words: Mapping[int, str] = field(default_factory=dict)
     subscribed: tuple[str, ...] = ()
+    order: Ordered | None = None  # waits until everything is settled
+    execution: Execution | None = None
+    hold_plan: str = ""
+    hold_until: float = float("-inf")
 
     @property
     def query_id(self) -> str:
@@ -398,4 +451,5 @@ class Controller:
             subscribed=self.subscribed,
             ending={c: self.words.get(c, "") for c in sorted(self.killing)},
             withheld=self.partitions & frozen if self.killing else frozenset(),
+            hold=Hold(plan=self.hold_plan, left_s=max(0.0, self.hold_until - self.now)),
         )

@@ -33,10 +33,10 @@ from trimtab.apply.consumers.waiting import (
 from trimtab.errors import NoFeasiblePlan, PlanningError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import plan_id
 from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
 from trimtab.model.load import MEASURED_HEADROOM, GroupLimits, Unit
-from trimtab.model.plan import Layer, Plan
+from trimtab.model.plan import ConsumerPlan, Layer
+from trimtab.model.plan_codec import plan_id
 from trimtab.plan.consumers.bounds import fewest_consumers
 from trimtab.plan.consumers.least_loaded_ffd import Demand, decide
 from trimtab.plan.consumers.levelling import level
@@ -277,7 +277,25 @@ def verdict(view: View, measured: Measured, aim: Aim, *, ts: int) -> Verdict | N
     if reachable and (aim.most is None or aim.most > reachable):
         aim, said = replace(aim, most=reachable), replace(said, limit=limit)
     answer, more = _decided(said, view, facts, aim, why), ending(view)
+    if _is_held(answer, view, facts, aim):
+        held = f"plan {view.hold.plan} is held for {view.hold.left_s:.0f} s more"
+        answer = said.stay(f"{answer.decision.reason}; {held}", answer.decision.forecast)
     return _with_more(answer, f"; {more}") if more else answer
+
+
+def _is_held(answer: Verdict, view: View, facts: Facts, aim: Aim) -> bool:
+    """Whether a plan that was ordered is not to be undone by this: nothing urgent asks for it."""
+    if answer.target is None or view.hold.left_s <= 0 or view.orphans:
+        return False
+    limits = _limits(view, aim)
+    if limits is None:
+        return True
+    if aim.plans.kind is Kind.LATENCY:
+        demand = Demand(
+            arrivals=facts.loads, lags=facts.lags, mu=limits.capacity, sla_s=aim.sla_s or math.inf
+        )
+        return not _eases(demand, view, answer.target)
+    return not overloads(view.assignment, facts.loads, limits)
 
 
 def _decided(said: _Said, view: View, facts: Facts, aim: Aim, why: str) -> Verdict:
@@ -589,7 +607,7 @@ def _described(
     after: Assignment,
     *,
     options: PackingOptions | None = None,
-) -> Plan:
+) -> ConsumerPlan:
     """The plan of an assignment that was found without one."""
     if options is None:
         options = replace(aim.options, lags=facts.lags, sla_s=aim.sla_s)
@@ -605,7 +623,7 @@ def _described(
     )
 
 
-def _forecast(plan: Plan) -> dict[str, float]:
+def _forecast(plan: ConsumerPlan) -> dict[str, float]:
     return {
         "consumers": plan.after.consumers,
         "max_load": plan.after.max_load,
@@ -654,7 +672,7 @@ class _Said:
         reason: str,
         forecast: Mapping[str, float] | None = None,
         *,
-        plan: Plan | None = None,
+        plan: ConsumerPlan | None = None,
     ) -> Verdict:
         before, after = self.before, len(target.consumers)
         action = Action.REASSIGN

@@ -12,19 +12,20 @@ from typing import Any
 from trimtab.evaluate.rscore import moved_load, rscore
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import consumers_snapshot_id, tidy
+from trimtab.model.codec import tidy
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import (
     ConsumerMove,
+    ConsumerPlan,
     ConsumerState,
     Cost,
     InverseMove,
     Layer,
-    Plan,
     Reason,
     Scope,
     Unplaced,
 )
+from trimtab.model.plan_codec import consumers_snapshot_id
 from trimtab.plan.consumers.bins import check_countable
 from trimtab.plan.consumers.bounds import fewest_consumers, least_moved_load
 from trimtab.plan.consumers.least_loaded_ffd import demand_of, lower_bound
@@ -42,7 +43,7 @@ def plan_consumers(
     group: str | None = None,
     dead: frozenset[int] = frozenset(),
     options: PackingOptions = DEFAULTS,
-) -> Plan:
+) -> ConsumerPlan:
     """Plans which consumer reads which partition.
 
     `current` is who reads what now; partitions of it without a load have departed. The consumers in
@@ -75,7 +76,7 @@ def described(  # noqa: PLR0913 - each is a fact of its own
     group: str | None = None,
     dead: frozenset[int] = frozenset(),
     options: PackingOptions = DEFAULTS,
-) -> Plan:
+) -> ConsumerPlan:
     """The plan that leads from `current` to what a planner has decided already."""
     decides = planner_of(Layer.CONSUMERS, planner)
     present = current.only(loads)
@@ -83,7 +84,7 @@ def described(  # noqa: PLR0913 - each is a fact of its own
     orphans = frozenset(present) - frozenset(before)
     real = moved(before, after)
     bound = _bound(loads, limits, options, decides)
-    return Plan(
+    return ConsumerPlan(
         layer=Layer.CONSUMERS,
         planner=planner,
         params=_params(limits, dead, options, decides) | dict(after.notes),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.apply.consumers.controller import Verdict, View
+from trimtab.apply.consumers.controller import Hold, Verdict, View
 from trimtab.apply.consumers.policy import Aim, Measured, verdict
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -481,3 +481,40 @@ def test_the_topic_that_has_no_rates_is_named():
 
     assert found.decision.action is Action.REFUSE
     assert found.decision.reason == "no rates of topic returns have been published yet"
+
+
+HELD = Hold(plan="7f3a9c01d2e4", left_s=120.0)
+
+
+def test_a_plan_that_was_ordered_is_not_undone_for_the_controller_s_own_reasons():
+    spread = seen({0: 0, 1: 1, 2: 2, 3: 3}, quiet_s=30.0)
+    known = measured(rates([10, 10, 10, 10]))
+    assert decided(spread, known, BYTES).target is not None
+
+    held = decided(replace(spread, hold=HELD), known, BYTES)
+
+    assert (held.decision.action, held.target) == (Action.NONE, None)
+    assert "plan 7f3a9c01d2e4 is held for 120 s more" in held.decision.reason
+
+
+def test_an_overload_or_a_partition_without_a_reader_is_seen_to_while_a_plan_is_held():
+    overloaded = replace(seen(ALL_ON_0), hold=HELD)
+    orphaned = replace(seen({0: 0, 1: 0, 2: 0}), hold=HELD)
+
+    relieved = decided(overloaded, measured(rates([60, 60, 10, 10])), BYTES)
+    given_out = decided(orphaned, measured(rates([10, 10, 10, 10])), BYTES)
+
+    assert relieved.decision.action is Action.SCALE_UP
+    assert given_out.target is not None
+    assert set(given_out.target) == set(P)
+
+
+def test_a_planner_by_latency_holds_too_unless_somebody_has_too_much():
+    spread = replace(seen({0: 0, 1: 1, 2: 2, 3: 3}), hold=HELD)
+    crowded = replace(seen(ALL_ON_0), hold=HELD)
+
+    idle = decided(spread, measured(rates([10, 10, 10, 10])), LATENCY)
+    busy = decided(crowded, measured(rates([60, 60, 60, 60])), LATENCY)
+
+    assert idle.target is None
+    assert busy.decision.action is Action.SCALE_UP

@@ -8,8 +8,9 @@ import pytest
 from tests.unit.report.report_values import SETTINGS, STATES, history, measurement, plan
 from trimtab.audit.topology import audit
 from trimtab.cli.main import run
-from trimtab.model.codec import measurement_to, plan_to, read_loads, read_plan
+from trimtab.model.codec import measurement_to, read_loads
 from trimtab.model.load import Unit
+from trimtab.model.plan_codec import plan_to, read_plan
 from trimtab.settings import load_settings
 from trimtab.testing.placements import placement
 from trimtab_lab.demo import story

@@ -7,9 +7,9 @@ import pytest
 from trimtab.errors import PlanningError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import plan_to
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import Cost, Layer, Reason
+from trimtab.model.plan_codec import plan_to
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import Kind
 from trimtab.plan.registry import PLANNERS
@@ -141,7 +141,7 @@ PROGRAM = """
 import random
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import plan_id
+from trimtab.model.plan_codec import plan_id
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import Layer
 from trimtab.plan.consumers.plan import plan_consumers

@@ -8,10 +8,11 @@ import structlog
 
 from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.kafka.publisher import RecordPublisher
-from trimtab.model.codec import Json, dumps, plan_to
+from trimtab.model.codec import Json, dumps
 from trimtab.model.control import Decision
 from trimtab.model.control_codec import decision_to
-from trimtab.model.plan import Plan
+from trimtab.model.plan import ConsumerPlan
+from trimtab.model.plan_codec import plan_to
 from trimtab.observe import metrics
 
 log = structlog.get_logger()
@@ -25,7 +26,7 @@ class Announcer:
         self._on_decision = on_decision
         self._publisher = RecordPublisher(config.cluster, client_id=config.name, linger_ms=0)
 
-    def announce(self, decision: Decision, plan: Plan | None = None) -> None:
+    def announce(self, decision: Decision, plan: ConsumerPlan | None = None) -> None:
         """Tells of a decision and the plan that it follows; never waits for a broker."""
         record = decision_to(decision)
         if plan is not None:

@@ -36,6 +36,7 @@ from trimtab.apply.consumers.controller import (
     Note,
     Persist,
     Policy,
+    Record,
     Remove,
     Send,
     View,
@@ -52,6 +53,7 @@ from trimtab.apply.consumers.kafka.leadership import (
     state_left,
 )
 from trimtab.apply.consumers.kafka.membership import subscribed_members
+from trimtab.apply.consumers.kafka.ordered_plans import left_orders, ordered, resumed
 from trimtab.apply.consumers.learning import Learning
 from trimtab.apply.consumers.planning import Judge
 from trimtab.apply.consumers.policy import Measured
@@ -61,7 +63,7 @@ from trimtab.kafka.topics import CONTROL_PARTITIONS
 from trimtab.measure.group_state import group_state
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.control import Decision
+from trimtab.model.control import Decision, GroupState, PlanOrder
 from trimtab.observe import metrics
 
 log = structlog.get_logger()
@@ -111,7 +113,7 @@ class GroupController:
             state = Controller(rules=config.rules)
             living = self._backend.living()
             hands.make_room(living)
-            events: Sequence[Event] = [Led(time.monotonic(), living, found)]
+            events: Sequence[Event] = _first_events(config, living, found)
             measured = Measured()
             while lease.renewed() and not stop.is_set():
                 policy = self._policy(measured)
@@ -122,6 +124,8 @@ class GroupController:
                         self._do(effect, hands, announcer)
                     metrics.controller_consumers.labels(config.group).set(len(state.members))
                 heard, measured = ears.listen(measured)
+                for order in ears.orders():
+                    hands.fetch(order)
                 events = [*heard, *hands.done()]
 
     def _policy(self, measured: Measured) -> Policy:
@@ -130,14 +134,14 @@ class GroupController:
     @staticmethod
     def _say(voice: Voice, effects: Sequence[Effect]) -> None:
         """One step, one transaction; who was replaced may not touch processes any more either."""
-        told = [effect for effect in effects if isinstance(effect, Send | Persist)]
+        told = [effect for effect in effects if isinstance(effect, Send | Persist | Record)]
         if told or any(isinstance(effect, Create | Remove | Kill) for effect in effects):
             voice.say(told)
 
     def _do(self, effect: Effect, hands: _Hands, announcer: Announcer) -> None:
         """What does not belong into the transaction, once that is committed."""
         match effect:
-            case Send() | Persist():
+            case Send() | Persist() | Record():
                 pass
             case Create(consumers):
                 hands.create(consumers)
@@ -155,6 +159,17 @@ class GroupController:
                 log.info("controller_noted", what=effect.what, **_named(effect))
             case _:
                 assert_never(effect)
+
+
+def _first_events(
+    config: GroupConfig, living: Mapping[int, str], found: GroupState | None
+) -> list[Event]:
+    """What a new leader begins with: the group as it was left, and a plan that was under way."""
+    left, now = left_orders(config), time.monotonic()
+    first: list[Event] = [Led(now, living, found, left.held_plan, left.held_s)]
+    if left.unfinished is not None:
+        first.append(resumed(*left.unfinished, hold_s=left.held_s, now=now))
+    return first
 
 
 def spectate(
@@ -255,6 +270,13 @@ class _Hands:
     def kill(self, consumer: int, identity: str | None) -> None:
         """Has a process ended, and tries until that is confirmed; never another in its place."""
         self._threads.submit(self._guarded, partial(self._kill, consumer, identity))
+
+    def fetch(self, order: PlanOrder) -> None:
+        """Has the plan read that was ordered."""
+        self._threads.submit(self._guarded, partial(self._fetch, order))
+
+    def _fetch(self, order: PlanOrder) -> None:
+        self._done.put(ordered(self._config, order))
 
     def make_room(self, living: Collection[int]) -> None:
         """Has a control partition for each of these consumers, however they came to be."""

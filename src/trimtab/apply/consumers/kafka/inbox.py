@@ -12,14 +12,16 @@ from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.consumers.controller import Heard
 from trimtab.apply.consumers.kafka.control_channel import TO_CONTROLLER
-from trimtab.apply.consumers.kafka.leadership import ABSENT, GroupConfig
+from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.apply.consumers.policy import Measured
 from trimtab.errors import BadFile, ProtocolViolation
+from trimtab.kafka.compacted import ABSENT
 from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
 from trimtab.model.control import (
     Command,
     MemberRate,
     PartitionRate,
+    PlanOrder,
     Report,
     Start,
     StateQuery,
@@ -54,6 +56,7 @@ class Ears:
             config.cluster.topics.rates,
         )
         self._members: dict[str, tuple[float, MemberRate]] = {}
+        self._orders: list[PlanOrder] = []
         self._consumer = config.cluster.consumer(
             config.name,
             {
@@ -132,6 +135,11 @@ class Ears:
             lambda: {labels: rate.records_s for labels, rate in newest()}
         )
 
+    def orders(self) -> tuple[PlanOrder, ...]:
+        """The plans that were ordered since this was last asked."""
+        orders, self._orders = tuple(self._orders), []
+        return orders
+
     def member_rates(self) -> tuple[MemberRate, ...]:
         """The newest rate of each member that has reported within half a minute, by member id."""
         since = time.monotonic() - _MEMBER_COUNTS_S
@@ -139,12 +147,15 @@ class Ears:
         return tuple(rate for _, (_, rate) in sorted(self._members.items()))
 
     def _report(self, message: Message) -> Report | None:
-        """What a consumer says; None for a member's rate, which is kept."""
+        """What a consumer says; None for a member's rate and for an order, which are kept."""
         said = control_from(parse(message.value() or b"", origin=self._control))
         if isinstance(said, Start | Stop | StateQuery):
             raise ProtocolViolation(f"A command came where reports belong: {_kind(said)}.")
         if isinstance(said, MemberRate):
             self._members[said.member] = time.monotonic(), said
+            return None
+        if isinstance(said, PlanOrder):
+            self._orders.append(said)
             return None
         return said
 

@@ -10,18 +10,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as TheirPartition
 
-from trimtab.apply.consumers.controller import Persist, Rules, Send
+from trimtab.apply.consumers.controller import Persist, Record, Rules, Send
 from trimtab.apply.consumers.kafka.control_channel import partition_of
+from trimtab.apply.kafka.plan_topic import journal_record
 from trimtab.errors import ApplyError, BrokerUnavailable, Fenced
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.compacted import ABSENT, TopicReader
 from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
 from trimtab.kafka.topics import ensure
 from trimtab.model.cluster import TopicPartition
@@ -32,7 +34,6 @@ from trimtab.model.reading import parse
 
 log = structlog.get_logger()
 
-ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _STATE_KEY = b"state"
 _ASK_S = 15.0
 _TRANSACTION_S = 30.0
@@ -147,7 +148,7 @@ class Voice:
         with fencing("taking over"):
             self._producer.init_transactions(_TRANSACTION_S)
 
-    def say(self, told: Sequence[Send | Persist]) -> None:
+    def say(self, told: Sequence[Send | Persist | Record]) -> None:
         """Sends it as one transaction, and returns when that is committed.
 
         With nothing to say it is a proof that this one still leads.
@@ -162,7 +163,7 @@ class Voice:
                 )
             self._producer.commit_transaction(_TRANSACTION_S)
 
-    def _produce(self, effect: Send | Persist) -> None:
+    def _produce(self, effect: Send | Persist | Record) -> None:
         ts, own, group = micros(), self._config.cluster.topics, self._config.group
         match effect:
             case Send(consumer, command):
@@ -175,6 +176,9 @@ class Voice:
             case Persist(state):
                 value = dumps(group_state_to(state, ts=ts)).encode()
                 self._producer.produce(own.group(group), value, _STATE_KEY)
+            case Record(entry):
+                key, value = journal_record(replace(entry, ts=ts))
+                self._producer.produce(own.plans, value, key)
 
     def _look_for(self, partition: int) -> None:
         """A client learns of a partition that was just added only when it asks."""
@@ -206,43 +210,14 @@ def fencing(what: str) -> Iterator[None]:
 def state_left(config: GroupConfig, *, missing_ok: bool = False) -> GroupState | None:
     """What the controller before wrote down last."""
     topic = config.cluster.topics.group(config.group)
-    reader = config.cluster.consumer(
-        config.name,
-        {
-            "group.id": f"{config.name}-reader",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        },
-    )
     state: GroupState | None = None
-    try:
-        with kafka_errors(f"reading {topic}"):
-            # A reader of a topic that is not there is told so only after half a minute.
-            unknown = reader.list_topics(topic, timeout=_ASK_S).topics[topic].error
-            if missing_ok and unknown is not None and unknown.code() in ABSENT:
-                return None
-            beginning = TheirPartition(topic, 0, OFFSET_BEGINNING)
-            reader.assign([beginning])
-            deadline = time.monotonic() + _ASK_S
-            while time.monotonic() < deadline:
-                message = reader.poll(_POLL_S)
-                if message is None:
-                    continue
-                error = message.error()
-                if error is None:
-                    if message.key() == _STATE_KEY:
-                        state = group_state_from(parse(message.value() or b"", origin=topic))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return state
-                elif error.code() in ABSENT:  # just created, and not every broker has it yet
-                    time.sleep(_POLL_S)
-                    reader.assign([beginning])
-                elif not is_passing(KafkaException(error)):
-                    raise KafkaException(error)
-    finally:
-        reader.close()
-    raise BrokerUnavailable(f"{topic} could not be read to its end.", hint="Do its brokers run?")
+    with closing(TopicReader(config.cluster, topic, client_id=config.name)) as reader:
+        if reader.missing and missing_ok:
+            return None
+        for key, value in reader.to_the_end():
+            if key == _STATE_KEY:
+                state = group_state_from(parse(value or b"", origin=topic))
+    return state
 
 
 def reigning(

@@ -15,6 +15,7 @@ Paper    Ezzeddine et al., section 3.3.
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -31,7 +32,15 @@ from trimtab.apply.consumers.assignments import (
     answered,
 )
 from trimtab.apply.consumers.backends.backend import Backend
-from trimtab.apply.consumers.controller import Persist, View, surplus
+from trimtab.apply.consumers.controller import (
+    Hold,
+    Ordered,
+    Persist,
+    Record,
+    Verdict,
+    View,
+    surplus,
+)
 from trimtab.apply.consumers.kafka.announcer import Announcer
 from trimtab.apply.consumers.kafka.inbox import Ears
 from trimtab.apply.consumers.kafka.leadership import (
@@ -42,6 +51,16 @@ from trimtab.apply.consumers.kafka.leadership import (
     reigning,
     state_left,
 )
+from trimtab.apply.consumers.kafka.ordered_plans import left_orders, ordered, resumed
+from trimtab.apply.consumers.orders import (
+    Left,
+    by_smallest_partition,
+    decision_of,
+    entry_of,
+    refusal_of,
+    renumbered,
+    unfit,
+)
 from trimtab.apply.consumers.planning import Judge
 from trimtab.apply.consumers.policy import Measured
 from trimtab.apply.consumers.sockets.assignment_service import AssignmentService
@@ -50,7 +69,9 @@ from trimtab.apply.consumers.waiting import listed
 from trimtab.errors import ConfigError, PortTaken, TrimtabError
 from trimtab.kafka.admin import Admin
 from trimtab.model.assignment import Assignment
-from trimtab.model.control import Action, Decision, GroupState, MemberRate
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Action, Decision, GroupState, MemberRate, PlanOrder
+from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.observe import metrics
 
 log = structlog.get_logger()
@@ -93,6 +114,7 @@ class SubscribedController:
         self._plan: GroupPlan | None = None
         self._told: Told | None = None
         self._compared: tuple[Told, GroupPlan] | None = None
+        self._orders = _Orders()
 
     @property
     def plan(self) -> GroupPlan | None:
@@ -137,13 +159,24 @@ class SubscribedController:
             open_now.callback(threads.shutdown, cancel_futures=True)  # another may count on them
             numbers = found.members if found else {}
             turns = _Turns(self._config, self._backend, admin, threads, numbers)
+            reading = ThreadPoolExecutor(1, "orders")
+            open_now.callback(reading.shutdown, wait=False, cancel_futures=True)
+            self._orders = _Orders.taken_over(left_orders(config))
             while lease.renewed() and not stop.is_set():
                 heard = ears.listen(turns.measured)
                 turns.measured = heard[1]
                 turns.rates = ears.member_rates()
+                for order in ears.orders():
+                    reading.submit(self._fetch, order)
                 if not turns.due():
                     continue
                 self._turn(turns, voice, announcer)
+
+    def _fetch(self, order: PlanOrder) -> None:
+        try:
+            self._orders.fetched.put(ordered(self._config, order))
+        except Exception:  # a thread has nobody to raise to
+            log.exception("order_could_not_be_read", plan=order.plan)
 
     def _service(self) -> AssignmentService:
         """Where the group's leader asks."""
@@ -182,42 +215,109 @@ class SubscribedController:
     def _turn(self, turns: _Turns, voice: Voice, announcer: Announcer) -> None:
         """Looks once, and decides if there is a reason."""
         try:
-            view = turns.view(self._plan)
+            view = replace(turns.view(self._plan), hold=self._orders.hold())
+            self._see_whether_done(turns, voice)
         except TrimtabError as error:
             log.warning("look_failed", why=error.message)
             return
         metrics.controller_consumers.labels(self._config.group).set(len(view.consumers))
         self._catch_up(turns, voice)
-        verdict = self._judge(view, turns.measured, micros())
-        if verdict is None:
-            self._keep_numbers(turns, voice)
+        if self._see_to_orders(view, turns, voice, announcer):
             return
-        turns.decided = view.now
-        decision = turns.with_waiting(verdict.decision)
-        if verdict.target is not None and (ending := turns.leaving & set(verdict.target.consumers)):
+        verdict = self._judge(view, turns.measured, micros())
+        if verdict is not None:
+            turns.decided = view.now
+            decision = turns.with_waiting(verdict.decision)
+            followed = self._follow(verdict, decision, view, turns, voice)
+            announcer.announce(followed, verdict.plan if followed is decision else None)
+            if followed is not decision:
+                return
+        self._keep_numbers(turns, voice)
+
+    def _follow(
+        self, verdict: Verdict, decision: Decision, view: View, turns: _Turns, voice: Voice
+    ) -> Decision:
+        """Does what was decided; returns the decision, or another one where it cannot be done."""
+        target = verdict.target
+        if target is None:
+            turns.let_go(sorted(surplus(view, decision)))
+            return decision
+        if ending := turns.leaving & set(target.consumers):
             # One that is just ending cannot be counted on, nor be started again yet.
             who = listed(map(str, sorted(ending)))
-            announcer.announce(_put_off(decision, f"consumer {who} has yet to end"))
-            return
-        if verdict.target is not None and (unknown := self._unknown(verdict.target, view, turns)):
+            return _put_off(decision, f"consumer {who} has yet to end")
+        if unknown := self._unknown(target, view, turns):
             there = len(view.consumers)
-            decision = replace(
+            return replace(
                 decision, action=Action.REFUSE, before=there, after=there, reason=unknown, plan=None
             )
-            announcer.announce(decision)
-            return
-        if verdict.target is None:
-            turns.let_go(sorted(surplus(view, decision)))
-        elif (rest := self._rest(verdict.target, turns)) is not None:
-            announcer.announce(_put_off(decision, rest))
-            return
-        elif (failure := self._go(verdict.target, view, turns, voice)) is not None:
-            announcer.announce(_put_off(decision, failure))
-            return
-        elif decision.before != decision.after:
+        why_not = self._rest(target, turns) or self._go(target, view, turns, voice)
+        if why_not is not None:
+            return _put_off(decision, why_not)
+        abandoned = self._orders.abandon(f"another decision came first: {decision.reason}")
+        if abandoned is not None:
+            voice.say([abandoned])
+        if decision.before != decision.after:
             turns.scaled = view.now
-        self._keep_numbers(turns, voice)
-        announcer.announce(decision, verdict.plan)
+        return decision
+
+    def _see_to_orders(self, view: View, turns: _Turns, voice: Voice, announcer: Announcer) -> bool:
+        """Carries out a plan that was ordered, or refuses it; says whether one was begun."""
+        order = self._orders.next()
+        if order is None:
+            return False
+        if order.plan is None or order.refused or self._orders.execution is not None:
+            busy = "another plan is being carried out"
+            self._refuse(order, order.refused or busy, view, voice, announcer)
+            return False
+        numbers = by_smallest_partition(view.assignment, order.plan.scope.topics)
+        back = {own: number for number, own in numbers.items()}
+        held = Assignment({p: back.get(c, c) for p, c in view.assignment.items()})
+        why = unfit(order, view.partitions, held, most=self._config.rules.max_consumers)
+        if turns.leaving or turns.awaited:
+            if view.now <= order.until:
+                self._orders.fetched.put(order)  # consumers come or go: not settled yet
+                return False
+            why = "the group was not settled in time"
+        if why:
+            self._refuse(order, why, view, voice, announcer)
+            return False
+        wanted = renumbered(order.plan.assignment, numbers, view.consumers)
+        others = {p: c for p, c in view.assignment.items() if p not in wanted}
+        target = Assignment({**others, **wanted})
+        running = entry_of(order, PlanState.RUNNING)
+        failure = self._go(target, view, turns, voice, running)
+        if failure is not None:
+            voice.say([Record(entry_of(order, PlanState.FAILED, why=failure))])
+            return False
+        if len(target.consumers) != len(view.assignment.consumers):
+            turns.scaled = view.now
+        self._orders.begin(order)
+        turns.decided = view.now
+        announcer.announce(decision_of(order, view.assignment, target), order.plan)
+        return True
+
+    @staticmethod
+    def _refuse(order: Ordered, why: str, view: View, voice: Voice, announcer: Announcer) -> None:
+        voice.say([Record(entry_of(order, PlanState.FAILED, why=why))])
+        announcer.announce(refusal_of(order, why, len(view.consumers)))
+
+    def _see_whether_done(self, turns: _Turns, voice: Voice) -> None:
+        """A plan is done when members read what it gives them, as the brokers know it."""
+        execution, plan = self._orders.execution, self._plan
+        if execution is None or plan is None:
+            return
+        order, began = execution
+        wanted: dict[int, set[TopicPartition]] = {}
+        for partition, consumer in plan.assignment.items():
+            wanted.setdefault(consumer, set()).add(partition)
+        if {frozenset(share) for share in wanted.values()} <= turns.shares():
+            of = len(order.plan.moves) if order.plan is not None else 0
+            voice.say([Record(entry_of(order, PlanState.DONE, step=of))])
+            self._orders.end()
+        elif time.monotonic() - began > self._config.rules.manage_timeout_s:
+            late = self._orders.abandon("the group did not take it over in time")
+            voice.say([] if late is None else [late])
 
     def _unknown(self, target: Assignment, view: View, turns: _Turns) -> str | None:
         """Why a first plan would be a blind one, if it would: members do read without any plan."""
@@ -266,19 +366,26 @@ class SubscribedController:
             return True
         return told.is_told_otherwise_by(replace(plan, assignment=target))
 
-    def _go(self, target: Assignment, view: View, turns: _Turns, voice: Voice) -> str | None:
+    def _go(
+        self,
+        target: Assignment,
+        view: View,
+        turns: _Turns,
+        voice: Voice,
+        entry: JournalEntry | None = None,
+    ) -> str | None:
         """Writes the plan down, starts who is missing, publishes it, lets the idle go.
 
         A plan that gives the members that are there what they have keeps its version: others are
-        told of it when they join, and nobody has to stop for it. Returns why nothing was done
-        where consumers could not be started.
+        told of it when they join, and nobody has to stop for it. `entry` goes into the journal with
+        it. Returns why nothing was done where consumers could not be started.
         """
         rebalances = self._rebalances(target)
         version = (self._plan.version if self._plan else 0) + rebalances
         known = {p: turns.measured.of(p) for p in target}
         loads = {p: rate.records_s or 0.0 for p, rate in known.items() if rate is not None}
         plan = GroupPlan(version=version, assignment=target, loads=loads)
-        self._keep(plan, turns, voice)
+        self._keep(plan, turns, voice, entry)
         missing = set(target.consumers) - view.consumers
         if missing:
             try:
@@ -299,12 +406,65 @@ class SubscribedController:
             self._keep(self._plan, turns, voice)
 
     @staticmethod
-    def _keep(plan: GroupPlan, turns: _Turns, voice: Voice) -> None:
+    def _keep(
+        plan: GroupPlan, turns: _Turns, voice: Voice, entry: JournalEntry | None = None
+    ) -> None:
         turns.kept = dict(turns.numbers)
         state = GroupState(
             epoch=plan.version, clean=True, assignment=plan.assignment, members=turns.kept
         )
-        voice.say([Persist(state)])
+        voice.say([Persist(state), *([] if entry is None else [Record(entry)])])
+
+
+class _Orders:
+    """Plans that were ordered: those that wait, the one under way, and the one that is held."""
+
+    def __init__(self) -> None:
+        self.fetched: queue.SimpleQueue[Ordered] = queue.SimpleQueue()
+        self.execution: tuple[Ordered, float] | None = None  # and since when
+        self._held, self._held_until = "", _NEVER
+
+    @classmethod
+    def taken_over(cls, left: Left) -> _Orders:
+        """As the controller before has left them; the plan that it had begun stands already."""
+        orders = cls()
+        if left.unfinished is not None:
+            plan, entry = left.unfinished
+            orders.begin(resumed(plan, entry, hold_s=left.held_s, now=time.monotonic()))
+        if left.held_plan:
+            orders._held, orders._held_until = left.held_plan, time.monotonic() + left.held_s
+        return orders
+
+    def next(self) -> Ordered | None:
+        """The next order, if there is one."""
+        try:
+            return self.fetched.get_nowait()
+        except queue.Empty:
+            return None
+
+    def begin(self, order: Ordered) -> None:
+        """An order is under way; from now on its plan is held."""
+        self.execution = order, time.monotonic()
+        self._held, self._held_until = order.plan_id, time.monotonic() + order.hold_s
+
+    def end(self) -> None:
+        """It is done."""
+        if self.execution is not None:
+            self._held_until = time.monotonic() + self.execution[0].hold_s
+        self.execution = None
+
+    def abandon(self, why: str) -> Record | None:
+        """The order under way will not be finished; None where there is none."""
+        if self.execution is None:
+            return None
+        order, self.execution = self.execution[0], None
+        self._held, self._held_until = "", _NEVER
+        return Record(entry_of(order, PlanState.FAILED, why=why))
+
+    def hold(self) -> Hold:
+        """The plan that is not to be undone without need, and for how long."""
+        left_s = max(0.0, self._held_until - time.monotonic())
+        return Hold(plan=self._held, left_s=left_s)
 
 
 class _Turns:
@@ -341,6 +501,11 @@ class _Turns:
             return False
         self.looked = now
         return True
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Consumers that are on their way."""
+        return frozenset(self._awaited)
 
     @property
     def leaving(self) -> frozenset[int]:
@@ -383,6 +548,15 @@ class _Turns:
             f"{c} ({words[c]})" if words.get(c) else f"{c}" for c in sorted(self._awaited)
         )
         return replace(decision, reason=f"{decision.reason}; waiting for consumer {who} to join")
+
+    def shares(self) -> set[frozenset[TopicPartition]]:
+        """What each member of the group owns, as the brokers know it."""
+        topics = frozenset(self._config.topics)
+        return {
+            frozenset(p for p in member.partitions if p.topic in topics)
+            for group in self._admin.groups([self._config.group])
+            for member in group.members
+        }
 
     def view(self, plan: GroupPlan | None) -> View:
         """What is to be decided from: who reads what, with those that are on their way."""

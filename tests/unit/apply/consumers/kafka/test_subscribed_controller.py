@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -11,15 +12,24 @@ from typing import Any
 import pytest
 
 from trimtab.apply.consumers.assignments import AssignmentRequest, GroupMember
-from trimtab.apply.consumers.controller import Persist, Rules, Verdict, View
+from trimtab.apply.consumers.controller import Ordered, Persist, Record, Rules, Verdict, View
 from trimtab.apply.consumers.kafka.leadership import GroupConfig
-from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController, _Turns
+from trimtab.apply.consumers.kafka.subscribed_controller import (
+    SubscribedController,
+    _Orders,
+    _Turns,
+)
+from trimtab.apply.consumers.orders import Left, by_smallest_partition, entry_of
 from trimtab.apply.consumers.policy import Aim, Measured, verdict
 from trimtab.errors import ApplyError
 from trimtab.kafka.cluster import Cluster
+from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
-from trimtab.model.load import Unit
+from trimtab.model.journal import PlanState
+from trimtab.model.load import GroupLimits, Unit
+from trimtab.model.plan_codec import plan_id
+from trimtab.plan.consumers.plan import described
 
 P = [TopicPartition("orders", n) for n in range(6)]
 
@@ -68,7 +78,7 @@ class World:
 
     def __init__(self, *pods: str, start_timeout_s: float = 60.0) -> None:
         self.pods = Pods(set(pods))
-        self.said: list[Persist] = []
+        self.said: list[Persist | Record] = []
         self.decisions: list[Decision] = []
         config = GroupConfig(
             group="g",
@@ -259,3 +269,103 @@ def test_a_decision_names_the_consumer_it_waits_for_and_its_last_words(world):
     assert waits.reason.endswith(
         "; waiting for consumer 1 (error: There is no handler shop:book.) to join"
     )
+
+
+# ---------------------------------------------------------------- plans that are ordered
+
+
+def an_order(world: World, after: dict[int, int], **more: Any) -> Any:
+    """A plan made from what the brokers know: members are numbered by their smallest partition."""
+    plan_now: Any = world.controller.plan
+    held = plan_now.assignment
+    numbers = {c: n for n, c in by_smallest_partition(held, ["orders"]).items()}
+    before = Assignment({p: numbers[c] for p, c in held.items()})
+    plan = described(
+        Assignment({P[n]: c for n, c in after.items()}),
+        *(dict.fromkeys(P, 60.0), before, GroupLimits(capacity=130.0)),
+        planner="mwf",
+        made_ts=1,
+        group="g",
+    )
+    ordered: dict[str, Any] = {"until": math.inf, "hold_s": 300.0, "ts": 1}
+    return Ordered(0.0, plan_id(plan), plan, **{**ordered, **more})
+
+
+def entries(world: World) -> list[tuple[PlanState, str]]:
+    return [(e.entry.state, e.entry.why) for e in world.said if isinstance(e, Record)]
+
+
+def members_own(world: World, *shares: set[int]) -> None:
+    """What the brokers know of the members."""
+    members = tuple(SimpleNamespace(partitions=frozenset(P[n] for n in share)) for share in shares)
+    admin: Any = world.turns._admin
+    admin.groups = lambda _: [SimpleNamespace(members=members)]
+
+
+@pytest.fixture
+def settled(world):
+    """Two partitions for each of three members; a, b and c have answered."""
+    world.measure([60.0] * len(P))
+    world.turn()
+    world.controller._answer(joined("a", "b", "c"))
+    world.turns._awaited.clear()
+    members_own(world, {0, 1}, {2, 3}, {4, 5})
+    return world
+
+
+def test_an_ordered_plan_is_the_group_s_next_version_and_done_when_members_follow(settled):
+    version = settled.controller.plan.version
+    order = an_order(settled, {0: 0, 1: 1, 2: 1, 3: 0, 4: 2, 5: 2})
+
+    settled.controller._orders.fetched.put(order)
+    decision = settled.turn()
+
+    assert settled.controller.plan.version == version + 1
+    assert (decision.action, decision.plan) == (Action.REASSIGN, order.plan_id)
+    assert entries(settled) == [(PlanState.RUNNING, "")]
+    settled.turn()
+    assert entries(settled) == [(PlanState.RUNNING, "")], "members read as before"
+    shares: dict[int, set[int]] = {}
+    for partition, consumer in settled.controller.plan.assignment.items():
+        shares.setdefault(consumer, set()).add(partition.partition)
+    members_own(settled, *shares.values())
+    settled.turn()
+    assert [state for state, _ in entries(settled)] == [PlanState.RUNNING, PlanState.DONE]
+    assert settled.controller._orders.hold().left_s > 290
+
+
+def test_a_plan_that_does_not_fit_is_refused_and_no_version_rises(settled):
+    version = settled.controller.plan.version
+    order = an_order(settled, {n: n // 2 for n in range(6)})
+    stale = replace(order, plan=replace(order.plan, snapshot="0" * 12))
+
+    settled.controller._orders.fetched.put(stale)
+    settled.turn()
+
+    [(state, why)] = entries(settled)
+    assert state is PlanState.FAILED
+    assert "was made for snapshot 000000000000" in why
+    assert settled.controller.plan.version == version
+    assert settled.decisions[-1].action is Action.REFUSE
+
+
+def test_a_second_order_waits_for_nobody_and_is_refused(settled):
+    first = an_order(settled, {0: 0, 1: 1, 2: 1, 3: 0, 4: 2, 5: 2})
+    second = an_order(settled, {0: 0, 1: 1, 2: 1, 3: 0, 4: 2, 5: 0})
+    settled.controller._orders.fetched.put(first)
+    settled.turn()
+
+    settled.controller._orders.fetched.put(second)
+    settled.turn()
+
+    assert entries(settled)[-1] == (PlanState.FAILED, "another plan is being carried out")
+
+
+def test_a_plan_that_the_controller_before_had_begun_is_finished_by_the_next(settled):
+    order = an_order(settled, {n: n // 2 for n in range(6)})
+    running = entry_of(order, PlanState.RUNNING)
+
+    settled.controller._orders = _Orders.taken_over(Left((order.plan, running), held_s=60.0))
+    settled.turn()
+
+    assert [state for state, _ in entries(settled)] == [PlanState.DONE]

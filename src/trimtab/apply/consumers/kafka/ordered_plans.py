@@ -1,0 +1,67 @@
+"""Plans that were ordered, read from `trimtab.plans` for the controller of a group."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import structlog
+
+from trimtab.apply.consumers.controller import Ordered
+from trimtab.apply.consumers.kafka.leadership import GroupConfig, micros
+from trimtab.apply.consumers.orders import Left, left_by
+from trimtab.apply.kafka.plan_topic import PlanTopic, kept_plan
+from trimtab.errors import TrimtabError
+from trimtab.model.control import PlanOrder
+from trimtab.model.journal import JournalEntry
+from trimtab.model.plan import ConsumerPlan
+
+log = structlog.get_logger()
+
+_MICROS = 1_000_000
+
+
+def ordered(config: GroupConfig, order: PlanOrder) -> Ordered:
+    """The plan of an order as an event, or why it is none that this controller can carry out."""
+    refused, found = "", None
+    try:
+        found, _ = kept_plan(config.cluster, order.plan)
+    except TrimtabError as error:
+        refused = f"it could not be read: {error.message}"
+    else:
+        if found is None:
+            refused = f"{config.cluster.topics.plans} has no such plan"
+        elif not isinstance(found, ConsumerPlan) or found.scope.group != config.group:
+            refused = f"it is not a plan for the consumers of group {config.group}"
+        elif set(found.scope.topics) - set(config.topics):
+            refused = f"this controller is responsible for {', '.join(config.topics)} only"
+    ts, now = micros(), time.monotonic()
+    if not refused and ts > order.expires_ts:
+        refused = "the order has expired"
+    return Ordered(
+        now,
+        order.plan,
+        found if isinstance(found, ConsumerPlan) else None,
+        until=now + max(0.0, (order.expires_ts - ts) / _MICROS),
+        hold_s=order.hold_s,
+        ts=ts,
+        refused=refused,
+    )
+
+
+def left_orders(config: GroupConfig) -> Left:
+    """What the controller before left of orders; nothing where that cannot be read."""
+    try:
+        with closing(PlanTopic(config.cluster)) as topic:
+            topic.refresh()
+            kept = [(topic.plan(entry.plan), entry) for entry in topic.entries()]
+    except TrimtabError as error:
+        log.warning("journal_could_not_be_read", group=config.group, why=error.message)
+        return Left()
+    of_consumers = [(plan, entry) for plan, entry in kept if isinstance(plan, ConsumerPlan)]
+    return left_by(of_consumers, config.group, now_ts=micros())
+
+
+def resumed(plan: ConsumerPlan, entry: JournalEntry, *, hold_s: float, now: float) -> Ordered:
+    """A plan that was under way when the controller before ended."""
+    return Ordered(now, entry.plan, plan, hold_s=hold_s, ts=micros(), step=entry.step)

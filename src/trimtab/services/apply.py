@@ -1,0 +1,201 @@
+"""Carries out a plan: hands it to whoever runs its layer, and follows the journal to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trimtab.apply.freshness import check_fresh
+from trimtab.errors import ApplyError, ConfigError
+from trimtab.kafka.cluster import Cluster
+from trimtab.model.codec import dumps
+from trimtab.model.control import PlanOrder
+from trimtab.model.control_codec import control_to
+from trimtab.model.journal import JournalEntry, PlanState
+from trimtab.model.plan import AnyPlan, ConsumerPlan
+from trimtab.model.plan_codec import plan_id
+from trimtab.plan.consumers.rollback import rollback_of
+from trimtab.services.groups import present_group
+
+if TYPE_CHECKING:
+    from trimtab.apply.kafka.plan_topic import PlanTopic
+
+_MICROS = 1_000_000
+_LOOK_S = 0.5
+_ANSWER_S = 30.0
+_GRACE_S = 10.0
+
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyOptions:
+    """How a plan is carried out.
+
+    `hold_s` is how long the controller leaves the result alone unless an overload or a partition
+    without a reader asks for more; `within_s` is how long the end is waited for.
+    """
+
+    hold_s: float = 300.0
+    within_s: float = 600.0
+
+
+def stored_plan(cluster: Cluster, plan: str) -> tuple[AnyPlan, JournalEntry | None]:
+    """A plan that is kept in the cluster, with the last entry of its journal."""
+    from trimtab.apply.kafka.plan_topic import kept_plan
+
+    found, entry = kept_plan(cluster, plan)
+    if found is None:
+        raise ConfigError(
+            f"There is no file {plan}, and {cluster.topics.plans} has no plan of that id.",
+            hint='Give a plan file, or an id that "trimtab apply" or "trimtab run" has shown.',
+        )
+    return found, entry
+
+
+def journal_of(cluster: Cluster, plan: AnyPlan) -> JournalEntry | None:
+    """How far the execution of a plan has come; None where nobody asked for it."""
+    from trimtab.apply.kafka.plan_topic import kept_plan
+
+    return kept_plan(cluster, plan_id(plan))[1]
+
+
+def undoing(plan: AnyPlan, cluster: Cluster | None = None) -> ConsumerPlan:
+    """The plan that undoes this one, in the numbers that the group's consumers have now."""
+    mine = _of_consumers(plan)
+    present = None
+    if cluster is not None and mine.scope.group is not None:
+        topics = frozenset(mine.scope.topics)
+        present = present_group(cluster, mine.scope.group, topics).assignment
+    return rollback_of(mine, made_ts=_now_ts(), present=present)
+
+
+def carry_out(
+    plan: AnyPlan,
+    cluster: Cluster,
+    options: ApplyOptions,
+    *,
+    on_progress: OnProgress = lambda _done, _total: None,
+    undoes: AnyPlan | None = None,
+) -> JournalEntry:
+    """Has a plan carried out, and returns the last entry of its journal when it is done.
+
+    `undoes` is the plan that this one rolls back; its journal says so at the end.
+    """
+    from trimtab.apply.kafka.plan_topic import PlanTopic
+
+    mine = _of_consumers(plan)
+    group = mine.scope.group
+    if group is None:
+        raise ConfigError(
+            "The plan names no group.", hint='Make it with "trimtab plan consumers --group G".'
+        )
+    with closing(PlanTopic(cluster)) as topic:
+        topic.refresh()
+        before = topic.newest(plan_id(mine))
+        if before is None or before.state is not PlanState.RUNNING:  # else it is followed
+            now = present_group(cluster, group, frozenset(mine.scope.topics))
+            check_fresh(mine, now.partitions, now.assignment)
+            _check_controller(cluster, group)
+            _order(topic, mine, cluster, group, options)
+        ended = _follow(topic, mine, group, options, on_progress)
+        if undoes is not None:
+            ran = topic.newest(plan_id(undoes))
+            of = ran.of if ran is not None else len(mine.moves)
+            topic.write(
+                JournalEntry(
+                    plan=plan_id(undoes), state=PlanState.ROLLED_BACK, step=0, of=of, ts=_now_ts()
+                )
+            )
+    return ended
+
+
+def _of_consumers(plan: AnyPlan) -> ConsumerPlan:
+    if not isinstance(plan, ConsumerPlan):
+        raise ConfigError(f"Plans for {plan.layer} cannot be carried out by this release.")
+    return plan
+
+
+def _check_controller(cluster: Cluster, group: str) -> None:
+    """Refuses where nobody would take the order."""
+    with cluster.admin() as admin:
+        leading = admin.groups([f"trimtab-controller-{group}"])
+    if not any(found.members for found in leading):
+        raise ApplyError(
+            f"No controller runs group {group}, so nobody can carry the plan out.",
+            hint=f'Start one with "trimtab run --group {group} --topic … --execute".',
+        )
+
+
+def _order(
+    topic: PlanTopic, plan: ConsumerPlan, cluster: Cluster, group: str, options: ApplyOptions
+) -> None:
+    from trimtab.apply.consumers.kafka.control_channel import TO_CONTROLLER
+    from trimtab.apply.kafka.plan_topic import deliver
+
+    ts = _now_ts()
+    made = JournalEntry(plan=plan_id(plan), state=PlanState.MADE, step=0, of=len(plan.moves), ts=ts)
+    topic.keep(plan, made)
+    order = PlanOrder(
+        plan=plan_id(plan), hold_s=options.hold_s, expires_ts=ts + round(_ANSWER_S * _MICROS)
+    )
+    value = dumps(control_to(order, ts=ts)).encode()
+    deliver(cluster, [(cluster.topics.control(group), TO_CONTROLLER, None, value)])
+
+
+def _follow(
+    topic: PlanTopic,
+    plan: ConsumerPlan,
+    group: str,
+    options: ApplyOptions,
+    on_progress: OnProgress,
+) -> JournalEntry:
+    """Waits for the end of a plan that was ordered."""
+    name, began = plan_id(plan), time.monotonic()
+    while True:
+        topic.wait(_LOOK_S)
+        entry, waited_s = topic.newest(name), time.monotonic() - began
+        if entry is not None:
+            on_progress(entry.step, entry.of)
+            if entry.ended:
+                return _judged(entry)
+        if (entry is None or entry.state is PlanState.MADE) and waited_s > _ANSWER_S + _GRACE_S:
+            if entry is not None:
+                why = "no controller took the order"
+                topic.write(
+                    JournalEntry(
+                        plan=name,
+                        state=PlanState.CANCELLED,
+                        step=0,
+                        of=entry.of,
+                        ts=_now_ts(),
+                        why=why,
+                    )
+                )
+            raise ApplyError(
+                f"The controller of group {group} did not take plan {name} within "
+                f"{_ANSWER_S:g} s; nothing was moved.",
+                hint="Is it busy with a hand-over, or older than this release? See its log.",
+            )
+        if waited_s > options.within_s:
+            raise ApplyError(
+                f"Plan {name} is still being carried out after {options.within_s:g} s; it goes on.",
+                hint=f'See how far it is with "trimtab apply {name}".',
+            )
+
+
+def _judged(entry: JournalEntry) -> JournalEntry:
+    if entry.state is not PlanState.DONE:
+        raise ApplyError(
+            f"Plan {entry.plan} was not carried out ({entry.state}, {entry.step} of {entry.of} "
+            f"moves done): {entry.why or 'no reason was given'}.",
+            hint='Make a new plan with "trimtab plan consumers".',
+        )
+    return entry
+
+
+def _now_ts() -> int:
+    return time.time_ns() // 1000

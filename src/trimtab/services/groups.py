@@ -1,0 +1,28 @@
+"""Who reads what right now, in subscribed groups and in those that a controller directs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trimtab.kafka.cluster import Cluster
+from trimtab.measure.group_state import GroupState, group_state
+
+
+def present_group(cluster: Cluster, group: str, topics: frozenset[str] | None) -> GroupState:
+    """A group as the brokers know it, else as its controller has written it down.
+
+    A directed group has no members in the brokers' eyes. Without `topics` they are those that the
+    group reads or has offsets for.
+    """
+    from trimtab.apply.consumers.kafka.leadership import GroupConfig, state_left
+
+    with cluster.admin() as admin:
+        found = replace(group_state(admin, group, topics), cluster=admin.cluster().cluster)
+        directed = not found.assignment and bool(admin.topics([cluster.topics.group(group)]))
+    if not directed:
+        return found
+    config = GroupConfig(cluster=cluster, group=group, topics=tuple(sorted(topics or ())))
+    left = state_left(config, missing_ok=True)
+    if left is None:
+        return found
+    return replace(found, assignment=left.assignment.only(dict.fromkeys(found.partitions)))

@@ -1,0 +1,226 @@
+"""Laws of plans that are ordered: carried out once, journalled, and never at the cost of order."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from tests.laws.group_world import World, towards
+from trimtab.apply.consumers import controller
+from trimtab.apply.consumers.controller import Policy, Rules, View
+from trimtab.model.assignment import Assignment
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Action
+from trimtab.model.journal import TRANSITIONS, PlanState
+from trimtab.model.load import GroupLimits
+from trimtab.model.plan import ConsumerPlan
+from trimtab.model.plan_codec import plan_id
+from trimtab.plan.consumers.plan import described
+from trimtab.plan.consumers.rollback import rollback_of
+
+P = tuple(TopicPartition("orders", n) for n in range(6))
+BEFORE = Assignment({p: n % 2 for n, p in enumerate(P)})
+AFTER = Assignment({P[0]: 0, P[1]: 1, P[2]: 2, P[3]: 2, P[4]: 0, P[5]: 1})
+CRASHES = 60
+
+
+def quiet(_: View) -> None:
+    """A policy that finds nothing to do."""
+
+
+def a_plan(before: Assignment = BEFORE, after: Assignment = AFTER) -> ConsumerPlan:
+    return described(
+        *(after, dict.fromkeys(P, 10.0), before, GroupLimits(capacity=100.0)),
+        planner="trim",
+        made_ts=1,
+        group="g",
+    )
+
+
+def a_world(**more: object) -> World:
+    world = World(frozenset(P), **more)  # type: ignore[arg-type]
+    world.settle(BEFORE)
+    return world
+
+
+def turn(world: World, policy: Policy = quiet, turns: int = 400) -> World:
+    """Turns until every order has ended."""
+    for _ in range(turns):
+        if world.journal and world.journal[-1].ended and world.controller is not None:
+            return world
+        world.turn(policy)
+    raise AssertionError(f"the order did not end: {world.journal}")
+
+
+def states(world: World, plan: ConsumerPlan) -> list[PlanState]:
+    return [entry.state for entry in world.journal if entry.plan == plan_id(plan)]
+
+
+def check_journal(world: World) -> None:
+    """Entries of a plan follow one another as the table allows, and steps never go back."""
+    for name in {entry.plan for entry in world.journal}:
+        own = [entry for entry in world.journal if entry.plan == name]
+        for before, after in pairwise(own):
+            assert after.state in TRANSITIONS[before.state], own
+            assert after.step <= after.of
+
+
+def test_an_ordered_plan_is_carried_out_journalled_and_decided() -> None:
+    world, plan = a_world(), a_plan()
+
+    world.order(plan, quiet)
+    turn(world)
+
+    assert world.owners == AFTER
+    assert states(world, plan)[:2] == [PlanState.MADE, PlanState.RUNNING]
+    assert states(world, plan)[-1] is PlanState.DONE
+    assert world.journal[-1].step == world.journal[-1].of == 2
+    assert (world.decisions[-1].action, world.decisions[-1].plan) == (
+        *(Action.SCALE_UP, plan_id(plan)),
+    )
+    check_journal(world)
+
+
+@pytest.mark.parametrize("at", range(CRASHES))
+def test_a_plan_goes_on_when_the_controller_crashes_at_any_step(at: int) -> None:
+    world, plan = a_world(), a_plan()
+    world.crash_at = world.steps + at
+    world.order(plan, quiet)
+    if states(world, plan) == [PlanState.MADE] and world.controller is None:
+        return  # it was never taken: whoever ordered it hears nothing, and says so
+
+    turn(world)
+
+    assert world.owners == AFTER
+    assert states(world, plan).count(PlanState.DONE) == 1
+    check_journal(world)
+
+
+@pytest.mark.parametrize("at", range(8))
+@pytest.mark.parametrize("consumer", [0, 1, 2])
+def test_a_plan_ends_in_the_truth_when_a_consumer_dies_meanwhile(at: int, consumer: int) -> None:
+    world, plan = a_world(), a_plan()
+    world.order(plan, quiet)
+    for _ in range(at):
+        world.turn(quiet)
+    world.processes.pop(consumer, None)
+
+    turn(world)
+
+    last = states(world, plan)[-1]
+    assert last is PlanState.DONE or world.owners != AFTER
+    assert states(world, plan).count(last) == 1
+    check_journal(world)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        a_plan(before=Assignment({p: 1 - c for p, c in BEFORE.items()})),
+        a_plan(before=Assignment(dict.fromkeys(P, 0))),
+    ],
+)
+def test_a_plan_for_another_group_state_moves_nothing(plan: ConsumerPlan) -> None:
+    world = a_world()
+    commands = sum(map(len, world.commands.values()))
+
+    world.order(plan, quiet)
+    turn(world)
+
+    assert states(world, plan) == [PlanState.MADE, PlanState.FAILED]
+    assert "was made for snapshot" in world.journal[-1].why
+    assert world.owners == BEFORE
+    assert sum(map(len, world.commands.values())) == commands
+    assert world.decisions[-1].action is Action.REFUSE
+
+
+def test_a_controller_that_did_not_check_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "unfit", lambda *_, **__: "")
+    world, plan = a_world(), a_plan(before=Assignment(dict.fromkeys(P, 0)))
+
+    world.order(plan, quiet)
+    turn(world)
+
+    assert world.owners != BEFORE
+
+
+def test_more_consumers_than_there_may_be_are_refused() -> None:
+    world, plan = a_world(rules=Rules(max_consumers=2)), a_plan()
+
+    world.order(plan, quiet)
+    turn(world)
+
+    assert "--max-consumers is 2" in world.journal[-1].why
+    assert world.owners == BEFORE
+
+
+def test_an_order_that_is_repeated_is_carried_out_once_and_another_one_is_refused() -> None:
+    world, plan = a_world(slow={2: 5.0}), a_plan()
+    other = a_plan(after=Assignment(dict.fromkeys(P, 0)))
+    world.order(plan, quiet)
+    world.turn(quiet)
+
+    world.order(plan, quiet)
+    world.order(other, quiet)
+    turn(world)
+    for _ in range(30):
+        world.turn(quiet)
+
+    assert states(world, other) == [PlanState.MADE, PlanState.FAILED]
+    assert "is being carried out" in next(e.why for e in world.journal if e.why)
+    assert states(world, plan).count(PlanState.DONE) == 1
+    assert world.owners == AFTER
+
+
+def test_an_order_that_finds_the_group_unsettled_for_too_long_is_refused() -> None:
+    world, plan = a_world(unkillable=frozenset({1})), a_plan()
+    world.thaw(1, frozen=True)
+    for _ in range(40):  # it counts as dead, and cannot be ended
+        world.turn(quiet)
+
+    world.order(plan, quiet, within_s=10.0)
+    turn(world)
+
+    assert states(world, plan) == [PlanState.MADE, PlanState.FAILED]
+    assert "not settled in time" in world.journal[-1].why
+
+
+def test_what_the_policy_decides_meanwhile_ends_the_plan_as_failed() -> None:
+    world, plan = a_world(slow={2: 20.0}), a_plan()
+    world.order(plan, quiet)
+    world.turn(quiet)
+
+    turn(world, towards(Assignment(dict.fromkeys(P, 0))))
+
+    assert states(world, plan)[-1] is PlanState.FAILED
+    assert "another decision came first" in world.journal[-1].why
+
+
+def test_a_plan_is_held_after_it_is_done_also_by_the_next_controller() -> None:
+    world, plan = a_world(), a_plan()
+    world.order(plan, quiet)
+    turn(world)
+    assert world.controller is not None
+    assert 0 < world.controller.view().hold.left_s <= 60
+    assert world.controller.view().hold.plan == plan_id(plan)
+
+    world.controller = None
+    world.lead()
+
+    assert world.controller is not None
+    assert 0 < world.controller.view().hold.left_s <= 60
+
+
+def test_a_rollback_restores_who_read_what() -> None:
+    world, plan = a_world(), a_plan()
+    world.order(plan, quiet)
+    turn(world)
+    back = rollback_of(plan, made_ts=2)
+
+    world.order(back, quiet)
+    turn(world)
+
+    assert world.owners == BEFORE
+    assert back.params["rollback_of"] == plan_id(plan)
+    assert (back.before, back.after) == (plan.after, plan.before)
