@@ -206,24 +206,59 @@ def test_a_partition_first_written_within_the_span_counts_from_its_first_record(
     #   t-1                           240 ─── 300   10/s: added just now
     #   t-2                        150 . . .  300   5 records in all: too few to tell
     #   t-3   silent until 240 and then 10/s, but not for the first time
+    #   t-4      90 ─ 91    192 ─ 193     299 ─ 300   100 records each: its pauses are longer than
+    #                                                 the time before its first record
     late = [(240 + i / 10, p, None) for p in (1, 3) for i in range(600)]
+    late += [(at + i / 100, 4, None) for at in (90, 192, 299) for i in range(100)]
     few = [(150.0 + i * 30, 2, None) for i in range(5)]
-    names = [TopicPartition("t", p) for p in range(4)]
+    names = [TopicPartition("t", p) for p in range(5)]
     given = Given(
         from_ts=0,
         to_ts=300 * MICROS,
         partitions=dict.fromkeys(names),
         counted=frozenset(names),
-        born=frozenset(names[1:3]),
+        born=frozenset({*names[1:3], names[4]}),
         events=events_frame(spark, [(i / 10, 0, None) for i in range(3000)] + late + few),
     )
 
     found = measure(given, PLAIN)
 
     rates = [p.records_s for p in found.measurement.partitions]
-    assert rates == pytest.approx([10.0, 10.0, 5 / 300, 2.0], rel=0.001)
-    assert [p.complete for p in found.measurement.partitions] == [True, False, True, True]
-    assert [note.partition(";")[0] for note in found.notes] == ["t-1: nothing was in it before"]
+    assert rates == pytest.approx([10.0, 10.0, 5 / 300, 2.0, 300 / 210], rel=0.001)
+    complete = [p.complete for p in found.measurement.partitions]
+    assert complete == [True, False, True, True, False]
+    assert [note.partition(";")[0] for note in found.notes] == [
+        "t-1: nothing was in it before",
+        "t-4: nothing was in it before",
+    ]
+
+
+def test_a_topic_first_written_within_the_span_counts_from_its_first_record(
+    spark: SparkSession,
+) -> None:
+    #   asked   0 ──────────────────────────── 300
+    #   t-0          90 ─ 91    192 ─ 193     299 ─ 300   100 records each: its pauses are longer
+    #   t-1     empty                                     than the time before its first record
+    rows = [(at + i / 100, 0, None) for at in (90, 192, 299) for i in range(100)]
+    names = [TopicPartition("t", p) for p in range(2)]
+    given = Given(
+        from_ts=0,
+        to_ts=300 * MICROS,
+        partitions={names[0]: 300, names[1]: 0},
+        counted=frozenset(names),
+        born=frozenset(names[:1]),
+        events=events_frame(spark, rows),
+    )
+
+    born = measure(given, PLAIN)
+    older = measure(replace(given, born=frozenset()), PLAIN)
+
+    assert [p.records_s for p in born.measurement.partitions] == pytest.approx([300 / 210, 0.0])
+    assert not any(p.complete for p in born.measurement.partitions)
+    assert [note.partition(";")[0] for note in born.notes] == [
+        "t: records only from 00:01:30 to 00:05:00 UTC"
+    ]
+    assert [p.records_s for p in older.measurement.partitions] == pytest.approx([1.0, 0.0])
 
 
 def test_topics_that_the_monitor_does_not_watch_are_counted(spark: SparkSession) -> None:

@@ -2,11 +2,11 @@
 
 Why      A topic that is a minute old has no rate "of the last hour", and a load that has ended has
          none of the time after it. Averaged over the whole span, both look far too light.
-Promise  An end of the span is left out only where it was silent for longer than the topic was
-         anywhere in between, for longer than ten of its mean pauses, and for longer than a second.
-         So steady, sparse and bursty topics keep the whole span, and so does one without records:
-         it was idle. The answer is per topic: a partition that is silent while others flow had a
-         rate of 0.
+Promise  An end of the span is left out if it was silent for longer than a second, than ten mean
+         pauses, and than a pause that the topic made twice: one pause is an outage, two are a
+         rhythm. So steady, sparse and bursty topics keep the whole span; a rhythm's silent end is
+         noted if it is more than a tenth of it. Before the very first record rhythm counts for
+         nothing. Per topic: a partition that is silent while others flow has a rate of 0.
 Cost     O(words), a word being the activity of 60 slots of time.
 """
 
@@ -26,16 +26,23 @@ _SILENT_S = 1.0
 _PAUSES = 10.0
 _MOST_OF_IT = 0.9
 """A rate over this share of the span asked for is complete."""
+_MUCH_OF_IT = 0.1
+"""A silent end of this share is noted where it is counted in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """When a topic had records within a span; times are microseconds."""
+    """When a topic had records within a span; times are microseconds.
+
+    `rhythm_us` is the longest pause that it made at least twice; `born` says that its first record
+    is the very first that it ever had.
+    """
 
     first_ts: int
     last_ts: int
     records: int
-    longest_pause_us: float
+    rhythm_us: float
+    born: bool = False
 
     @property
     def mean_pause_us(self) -> float:
@@ -47,12 +54,16 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """The part of a span that a rate is over; `thin` where records span too little for a rate."""
+    """The part of a span that a rate is over; `thin` where records span too little for a rate.
+
+    `quiet_us` are the silent beginning and end that are counted in and long enough to be noted.
+    """
 
     asked: tuple[int, int]
     from_ts: int
     to_ts: int
     thin: bool = False
+    quiet_us: tuple[int, int] = (0, 0)
 
     @property
     def seconds(self) -> float:
@@ -66,24 +77,24 @@ class Used:
         return not self.thin and self.to_ts - self.from_ts >= _MOST_OF_IT * asked_us
 
 
-def longest_pause(words: Iterable[tuple[int, int]], slot_us: float) -> float:
-    """The longest time between two slots with records; words are (number, bits).
+def recurring_pause(words: Iterable[tuple[int, int]], slot_us: float) -> float:
+    """The second longest time between two slots with records; words are (number, bits).
 
-    >>> longest_pause([(0, 0b1011), (1, 0b1)], slot_us=1.0)
-    57.0
+    >>> recurring_pause([(0, 0b1011), (1, 0b1)], slot_us=1.0)
+    2.0
     """
-    longest, last = 0, None
+    longest, last = [0, 0], None
     for number, bits in sorted(words):
         if not bits:
             continue
         slots = f"{bits:0{SLOTS}b}"[::-1]  # the first slot is the lowest bit
         first, end = slots.index("1"), slots.rindex("1")
-        if last is not None:
-            longest = max(longest, number * SLOTS + first - last)
+        pauses = [] if last is None else [number * SLOTS + first - last]
         if end > first:
-            longest = max(longest, max(map(len, slots[first:end].split("1"))) + 1)
+            pauses += [len(gap) + 1 for gap in slots[first + 1 : end + 1].split("1")[:-1]]
+        longest = sorted(longest + pauses)[-2:]
         last = number * SLOTS + end
-    return longest * slot_us
+    return longest[0] * slot_us
 
 
 def used(asked: tuple[int, int], found: Activity | None, *, min_span_s: float) -> Used:
@@ -92,40 +103,58 @@ def used(asked: tuple[int, int], found: Activity | None, *, min_span_s: float) -
     An hour of which the last minute has 6000 records, one every 10 ms:
 
     >>> minute = Activity(
-    ...     first_ts=3540 * MICROS, last_ts=3599_990_000, records=6000, longest_pause_us=500_000
+    ...     first_ts=3540 * MICROS, last_ts=3599_990_000, records=6000, rhythm_us=500_000
     ... )
     >>> used((0, 3600 * MICROS), minute, min_span_s=3.0).seconds
     60.0
     """
     start, end = asked
     whole = Used(asked=asked, from_ts=start, to_ts=end)
-    if found is None or found.records < _FEW_RECORDS:
+    if found is None or (found.records < _FEW_RECORDS and not found.born):
         return whole
-    silent_us = max(found.longest_pause_us, _PAUSES * found.mean_pause_us, _SILENT_S * MICROS)
-    if found.first_ts - start > silent_us:
+    silent_us = max(_PAUSES * found.mean_pause_us, _SILENT_S * MICROS)
+    rhythm_us = max(silent_us, found.rhythm_us)
+    before, after = found.first_ts - start, end - found.last_ts
+    if before > (silent_us if found.born else rhythm_us):
         start = found.first_ts
-    if end - found.last_ts > silent_us:
+    if after > rhythm_us and found.records >= _FEW_RECORDS:
         # Each record stands for the pause that follows it.
         end = min(end, found.last_ts + max(1, round(found.mean_pause_us)))
     if end - start < min_span_s * MICROS:
         return Used(asked=asked, from_ts=whole.from_ts, to_ts=whole.to_ts, thin=True)
-    return Used(asked=asked, from_ts=start, to_ts=end)
+    noted_us = max(silent_us, _MUCH_OF_IT * (asked[1] - asked[0]))
+    quiet_us = (
+        before if start == asked[0] and before > noted_us else 0,
+        after if end == asked[1] and after > noted_us else 0,
+    )
+    return Used(asked=asked, from_ts=start, to_ts=end, quiet_us=quiet_us)
 
 
 def said(name: str, found: Used) -> str | None:
-    """What a person must know of the part that was used; None where it is the whole span."""
+    """What a person must know of the part that was used; None where that is nothing."""
     asked_s = (found.asked[1] - found.asked[0]) / MICROS
     if found.thin:
         return (
             f"{name}: all records lie within too short a time for a rate; "
             f"they are averaged over the whole {asked_s:.0f} s"
         )
-    if (found.from_ts, found.to_ts) == found.asked:
-        return None
-    return (
-        f"{name}: records only from {_clock(found.from_ts)} to {_clock(found.to_ts)} UTC; "
-        f"its rates are over these {found.seconds:.1f} s, not over the {asked_s:.0f} s asked for"
-    )
+    texts = []
+    if (found.from_ts, found.to_ts) != found.asked:
+        texts.append(
+            f"records only from {_clock(found.from_ts)} to {_clock(found.to_ts)} UTC; its rates "
+            f"are over these {found.seconds:.1f} s, not over the {asked_s:.0f} s asked for"
+        )
+    quiet = [
+        f"the {which} {us / MICROS:.0f} s"
+        for which, us in zip(("first", "last"), found.quiet_us, strict=True)
+        if us
+    ]
+    if quiet:
+        texts.append(
+            f"no records in {' and '.join(quiet)} of the span; its rates count this time in, "
+            "since it paused for as long more than once"
+        )
+    return f"{name}: {'; '.join(texts)}" if texts else None
 
 
 def _clock(ts: int) -> str:

@@ -8,18 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.measure.activity import SLOTS, Activity, longest_pause, said, used
+from trimtab.measure.activity import SLOTS, Activity, recurring_pause, said, used
 from trimtab.measure.windows import MICROS
 
 HOUR = (0, 3600 * MICROS)
 
 
-def steady(first_s: float, last_s: float, *, pause_s: float, longest_s: float = 0.5) -> Activity:
+def steady(
+    first_s: float, last_s: float, *, pause_s: float, rhythm_s: float = 0.5, born: bool = False
+) -> Activity:
     return Activity(
         first_ts=round(first_s * MICROS),
         last_ts=round(last_s * MICROS),
         records=round((last_s - first_s) / pause_s) + 1,
-        longest_pause_us=longest_s * MICROS,
+        rhythm_us=rhythm_s * MICROS,
+        born=born,
     )
 
 
@@ -35,9 +38,17 @@ def steady(first_s: float, last_s: float, *, pause_s: float, longest_s: float = 
         ("ended half an hour ago", steady(0, 1799.99, pause_s=0.01), 1800.0, False),
         ("in the middle", steady(1000, 1099.9, pause_s=0.1), 100.0, False),
         # one record a minute: a minute without any is nothing
-        ("sparse", steady(50, 3550, pause_s=60, longest_s=60), 3600.0, True),
+        ("sparse", steady(50, 3550, pause_s=60, rhythm_s=60), 3600.0, True),
         # bursts of 1 s every minute, the last of them 40 s ago: the pauses are part of the load
-        ("bursty", steady(20, 3560, pause_s=0.01, longest_s=59), 3600.0, True),
+        ("bursty", steady(20, 3560, pause_s=0.01, rhythm_s=59), 3600.0, True),
+        # the same bursts, and then none for twice as long
+        ("bursty, ended", steady(20, 3479.99, pause_s=0.01, rhythm_s=59), 3480.0, True),
+        # nothing can have been before the very first record, however the topic pauses later
+        ("bursty, new", steady(500, 3599, pause_s=0.1, rhythm_s=700), 3600.0, True),
+        ("bursty, born", steady(500, 3599, pause_s=0.1, rhythm_s=700, born=True), 3100.0, False),
+        ("few, born", steady(3540, 3580, pause_s=10, rhythm_s=10, born=True), 60.0, False),
+        ("few, not born", steady(3540, 3580, pause_s=10, rhythm_s=10), 3600.0, True),
+        ("sparse, born", steady(50, 3550, pause_s=60, rhythm_s=60, born=True), 3600.0, True),
         ("one burst of a second", steady(100, 101, pause_s=0.001), 3600.0, False),
     ],
 )
@@ -60,19 +71,57 @@ def test_what_is_left_out_is_said_with_both_lengths() -> None:
     assert "too short a time for a rate" in (said("orders", burst) or "")
 
 
+def activity(*spans: tuple[int, int], pause_s: float = 0.1) -> Activity:
+    """A topic that flows in these spans of seconds, slot by slot of a second."""
+    words: dict[int, int] = {}
+    for second in (s for first, last in spans for s in range(first, last)):
+        words[second // SLOTS] = words.get(second // SLOTS, 0) | 1 << second % SLOTS
+    return Activity(
+        first_ts=spans[0][0] * MICROS,
+        last_ts=round((spans[-1][1] - pause_s) * MICROS),
+        records=round(sum(last - first for first, last in spans) / pause_s),
+        rhythm_us=recurring_pause(words.items(), slot_us=MICROS),
+    )
+
+
+def test_one_pause_does_not_hide_that_a_load_has_ended() -> None:
+    #   asked    0 ────────────────────────────── 300
+    #   once     0 ─── 100      145 ──── 260          a pause of 45 s, ended 40 s ago
+    #   rhythm   0 ─ 80   125 ─ 170  215 ─ 260        two pauses of 45 s, and 40 s since the last
+    asked = (0, 300 * MICROS)
+    once = used(asked, activity((0, 100), (145, 260)), min_span_s=3.0)
+    rhythm = used(asked, activity((0, 80), (125, 170), (215, 260)), min_span_s=3.0)
+
+    assert once.seconds == pytest.approx(260.0, abs=0.2)
+    assert not once.complete
+    assert "its rates are over these 260" in (said("orders", once) or "")
+    assert (rhythm.seconds, rhythm.complete) == (300.0, True)
+    assert said("orders", rhythm) == (
+        "orders: no records in the last 40 s of the span; its rates count this time in, "
+        "since it paused for as long more than once"
+    )
+
+
+def test_a_short_silent_end_that_is_counted_in_is_not_worth_a_note() -> None:
+    found = used(HOUR, steady(20, 3560, pause_s=0.01, rhythm_s=59), min_span_s=3.0)
+
+    assert said("orders", found) is None
+
+
 def test_pauses_are_found_across_words() -> None:
-    assert longest_pause([], 1.0) == 0
-    assert longest_pause([(7, 1 << 59), (8, 1)], 0.5) == 0.5
-    assert longest_pause([(9, 1), (8, 0), (7, 1)], 2.0) == 2 * 2.0 * SLOTS
+    assert recurring_pause([], 1.0) == 0
+    assert recurring_pause([(7, 1 << 59), (8, 1)], 0.5) == 0
+    assert recurring_pause([(7, 1 << 59), (8, 0b11)], 0.5) == 0.5
+    assert recurring_pause([(9, 1), (8, 0), (7, 1), (5, 1)], 2.0) == 2 * 2.0 * SLOTS
 
 
 @given(st.sets(st.integers(0, 5 * SLOTS - 1), min_size=1))
-def test_the_longest_pause_is_that_of_the_slots_in_order(slots: set[int]) -> None:
+def test_the_recurring_pause_is_the_second_longest_of_the_slots_in_order(slots: set[int]) -> None:
     words: dict[int, int] = {}
     for slot in slots:
         words[slot // SLOTS] = words.get(slot // SLOTS, 0) | 1 << slot % SLOTS
     ordered = sorted(slots)
 
-    expected = max((b - a for a, b in pairwise(ordered)), default=0)
+    expected = sorted([0, 0, *(b - a for a, b in pairwise(ordered))])[-2]
 
-    assert longest_pause(words.items(), 1.0) == expected
+    assert recurring_pause(words.items(), 1.0) == expected

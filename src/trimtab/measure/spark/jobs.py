@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from trimtab.errors import ThinData
 from trimtab.kafka.spans import AHEAD_S
-from trimtab.measure.activity import SLOTS, Activity, Used, longest_pause, said, used
+from trimtab.measure.activity import SLOTS, Activity, Used, recurring_pause, said, used
 from trimtab.measure.counters import Share, Threshold
 from trimtab.measure.spark.commits import commits
 from trimtab.measure.spark.hot_keys import Mode, heavy_keys
@@ -155,7 +155,7 @@ class _Steps:
             self.tables["partition_rates"] = self.counts.transform(
                 rates_of_counts, window_s=how.window_s, from_ts=given.from_ts, to_ts=given.to_ts
             )
-            self.used = used_spans(self.counts, given.span, how)
+            self.used = used_spans(self.counts, given.span, how, born=_born_topics(given))
             if how.threshold is not None:
                 self.tables["hot_keys"] = _keys(given, how, given.events, how.threshold).persist()
         if given.samples is not None:
@@ -182,10 +182,24 @@ class _Steps:
                 frame.unpersist()
 
 
-def used_spans(counts: DataFrame, span: tuple[int, int], how: How) -> dict[str, Used]:
+def used_spans(
+    counts: DataFrame, span: tuple[int, int], how: How, *, born: Set[str] = frozenset()
+) -> dict[str, Used]:
     """The part of the span in which each topic had records, of topics that had any."""
-    found = _activities(counts, span, how, "topic")
-    return {t: used(span, activity, min_span_s=how.min_span_s) for (t,), activity in found.items()}
+    return {
+        topic: used(span, replace(found, born=topic in born), min_span_s=how.min_span_s)
+        for (topic,), found in _activities(counts, span, how, "topic").items()
+    }
+
+
+def _born_topics(given: Given) -> frozenset[str]:
+    """Topics without any record before the span: each partition is born in it, or still empty."""
+    older = {
+        name.topic
+        for name in given.counted
+        if name not in given.born and given.partitions.get(name) != 0
+    }
+    return frozenset(name.topic for name in given.born) - older
 
 
 def _activities(
@@ -211,7 +225,7 @@ def _activities(
             first_ts=min(r.first_ts for r in own),
             last_ts=max(r.last_ts for r in own),
             records=sum(r.records for r in own),
-            longest_pause_us=longest_pause(((r.word, r.slots) for r in own), slot_us),
+            rhythm_us=recurring_pause(((r.word, r.slots) for r in own), slot_us),
         )
         for key, own in together.items()
     }
@@ -379,7 +393,9 @@ def _parts(
         if first_ts - part.from_ts > MICROS:
             thin = part.to_ts - first_ts < how.min_span_s * MICROS
             start = part.from_ts if thin else first_ts
-            parts[name] = replace(part, from_ts=start, thin=part.thin or thin)
+            parts[name] = replace(
+                part, from_ts=start, thin=part.thin or thin, quiet_us=(0, part.quiet_us[1])
+            )
     return parts | _since_birth(given, steps, parts, counted, how)
 
 
@@ -403,9 +419,10 @@ def _since_birth(
     found = {}
     for name in young:
         part = parts[name]
-        own = used((part.from_ts, part.to_ts), activities[name], min_span_s=how.min_span_s)
+        first = replace(activities[name], born=True)
+        own = used((part.from_ts, part.to_ts), first, min_span_s=how.min_span_s)
         if own.from_ts > part.from_ts and part.to_ts - own.from_ts >= how.min_span_s * MICROS:
-            found[name] = replace(part, from_ts=own.from_ts)
+            found[name] = replace(part, from_ts=own.from_ts, quiet_us=(0, 0))
     return found
 
 
