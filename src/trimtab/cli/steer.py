@@ -9,8 +9,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from trimtab.cli.connection import cluster_of
 from trimtab.cli.durations import seconds
@@ -21,7 +23,7 @@ from trimtab.cli.signals import until_interrupted
 from trimtab.errors import ConfigError
 from trimtab.model.codec import Json, weights_to
 from trimtab.observe.logging import configure
-from trimtab.report.columns import new_table
+from trimtab.report.columns import least_width, new_table
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
@@ -145,7 +147,7 @@ def _shown(*, as_json: bool) -> Iterator[Callable[[Step], None]]:
     """A table that lives on a terminal; else a line for each change."""
     if not as_json and sys.stdout.isatty():
         with Live(console=talk, auto_refresh=False, transient=True) as live:
-            yield lambda told: live.update(_table(told), refresh=True)
+            yield lambda told: live.update(_fitting(told, talk), refresh=True)
         return
 
     shown: dict[int, tuple[float, str]] = {}
@@ -175,8 +177,24 @@ def _words(told: Step) -> Iterator[str]:
         yield f"{broker}: {verdict.weight:.2f}{reason}"
 
 
-def _table(told: Step) -> Table:
-    table = new_table("broker", "weight", "probes p90", "requests p50", "leads", "why")
+def _fitting(told: Step, console: Console) -> RenderableType:
+    """The table; on a terminal that is too narrow for it a line for each broker.
+
+    What lives on a terminal cannot be wider than that: its lines would be broken anywhere.
+    """
+    table = steering_view(told)
+    if least_width(table, console) <= console.width:
+        return table
+    return Text("\n".join(_words(told)))
+
+
+def steering_view(told: Step) -> Table:
+    """What was seen of each broker, and its weight; it fits 80 columns with ordinary figures."""
+    table = new_table(
+        *("broker", "weight", "probes\np90", "requests\np50", "leads", "why"),
+        show_edge=False,
+        pad_edge=False,
+    )
     for broker, verdict in told.verdicts.items():
         seen = told.seen[broker]
         asked = sorted(seen.requests_s)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from trimtab.apply.records.kafka import steering as door
 from trimtab.apply.records.kafka.steering import SteeringReport, Step
 from trimtab.apply.records.steering import Observation, Verdict, Why
+from trimtab.cli import steer
 from trimtab.cli.main import run
 from trimtab.model.weights import Weights
 
@@ -87,6 +93,36 @@ def test_off_a_terminal_each_change_is_a_line_with_its_reason(opened, capsys):
         "1: 1.00  2: 0.05 (3.8 × as slow as the best)",
         "2 looks, 1 changes, 1 records published",
     ]
+
+
+SLOW = replace(
+    TOLD.verdicts[2], reason="slow by its load before: kept below 0.35 for 27 s", latency_s=0.1234
+)
+BUSY = Observation(bytes_s=12_340_000, records_s=1e4, requests_s=(0.0523,))
+
+
+@pytest.mark.parametrize(
+    ("width", "bytes_s", "table"), [(80, 12_340_000, True), (80, 1.2e15, False), (40, 1e6, False)]
+)
+def test_on_a_terminal_no_name_and_no_figure_is_cut(opened, monkeypatch, width, bytes_s, table):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
+    monkeypatch.setattr(steer, "talk", screen)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    told = replace(
+        TOLD,
+        verdicts={**TOLD.verdicts, 2: SLOW},
+        seen={1: Observation(), 2: replace(BUSY, bytes_s=bytes_s)},
+    )
+
+    with steer._shown(as_json=False) as show:
+        show(told)
+
+    out = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.file.getvalue())
+    words = re.findall(r"[^\s│()]+", out)
+    assert set(SLOW.reason.split()) <= set(words)
+    assert ("123.4" in words) is table
+    assert "…" not in out
+    assert max(map(len, out.splitlines())) <= width
 
 
 def test_json_is_a_line_for_each_change_and_one_in_all(opened, capsys):

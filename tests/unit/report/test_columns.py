@@ -12,10 +12,12 @@ import pytest
 from rich.console import RenderableType
 
 import trimtab
+from tests.unit.cli.test_steer import TOLD
 from tests.unit.report import report_values as values
 from trimtab.audit.loads import TopicRates
 from trimtab.audit.topology import audit
 from trimtab.cli.output import result
+from trimtab.cli.steer import steering_view
 from trimtab.evaluate.order import Kind, Violation
 from trimtab.evaluate.rscore import TWELVE
 from trimtab.evaluate.verdict import (
@@ -229,6 +231,7 @@ VIEWS: list[Callable[[], RenderableType]] = [
     order_view,
     outcome_view,
     yardsticks_view,
+    lambda: steering_view(TOLD),
 ]
 
 
