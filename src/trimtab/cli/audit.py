@@ -218,6 +218,7 @@ def audit(
         typer.Option(
             "--kafka-json",
             metavar="FILE",
+            callback=output_file,
             help="Also write the leader moves that would help, as JSON for Kafka's own "
             "kafka-reassign-partitions and kafka-leader-election.",
         ),

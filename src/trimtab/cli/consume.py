@@ -12,7 +12,14 @@ import typer
 
 from trimtab.cli.connection import cluster_of, controller_token
 from trimtab.cli.durations import seconds, seconds_or_zero
-from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
+from trimtab.cli.options import (
+    AsJson,
+    BootstrapServer,
+    CommandConfig,
+    Verbose,
+    output_file,
+    output_folder,
+)
 from trimtab.cli.output import result, result_json, say
 from trimtab.cli.signals import until_interrupted
 from trimtab.observe.logging import configure
@@ -89,7 +96,10 @@ def consume(
     lake: Annotated[
         Path | None,
         typer.Option(
-            "--lake", metavar="DIR", help="Write the records as Parquet under this folder."
+            "--lake",
+            metavar="DIR",
+            callback=output_folder,
+            help="Write the records as Parquet under this folder. The one above it must exist.",
         ),
     ] = None,
     batch_bytes: Annotated[
@@ -149,6 +159,7 @@ def consume(
         typer.Option(
             "--in-hand",
             metavar="FILE",
+            callback=output_file,
             hidden=True,  # `run` gives it, to name the record at which a consumer died
             help="Note the record in hand in this file.",
         ),

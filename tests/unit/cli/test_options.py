@@ -98,9 +98,20 @@ def test_lists_of_durations_take_units(capsys: pytest.CaptureFixture[str]) -> No
             _durations(wrong, "--intervals", least=0.1)
 
 
+READ = {
+    *("--command-config", "--to-command-config", "--properties-file"),
+    *("--snapshot", "--loads", "--events", "--samples", "--acknowledged", "--receipts"),
+    *("--stream", "--history"),
+}
+"""Options whose file is read; whatever else names a file is written."""
+
+
+def is_written(option: Any) -> bool:
+    return option.type_descriptor.annotation is Path and not READ & {*option.opts}
+
+
 def is_output(option: Any) -> bool:
-    named = re.fullmatch("-o|--report|--plot|--record", option.opts[0])
-    return named is not None and option.metavar != "DIR"
+    return is_written(option) and option.metavar != "DIR"
 
 
 @of_kind(is_output)
@@ -116,11 +127,13 @@ def test_a_result_is_never_written_into_a_folder_that_does_not_exist(
 
 
 def test_every_verb_that_writes_a_file_is_looked_at() -> None:
-    assert sum(is_output(found.values[1]) for found in OPTIONS) > 10
+    assert sum(is_output(found.values[1]) for found in OPTIONS) > 15
+    names = {name for found in OPTIONS for name in found.values[1].opts}  # type: ignore[union-attr]
+    assert names >= READ
 
 
 def is_folder(option: Any) -> bool:
-    return re.fullmatch("-o|--into", option.opts[0]) is not None and option.metavar == "DIR"
+    return is_written(option) and option.metavar == "DIR"
 
 
 @of_kind(is_folder)
