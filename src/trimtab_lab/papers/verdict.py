@@ -25,7 +25,7 @@ class Row:
     `paper` is what the paper states or its authors published, `model` what another implementation
     of the paper's system as a model gave, `bar` a limit that we set ourselves. `tolerance` is
     absolute, in the unit of the figure: how far ours may be from the model's figure, or from the
-    paper's where there is no model. A bar has none.
+    paper's where there is no model. A bar has none. `interval` is that of ours, where it is known.
     """
 
     what: str
@@ -35,6 +35,7 @@ class Row:
     ours: float | None
     tolerance: float | None = None
     verdict: Verdict
+    interval: tuple[float, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The row for programs."""
@@ -46,6 +47,7 @@ class Row:
             "ours": _tidy(self.ours),
             "tolerance": _tidy(self.tolerance),
             "verdict": str(self.verdict),
+            **({} if self.interval is None else {"interval": [*map(_tidy, self.interval)]}),
         }
 
 
@@ -100,10 +102,17 @@ def beside(
     paper: float | None = None,
     model: float | None = None,
     bar: float | None = None,
+    interval: tuple[float, float] | None = None,
 ) -> Row:
     """Shows a figure beside those of other conditions, without judging it."""
     return Row(
-        what=what, paper=paper, model=model, bar=bar, ours=ours, verdict=Verdict.NOT_COMPARABLE
+        what=what,
+        paper=paper,
+        model=model,
+        bar=bar,
+        ours=ours,
+        verdict=Verdict.NOT_COMPARABLE,
+        interval=interval if interval and all(map(math.isfinite, interval)) else None,
     )
 
 
@@ -117,7 +126,11 @@ def tally(rows: Iterable[Row]) -> dict[Verdict, int]:
 
 def row_from(value: Any) -> Row:
     """A row as it was kept."""
-    return Row(**{**value, "verdict": Verdict(value["verdict"])})
+    known = {**value, "verdict": Verdict(value["verdict"])}
+    if "interval" in known:
+        low, high = known["interval"]
+        known["interval"] = (low, high)
+    return Row(**known)
 
 
 def _tidy(value: float | None) -> float | None:

@@ -105,7 +105,8 @@ BUSY = Observation(bytes_s=12_340_000, records_s=1e4, requests_s=(0.0523,))
     ("width", "bytes_s", "table"), [(80, 12_340_000, True), (80, 1.2e15, False), (40, 1e6, False)]
 )
 def test_on_a_terminal_no_name_and_no_figure_is_cut(opened, monkeypatch, width, bytes_s, table):
-    screen = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
+    shown = io.StringIO()
+    screen = Console(file=shown, force_terminal=True, width=width, highlight=False)
     monkeypatch.setattr(steer, "talk", screen)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     told = replace(
@@ -117,7 +118,7 @@ def test_on_a_terminal_no_name_and_no_figure_is_cut(opened, monkeypatch, width, 
     with steer._shown(as_json=False) as show:
         show(told)
 
-    out = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.file.getvalue())
+    out = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
     words = re.findall(r"[^\s│()]+", out)
     assert set(SLOW.reason.split()) <= set(words)
     assert ("123.4" in words) is table

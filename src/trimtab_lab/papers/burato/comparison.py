@@ -186,6 +186,7 @@ def _published(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
                     f"interval {low:.0f} to {high:.0f}",
                     gain,
                     paper=100 * paper.gain(topic, acks, policy),
+                    interval=(low, high),
                 )
 
 

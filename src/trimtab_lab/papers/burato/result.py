@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -127,9 +128,16 @@ def _throughput(parts: Parts) -> Iterator[str]:
 
 
 def _clear_of_nothing(row: Row) -> bool:
-    """Whether the interval that a row's text ends with excludes 0."""
-    low, _, high = row.what.rsplit("interval ", 1)[1].partition(" to ")
-    return float(low) > 0 or float(high.split(" ")[0]) < 0
+    """Whether a row's interval excludes 0.
+
+    Results that were kept before rows had their interval state it rounded; there "-0" has kept its
+    sign, and an end that is 0 exactly does not occur.
+    """
+    if row.interval is not None:
+        low, high = row.interval
+        return low > 0 or high < 0
+    text, _, rest = row.what.rsplit("interval ", 1)[1].partition(" to ")
+    return math.copysign(1, float(text)) == math.copysign(1, float(rest.split(" ")[0]))
 
 
 def _setting(row: Row) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from trimtab.errors import ConfigError
+from trimtab.plan.records.partitioner import Granularity
 from trimtab.plan.records.registry import PARTITIONERS
 from trimtab_lab.papers.burato import comparison
 from trimtab_lab.papers.burato.design import (
@@ -32,9 +33,11 @@ from trimtab_lab.papers.burato.design import (
     with_gauges,
 )
 from trimtab_lab.papers.burato.experiment import Design, burato
+from trimtab_lab.papers.burato.result import result
 from trimtab_lab.papers.kept import keep as keep_parts
+from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.published import burato as paper
-from trimtab_lab.papers.verdict import Row, Verdict
+from trimtab_lab.papers.verdict import Row, Verdict, beside, row_from
 
 B2 = Setting(topic="B2", acks="1")
 SLOW_U2 = Setting(topic="U2", acks="1", world=World.SLOWED)
@@ -339,3 +342,49 @@ def test_the_page_has_every_cell_and_both_ratios(tmp_path):
     assert "| weighted-node per batch | 5 | 5 | 5 – 5 | 5 | 5 | 1 | 1.33 | 1.00 |" in text
     assert "(plots/burato-open-loop-p95.svg)" in text
     assert (tmp_path / "plots" / "burato-saturating-throughput.svg").exists()
+
+
+# ---------------------------------------------------------------- the result
+
+
+def gain(interval: tuple[float, float] | None, *, policy: str, ours: float) -> Row:
+    low, high = interval or (math.nan, math.nan)
+    text = f"% more throughput than default, {policy}, U2 acks=1; interval {low:.0f} to {high:.0f}"
+    return beside(text, ours, interval=interval)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["numbers", "text of older results"])
+def test_an_interval_that_excludes_0_by_less_than_a_half_is_seen(kept):
+    rows = [
+        gain((-47.2, -0.3), policy="node", ours=-28.0),
+        gain((0.4, 12.0), policy="sqf", ours=6.0),
+        gain((-0.4, 12.0), policy="third", ours=5.0),
+        gain((-12.0, 0.3), policy="fourth", ours=-5.0),
+    ]
+    rows = [row_from(row.to_json()) for row in rows]
+    if not kept:
+        rows = [replace(row, interval=None) for row in rows]
+
+    told = " ".join(result({"saturating": Part(settings={}, rows=tuple(rows), figures={})}))
+
+    assert "are: node, U2 acks=1 -28 %, sqf, U2 acks=1 6 %. The thesis'" in told
+
+
+def test_a_difference_in_throughput_keeps_its_interval_as_numbers():
+    setting = Setting(topic="U2", acks="all")
+    policies = {"default": (50_000.0, 51_000.0), "node": (49_800.0, 50_900.0)}
+    found = {
+        BrokerRun(
+            cell=Cell(setting=setting, policy=Policy(policy, Granularity.PER_RECORD)),
+            repetition=at,
+            duration_s=1.0,
+        ): figures(records_s=rate)
+        for policy, rates in policies.items()
+        for at, rate in enumerate(rates)
+    }
+
+    (row,) = comparison.parts_of(found, settings={})["saturating"].rows
+
+    assert row.interval is not None
+    assert row.interval[0] < (row.ours or 0) < row.interval[1]
+    assert row.interval != tuple(map(round, row.interval))
