@@ -144,6 +144,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "default": lambda fallback, given: given or fallback,
     "eq": lambda a, b: a == b,
     "fail": _fail,
+    "gt": lambda a, b: a > b,
     "int": int,
     "kindIs": lambda kind, value: {"invalid": value is None}[kind],
     "lookup": lambda *_: {},
@@ -275,11 +276,17 @@ def _longer(value: Any, given: int, _rule: Any, _root: Any, at: str) -> list[str
     return _that(not isinstance(value, str | list) or len(value) >= given, at, "is too short")
 
 
+def _if(value: Any, given: Any, rule: Any, root: Any, at: str) -> list[str]:
+    return [] if _refusals(value, given, root, at) else _refusals(value, rule["then"], root, at)
+
+
 _KEYWORDS: Mapping[str, Callable[..., list[str]]] = {
     "$schema": lambda *_: [],
     "title": lambda *_: [],
     "definitions": lambda *_: [],
     "$ref": _ref,
+    "if": _if,
+    "then": lambda *_: [],  # looked at with its `if`
     "type": _type,
     "enum": lambda v, given, _rule, _root, at: _that(v in given, at, f"{v!r} is not in {given}"),
     "required": lambda v, given, _rule, _root, at: _that(

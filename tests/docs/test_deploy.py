@@ -29,6 +29,7 @@ from tests.docs.helm_subset import (
 from trimtab.cli.durations import seconds
 from trimtab.cli.reference import commands
 from trimtab.model.plan import Layer
+from trimtab.plan.consumers.planner import Kind
 from trimtab.plan.registry import PLANNERS
 from trimtab.settings import Settings
 
@@ -202,8 +203,13 @@ def test_one_release_can_measure_for_others():
         {"topics": ["orders, payments"]},
         {"measure": {"topics": ["a b"]}},
         {"planner": "trimm"},
+        {"planner": "ll-ffd", "sla": ""},
+        {"planner": "ll-ffd", "sla": None},
         {"sla": "0s"},
         {"startTimeout": "0.0m"},
+        {"startTimeout": "9.9s"},
+        {"settings": {"TRIMTAB_BOOTSTRAP_SERVER": ""}},
+        {"settings": {"TRIMTAB_BOOTSTRAP_SERVER": " "}},
         {"execute": "yes"},
         {"capacity": 0},
         {"capacity": "100"},
@@ -227,6 +233,22 @@ def test_values_that_make_no_sense_are_refused_by_the_schema(wrong):
     assert refusals(merged(default_values(), wrong)) != []
 
 
+def test_a_planner_that_holds_a_latency_needs_one():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    latency = {n for n, p in PLANNERS[Layer.CONSUMERS].items() if p.kind is Kind.LATENCY}
+
+    assert set(schema["if"]["properties"]["planner"]["enum"]) == latency
+    assert refusals(merged(default_values(), {"planner": "trim", "sla": ""})) == []
+    assert refusals(merged(default_values(), {"planner": "ll-ffd"})) == []
+
+
+def test_fewer_consumers_than_keda_keeps_are_refused():
+    with pytest.raises(Refused, match=r"keda\.min is 8 and maxConsumers 6"):
+        _chart("group", keda={"min": 8}, maxConsumers=6)
+    assert _chart("group", keda={"min": 6}, maxConsumers=6)
+    assert _chart("directed", keda={"min": 8}, maxConsumers=6)  # KEDA has no part in it
+
+
 def test_every_planner_of_the_command_line_can_be_chosen():
     schema = json.loads((CHART / "values.schema.json").read_text())
 
@@ -235,9 +257,22 @@ def test_every_planner_of_the_command_line_can_be_chosen():
 
 @pytest.mark.parametrize("given", ["500ms", "5s", "0.5s", "1.50h", "10m", "05s", None, ""])
 def test_durations_of_the_command_line_are_taken(given):
-    assert refusals(merged(default_values(), {"sla": given, "startTimeout": given})) == []
+    assert refusals(merged(default_values(), {"sla": given})) == []
     if given:
         assert seconds(given) > 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("9s", "9.99s", "10s", "010.5s", "9999ms", "10000ms", "9999999us", "10000000us", "1m"),
+        *("0.1m", "0.16m", "0.167m", "0.2m", "0.002h", "0.003h", "0.01h", "1.5h", "0.001d", "1d"),
+    ],
+)
+def test_a_start_timeout_is_refused_below_what_the_command_line_takes(given):
+    taken = refusals(merged(default_values(), {"startTimeout": given})) == []
+
+    assert taken is (seconds(given) >= 10)
 
 
 # ---------------------------------------------------------------- what must meet
