@@ -78,6 +78,25 @@ def test_the_chart_with_its_own_values_is_the_plain_manifests(mode, execute):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("what", ["watch", "execute"])
+def test_what_the_chart_can_set_stands_in_the_plain_manifests_as_comments(mode, what):
+    text = (PLAIN / mode / what / "controller.yaml").read_text()
+    used = documents([re.sub(r"# (- --)", r"\1", text)])
+    set_here: dict[str, Any] = {
+        "capacity": 800,
+        "headroom": 0.1,
+        "cooldown": "60s",
+        "startTimeout": "10m",
+    }
+    theirs = _chart(mode, execute=what == "execute", tokenSecret=TOKEN, **set_here)
+
+    assert _args(used, "controller") == _args(theirs, "controller")
+    assert re.findall(r"# - --([\w-]+)=", text) == [
+        *("capacity", "headroom", "cooldown", "start-timeout"),
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["consumer", "controller", "measure", "monitor"])
 def test_a_container_is_called_as_the_command_line_wants_it(mode, name):
     containers = _containers(_chart(mode, **EVERYTHING))
