@@ -62,16 +62,25 @@ from trimtab.model.plan import (
     Cost,
     InverseMove,
     Layer,
+    MemberName,
     Plan,
     Reason,
     Scope,
     Unplaced,
 )
 from trimtab.model.plan_codec import plan_id, read_plan
+from trimtab.model.weights import Weights
 from trimtab.model.writing import write_loads, write_plan, write_snapshot
 from trimtab.plan.consumers.plan import plan_consumers
-from trimtab.plan.consumers.planner import FirstBin, Keeps, Order, PackingOptions, PackingPlanner
-from trimtab.plan.records.leaders import LeaderSnapshot
+from trimtab.plan.consumers.planner import (
+    FirstBin,
+    Keeps,
+    Order,
+    PackingOptions,
+    PackingPlanner,
+    PackingRule,
+)
+from trimtab.plan.records.leaders import LeaderSnapshot, TopicLeaders
 from trimtab.plan.records.live_weights import LiveWeights
 from trimtab.plan.records.partitioner import Counted, Granularity, Partitioner, RoutingOptions
 from trimtab.plan.records.ratios import Ratios, ratios
@@ -88,12 +97,18 @@ if TYPE_CHECKING:
     from trimtab.apply.consumers.kafka.directed_reader import Beginning
     from trimtab.apply.consumers.kafka.lake import Lake
     from trimtab.apply.consumers.ports import Handler, Sink
-    from trimtab.apply.records.kafka.leader_watch import LeaderWatch
-    from trimtab.apply.records.kafka.partitioner import RoutedPartitioner
+    from trimtab.apply.records.kafka.leader_watch import LeaderSource, LeaderWatch
+    from trimtab.apply.records.kafka.partitioner import (
+        RoutedPartitioner,
+        WaitingBatches,
+        for_kafka_python,
+    )
     from trimtab.apply.records.kafka.routed_producer import RoutedProducer
     from trimtab.apply.records.kafka.weights_reader import WeightsReader
+    from trimtab.apply.records.outstanding import Outstanding
     from trimtab.apply.records.spark.routed_sink import leaders_now, with_partitions, write_routed
     from trimtab.kafka.retry import Retry
+    from trimtab.kafka.topics import OwnTopics
     from trimtab.model.record import Record
 
 __version__ = "0.1.0"
@@ -105,15 +120,20 @@ _WHEN_ASKED_FOR = {
     "GroupConsumer": "trimtab.apply.consumers.kafka.consumer",
     "Handler": "trimtab.apply.consumers.ports",
     "Lake": "trimtab.apply.consumers.kafka.lake",
+    "LeaderSource": "trimtab.apply.records.kafka.leader_watch",
     "LeaderWatch": "trimtab.apply.records.kafka.leader_watch",
     "Limits": "trimtab.apply.consumers.cycle",
+    "Outstanding": "trimtab.apply.records.outstanding",
+    "OwnTopics": "trimtab.kafka.topics",
     "Record": "trimtab.model.record",
     "Retry": "trimtab.kafka.retry",
     "RoutedPartitioner": "trimtab.apply.records.kafka.partitioner",
     "RoutedProducer": "trimtab.apply.records.kafka.routed_producer",
     "Sink": "trimtab.apply.consumers.ports",
     "Totals": "trimtab.apply.consumers.cycle",
+    "WaitingBatches": "trimtab.apply.records.kafka.partitioner",
     "WeightsReader": "trimtab.apply.records.kafka.weights_reader",
+    "for_kafka_python": "trimtab.apply.records.kafka.partitioner",
     "leaders_now": "trimtab.apply.records.spark.routed_sink",
     "with_partitions": "trimtab.apply.records.spark.routed_sink",
     "write_routed": "trimtab.apply.records.spark.routed_sink",
@@ -168,6 +188,7 @@ __all__ = [
     "Lake",
     "Layer",
     "LeaderSnapshot",
+    "LeaderSource",
     "LeaderWatch",
     "Limits",
     "LiveWeights",
@@ -176,10 +197,14 @@ __all__ = [
     "Measurement",
     "MeasurementError",
     "Member",
+    "MemberName",
     "NoFeasiblePlan",
     "Order",
+    "Outstanding",
+    "OwnTopics",
     "PackingOptions",
     "PackingPlanner",
+    "PackingRule",
     "PartitionLoad",
     "Partitioner",
     "Plan",
@@ -202,6 +227,7 @@ __all__ = [
     "Source",
     "ThinData",
     "TokenRefused",
+    "TopicLeaders",
     "TopicPartition",
     "Totals",
     "TrimtabError",
@@ -210,8 +236,11 @@ __all__ = [
     "UnknownTopic",
     "Unplaced",
     "UnsupportedStore",
+    "WaitingBatches",
+    "Weights",
     "WeightsReader",
     "__version__",
+    "for_kafka_python",
     "leaders_now",
     "moved",
     "partitioner_of",

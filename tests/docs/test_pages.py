@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import trimtab
 from tests import ROOT
 from trimtab.cli.reference import commands
 from trimtab.errors import TrimtabError
@@ -105,6 +106,30 @@ def test_an_example_of_a_bad_file_is_refused_with_the_line_shown(place: str, tex
         (snapshot_from if "snapshot" in name else loads_from)(parse(text, origin=name))
 
     assert shown == f"error: {refused.value.message}"
+
+
+ALSO_PUBLIC = {"trimtab.local.cluster.LocalCluster"}
+"""What api.md names beside the names of `trimtab` itself."""
+
+
+def _imports() -> Iterator[Any]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for found in re.finditer(r"^(?:>>> )?from (trimtab[\w.]*) import (.+)$", text, re.M):
+            line = text.count("\n", 0, found.start()) + 1
+            names = re.findall(r"\w+", found[2])
+            yield pytest.param(found[1], names, id=f"{_name(page)}:{line}")
+
+
+@pytest.mark.parametrize(("module", "names"), list(_imports()))
+def test_what_the_docs_import_is_public(module: str, names: list[str]) -> None:
+    if module == "trimtab":
+        assert set(names) <= set(trimtab.__all__)
+    else:
+        said = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+        for name in names:
+            assert f"{module}.{name}" in ALSO_PUBLIC
+            assert f"`{module}.{name}`" in said
 
 
 def _command_lines() -> Iterator[Any]:
