@@ -152,3 +152,37 @@ def test_a_command_line_in_the_docs_exists_with_its_options(words: list[str]) ->
     is_group = hasattr(COMMANDS[path], "commands")
     assert not is_group or used & {"--help", "--version"}, f"{words} names no command"
     assert used <= known
+
+
+def _mentions() -> Iterator[Any]:
+    """Commands within sentences: `trimtab VERB …`."""
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+        for found in sorted(set(re.findall(r"`trimtab ([a-z][^`]*)`", text))):
+            yield pytest.param(found.split(), id=f"{_name(page)} {found}")
+
+
+@pytest.mark.parametrize("words", list(_mentions()))
+def test_a_command_named_in_a_sentence_exists_with_its_options(words: list[str]) -> None:
+    path: tuple[str, ...] = ()
+    while words and (*path, words[0]) in COMMANDS:
+        path = (*path, words.pop(0))
+
+    assert path, f"there is no verb {words[0]}"
+    below = [command for other, command in COMMANDS.items() if other[: len(path)] == path]
+    options = [p for command in below for p in command.params]
+    known = {name for p in options for name in (*p.opts, *p.secondary_opts)}
+    used = {word.partition("=")[0] for word in words if re.match("--?[a-z]", word)}
+    assert used <= known | {"--help", "--version"}
+    nothing_or_placeholder = not words or not re.match(r"[a-z]", words[0])
+    assert nothing_or_placeholder or not hasattr(COMMANDS[path], "commands"), words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_a_list_of_verbs_names_verbs_only(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    verbs = {path[0] for path in COMMANDS if path}
+    for found in re.findall(r"`[a-z]+`(?:(?:, | and |, and )`[a-z]+`)+", text):
+        names = re.findall(r"[a-z]+", found.replace(" and ", " "))
+        if sum(name in verbs for name in names) > 1:
+            assert set(names) <= verbs, found
