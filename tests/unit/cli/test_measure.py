@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from trimtab.cli import main
 from trimtab.cli.measuring import MICROS, span_of
 from trimtab.errors import BrokerUnavailable, ConfigError
+from trimtab.kafka.admin import connect
 from trimtab.local.ports import free_ports
 from trimtab.model.cluster import Broker, BrokerId, Replicas
 from trimtab.spark.session import SparkOptions, check_master
@@ -24,7 +27,10 @@ ONE = (BrokerId(1),)
 def measure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str]]:
-    """Runs the verb on a cluster in memory; a start of Spark is an error."""
+    """Runs the verb on a cluster in memory; a start of Spark is an error.
+
+    With `server` it asks that one, as it would outside of tests.
+    """
     world = FakeAdmin(
         brokers=[Broker(id=ONE[0])],
         partitions=[Replicas(topic="orders", partition=0, leader=ONE[0], replicas=ONE, isr=ONE)],
@@ -37,11 +43,14 @@ def measure(
     def started(*_: Any, **__: Any) -> None:
         raise BrokerUnavailable("Spark was started.")
 
-    monkeypatch.setattr("trimtab.cli.measure.admin_of", admin_of)
     monkeypatch.setattr("trimtab.cli.measure.spark_session", started)
 
-    def run(*arguments: str) -> tuple[int, str]:
-        code = main.run(["measure", "--bootstrap-server", "127.0.0.1:1", *arguments])
+    def run(*arguments: str, server: str | None = None) -> tuple[int, str]:
+        with monkeypatch.context() as patched:
+            if server is None:
+                patched.setattr("trimtab.cli.measure.admin_of", admin_of)
+            address = server or "127.0.0.1:1"
+            code = main.run(["measure", "--bootstrap-server", address, *arguments])
         return code, capsys.readouterr().err
 
     return run
@@ -76,6 +85,55 @@ def test_what_cannot_be_measured_is_refused_before_spark_is_started(
     assert code in (2, 3)
     assert says in err
     assert "Spark was started" not in err
+
+
+def test_a_broker_that_does_not_answer_is_noticed_before_spark_is_started(
+    measure: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = free_ports(1)
+    soon = partial(connect, connect_within_s=0.2, patience_s=0.2)
+    monkeypatch.setattr("trimtab.kafka.admin.connect", soon)
+
+    code, err = measure("--topic", "orders", server=f"127.0.0.1:{port}")
+
+    assert code == 3
+    assert f"127.0.0.1:{port}" in err
+    assert "Spark was started" not in err
+
+
+def test_a_master_that_cannot_be_reached_is_noticed_before_spark_is_started(
+    measure: Callable[..., tuple[int, str]],
+) -> None:
+    (port,) = free_ports(1)
+
+    code, err = measure("--topic", "orders", "--master", f"spark://127.0.0.1:{port}")
+
+    assert code == 2
+    assert f"No Spark master answers at 127.0.0.1:{port}" in err
+    assert "Spark was started" not in err
+
+
+def test_now_is_when_the_command_was_given_and_not_when_spark_is_up(
+    measure: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, asked = [NOW], []
+
+    def slowly_started(*_: Any, **__: Any) -> object:
+        clock[0] += 40 * MICROS
+        return object()
+
+    def from_kafka(_session: Any, _admin: Any, _target: Any, ask: Any, **_: Any) -> None:
+        asked.append((ask.from_ts, ask.to_ts))
+        raise BrokerUnavailable("That is enough.")
+
+    fake = SimpleNamespace(time_ns=lambda: clock[0] * 1000)
+    monkeypatch.setattr("trimtab.cli.measure.time", fake)
+    monkeypatch.setattr("trimtab.cli.measure.spark_session", slowly_started)
+    monkeypatch.setattr("trimtab.measure.spark.spans.from_kafka", from_kafka)
+
+    assert "That is enough." in measure("--topic", "orders", "--since", "1m")[1]
+    assert clock == [NOW + 40 * MICROS]
+    assert asked == [(NOW - 60 * MICROS, NOW)]
 
 
 def test_what_can_be_measured_starts_spark(measure: Callable[..., tuple[int, str]]) -> None:
