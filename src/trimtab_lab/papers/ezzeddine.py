@@ -139,11 +139,6 @@ def curve(design: Design, run: Runner) -> Part:
             paper=paper.SECOND_REPLICA_MINUTES,
         ),
         beside(
-            "replica-minutes of 5 fixed consumers",
-            most,
-            paper=paper.SECOND_OVERPROVISIONED_MINUTES,
-        ),
-        beside(
             "replica-minutes as a part of those of 5 fixed consumers",
             minutes / most,
             paper=paper.SECOND_REMAINING,

@@ -77,7 +77,7 @@ def rows_of(means: Means, workload: Workload, *, stretch: float) -> tuple[Row, .
 
 
 _UNJUDGED: dict[str, Any] = {"tolerance": None, "verdict": Verdict.NOT_COMPARABLE}
-_SOUND = ("order findings ", "decisions without a reason ", "sla share of trim beside ")
+_SOUND = ("order findings ", "sla share of trim beside ")
 
 
 def _always(row: Row) -> bool:
@@ -132,8 +132,6 @@ def _sound(means: Means) -> Iterator[Row]:
     """What must hold whatever the machine does."""
     for strategy, figures in means.items():
         yield at_most(f"order findings of {strategy}", 0, figures["order_findings"])
-        if strategy.controlled:
-            yield at_most(f"decisions without a reason of {strategy}", 0, figures["unexplained"])
     if {Strategy.OURS, Strategy.STICKY} <= means.keys():
         ours, sticky = (means[s]["sla_share"] for s in (Strategy.OURS, Strategy.STICKY))
         yield at_least("sla share of trim beside that of cooperative-sticky", sticky, ours)

@@ -57,7 +57,6 @@ BLOCKED_P90_S = 1.0
 was not read "was less than 1 second"."""
 
 SECOND_REPLICA_MINUTES = 26.1
-SECOND_OVERPROVISIONED_MINUTES = 50.0
 SECOND_REMAINING = 0.522
 """26.1 of 50; the paper calls this the reduction, which is 47.8 %."""
 
