@@ -99,9 +99,9 @@ class Design:
             "deltas": list(self.deltas),
         }
 
-    def near(self, what: str, known: float, ours: float | None, tolerance: float) -> Row:
+    def near(self, what: str, known: float, ours: float | None, tolerance: float | None) -> Row:
         """A figure of the paper beside ours, judged if it belongs to these conditions."""
-        if ours is None or not self.comparable:
+        if ours is None or tolerance is None or not self.comparable:
             return beside(what, ours, paper=known)
         return near(what, ours, paper=known, tolerance=tolerance)
 

@@ -62,26 +62,24 @@ def _tables(part: Part) -> str:
     lines = [
         "## CBS and E[Rscore]\n",
         conditions(part),
-        "Each cell is ours, then the paper's; bold is outside the tolerance. Figures 9 to 12 are "
+        "Each cell is ours, then the paper's; bold is outside the tolerance, and a cell in "
+        "brackets is not judged: at delta 0 loads do not change, and draws of them differ by half "
+        "of such a figure or more. Figures 9 to 12 are "
         "pictures: the paper's numbers here, and the crosses in our pictures, are the authors' "
         "published data (github.com/landaudiogo/thesis_data).\n",
     ]
-    tolerance: Mapping[str, Callable[[str, float], float]] = {
-        "cbs": paper.cbs_tolerance,
-        "e_rscore": paper.rscore_tolerance,
-    }
     for figure, title, digits in (("cbs", "CBS", 3), ("e_rscore", "E[Rscore]", 1)):
         lines += [_matrix(part, figure, title, digits), ""]
-        told = {d: tolerance[figure]("mwf", d) for d in paper.DELTAS if d > 0}
         if figure == "cbs":
             lines.append(
-                "Tolerance: 0.045 for nf, nfd, ff, bf, wf and 0.001 for the others at delta 0; "
-                + ", ".join(f"{value:g} at {delta}" for delta, value in told.items())
-                + ".\n"
+                "Tolerance: 0.045 for nf, nfd and wf and 0.001 for those that are 0 at delta 0; "
+                "0.025 at 5, 0.015 at 10, 0.01 from 15 on, but at most a quarter of the paper's "
+                f"figure, and {paper.LEAST_CBS_TOLERANCE:g} where that is below 0.005.\n"
             )
         else:
             lines.append(
-                "Tolerance: 20 % for nf, ff, bf, wf and 0.5 for the others at delta 0; 10 % at 5, "
+                "Tolerance: 20 % for nf, ff, bf, wf and "
+                f"{paper.LEAST_RSCORE_TOLERANCE:g} for those that are 0 at delta 0; 10 % at 5, "
                 "6 % at 10, 5 % from 15 on.\n"
             )
     others = [r for r in part.rows if not r.what.startswith(("cbs ", "e_rscore "))]
@@ -104,7 +102,8 @@ def _matrix(part: Part, figure: str, title: str, digits: int) -> str:
             if row is not None and row.verdict is Verdict.OUTSIDE:
                 ours = f"**{ours}**"
             known = "" if row is None else f" / {row.paper or 0.0:.{digits}f}"
-            found_cells.append(ours + known)
+            unjudged = row is not None and row.verdict is Verdict.NOT_COMPARABLE
+            found_cells.append(f"({ours}{known})" if unjudged else ours + known)
         lines.append(cells(planner, *found_cells))
     return "\n".join(lines)
 
