@@ -8,6 +8,7 @@ import pytest
 
 from tests import ROOT
 from trimtab.errors import BadFile
+from trimtab_lab.papers.burato.design import OURS, RACK_AWARE, World
 from trimtab_lab.papers.kept import keep, remarks, renew, results_file
 from trimtab_lab.papers.markdown import rows_table
 from trimtab_lab.papers.page import page
@@ -94,19 +95,38 @@ def test_a_page_names_the_parts_that_were_not_run():
 
 
 def test_the_pages_say_where_we_contradict_the_papers():
-    latency = page("landau", read_parts(KEPT["landau"]))
-    assert "kd_24 and kd_30 have a p90 of 645 and 683 s" in latency
+    parts = read_parts(KEPT["landau"])
+    waits = parts["latency"].figures["latencies"]
+    latency = page("landau", parts)
+    said = " and ".join(f"{waits[name]['p90_s']:.0f}" for name in ("kd_24", "kd_30"))
+    assert f"kd_24 and kd_30 have a p90 of {said} s" in latency
     assert "*Multi-Objective Optimization of Consumer Group Autoscaling in Message" in latency
-    peak = page("landau-live", read_parts(KEPT["landau-live"]))
-    assert "6.2 / 25.5 / 6.6 MB/s" in peak
+    live = read_parts(KEPT["landau-live"])
+    peaks = " / ".join(f"{row.ours:.1f}" for row in live["peak"].rows)
+    assert f"{peaks} MB/s" in page("landau-live", live)
 
 
 def test_the_page_of_the_partitioners_begins_with_the_result_and_its_limits():
-    made = page("burato", read_parts(KEPT["burato"]))
+    parts = read_parts(KEPT["burato"])
+    made = page("burato", parts)
     result = made.split("## What was run, and how")[0]
-    assert "put 98 to 100 % of U2 on one partition" in result
-    assert "uniform-sticky 1.4 to 2.9, node per batch 1.9" in result
-    assert "51 ms beside 46 ms on U2 acks=1 at 70%" in result
+    slow = [c for c in parts["open-loop"].figures["cells"] if c["world"] == World.SLOWED]
+    ours = [c for c in slow if c["policy"].startswith(OURS)]
+    crowded = [100 * max(c["by_partition"].values()) for c in ours if c["topic"] == "U2"]
+    if min(crowded) > 90:
+        assert re.search(rf"put {min(crowded):.0f}\D.*% of U2 on one partition", result)
+    for name in {c["policy"] for c in slow if (c["of_own"] or 0) > 1}:
+        over = [c["of_own"] for c in slow if c["policy"] == name and (c["of_own"] or 0) > 1]
+        spread = dict.fromkeys(f"{times:.2g}" for times in (min(over), max(over)))
+        assert f"{name} {' to '.join(spread)}" in result
+    [(mine, other)] = [
+        (c["p95_ms"][0], other["p95_ms"][0])
+        for c in ours
+        for other in slow
+        if other["policy"] == f"{RACK_AWARE} in a"
+        and all(x["topic"] == "U2" and (x["acks"], x["load"]) == ("1", 0.7) for x in (c, other))
+    ]
+    assert f"{other:.0f} ms beside {mine:.0f} ms on U2 acks=1 at 70%" in result
     assert "The acks of B1 and U1 are not stated" in made
     assert "B1 acks" not in result
 
