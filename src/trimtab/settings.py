@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from platformdirs import user_cache_path, user_data_path
-from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -21,8 +21,24 @@ from pydantic_settings import (
 )
 
 from trimtab.errors import ConfigError
+from trimtab.model.durations import duration_s
 
 FILE = "trimtab.toml"
+
+
+def _seconds(value: object) -> object:
+    """Text with a unit, such as 500ms, as seconds; anything else as it is."""
+    has_unit = isinstance(value, str) and value.strip()[-1:].isalpha()
+    return duration_s(value) if has_unit and isinstance(value, str) else value
+
+
+def _milliseconds(value: object) -> object:
+    found = _seconds(value)
+    return found if found is value or not isinstance(found, float) else round(found * 1000, 6)
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Milliseconds = Annotated[int, BeforeValidator(_milliseconds)]
 
 
 class SparkSettings(BaseModel, extra="forbid"):
@@ -39,18 +55,20 @@ class SparkSettings(BaseModel, extra="forbid"):
 class MeasureSettings(BaseModel, extra="forbid", allow_inf_nan=False):
     """How rates are taken."""
 
-    period_s: float = Field(
+    period_s: Seconds = Field(
         default=1.0, gt=0, description="seconds between two samples of the monitor"
     )
-    window_s: float = Field(
+    window_s: Seconds = Field(
         default=30.0, gt=0, description="seconds of samples that a rate rests on"
     )
-    min_span_s: float = Field(default=3.0, ge=0, description="shorter spans give no rate")
-    trigger_ms: int = Field(default=200, gt=0, description="trigger of the continuous rates query")
-    stale_after_s: float = Field(
+    min_span_s: Seconds = Field(default=3.0, ge=0, description="shorter spans give no rate")
+    trigger_ms: Milliseconds = Field(
+        default=200, gt=0, description="trigger of the continuous rates query"
+    )
+    stale_after_s: Seconds = Field(
         default=10.0, gt=0, description="older rates are reported as stale"
     )
-    outcome_window_s: float = Field(
+    outcome_window_s: Seconds = Field(
         default=10.0, gt=0, description="seconds of one window of the continuous outcomes"
     )
 
@@ -58,7 +76,7 @@ class MeasureSettings(BaseModel, extra="forbid", allow_inf_nan=False):
 class KeySettings(BaseModel, extra="forbid", allow_inf_nan=False):
     """How hot keys are found."""
 
-    window_s: float = Field(default=10.0, gt=0, description="seconds of one counting window")
+    window_s: Seconds = Field(default=10.0, gt=0, description="seconds of one counting window")
     threshold: str = Field(
         default="share:0.001", description="count:N records, share:F of all, or coverage:F of all"
     )

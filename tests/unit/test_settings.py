@@ -139,3 +139,35 @@ def test_a_file_that_cannot_be_read_is_named(folder: Path) -> None:
     (folder / "trimtab.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"trimtab\.toml cannot be read"):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("period_s", '"500ms"', 0.5),
+        ("window_s", '"2m"', 120.0),
+        ("window_s", '" 45s "', 45.0),
+        ("window_s", '"45"', 45.0),
+        ("window_s", "45", 45.0),
+        ("trigger_ms", '"1s"', 1000),
+        ("trigger_ms", '"250ms"', 250),
+        ("trigger_ms", "250", 250),
+    ],
+)
+def test_times_may_carry_their_unit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, given: str, expected: float
+) -> None:
+    (folder / "trimtab.toml").write_text(f"[measure]\n{name} = {given}\n")
+    assert getattr(load_settings().measure, name) == expected
+
+    (folder / "trimtab.toml").unlink()
+    monkeypatch.setenv(f"TRIMTAB_MEASURE__{name.upper()}", given.strip('"'))
+    assert getattr(load_settings().measure, name) == expected
+
+
+@pytest.mark.parametrize("given", ['"soon"', '"0s"', '"-1s"', '"nan"', '"1 fortnight"'])
+def test_a_time_that_cannot_be_is_refused(folder: Path, given: str) -> None:
+    (folder / "trimtab.toml").write_text(f"[measure]\nwindow_s = {given}\n")
+
+    with pytest.raises(ConfigError, match=r"measure\.window_s"):
+        load_settings()

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import typer
 
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>us|ms|s|m|h|d)?")
-_UNITS = {"us": 1e-6, "ms": 1e-3, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_MOST_S = 36500 * 86400.0
-"""Longer than that no clock or timer of Python takes."""
+from trimtab.model.durations import duration_s
 
 
 def seconds(text: str | float) -> float:
@@ -30,10 +25,7 @@ def seconds_or_zero(text: str | float) -> float:
     >>> seconds_or_zero("0"), seconds_or_zero("0s"), seconds_or_zero("5ms")
     (0.0, 0.0, 0.005)
     """
-    found = _DURATION.fullmatch(str(text).strip())
-    if found is None:
-        raise typer.BadParameter(f"invalid duration {text!r}: write it as 500ms, 30s, 10m or 2h")
-    value = float(found["number"]) * _UNITS[found["unit"]]
-    if value > _MOST_S:
-        raise typer.BadParameter(f"{text!r} is too long: at most 36500d")
-    return value
+    try:
+        return duration_s(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

@@ -125,7 +125,8 @@ def _settings() -> str:
             "A flag wins over the environment, that over `trimtab.toml` in the working folder (or "
             "the file that `TRIMTAB_CONFIG` names), that over the default. In the file a dot is a "
             "table: `spark.master` is `master` under `[spark]`. An unknown "
-            "name in the file is refused. A file with every setting to begin with is "
+            "name in the file is refused. Times are seconds (`…_s`) or milliseconds (`…_ms`), or "
+            'text with a unit: `window_s = "2m"`. A file with every setting to begin with is '
             f"[{SAMPLE}]({SAMPLE}).\n",
             _row("setting", "environment", "default", "what it is"),
             _row("---", "---", "---", "---"),

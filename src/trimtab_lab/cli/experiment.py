@@ -149,7 +149,7 @@ def ezzeddine(
     intervals: Annotated[
         str,
         typer.Option("--intervals", metavar="DURATION,…", help="Time between two decisions."),
-    ] = "1,10,30",
+    ] = "1s,10s,30s",
     cooldowns: Annotated[
         str,
         typer.Option(
@@ -157,7 +157,7 @@ def ezzeddine(
             metavar="DURATION,…",
             help="Time after a scaling in which there is no other.",
         ),
-    ] = "0,30",
+    ] = "0s,30s",
     into: Into = None,
     png: Png = False,
     master: Master = None,

@@ -89,6 +89,13 @@ def test_a_time_is_never_a_bare_number(command: Any, option: Any) -> None:
         assert not re.search(r"\b(seconds|milliseconds|ms)\b", option.help or ""), option.help
 
 
+@of_kind(lambda option: (option.metavar or "").startswith("DURATION,"))
+def test_the_defaults_of_a_list_of_durations_are_shown_with_their_units(
+    command: Any, option: Any
+) -> None:
+    assert all(re.search("[a-z]$", text) for text in option.default.split(","))
+
+
 def test_lists_of_durations_take_units(capsys: pytest.CaptureFixture[str]) -> None:
     from trimtab_lab.cli.experiment import _durations
 
