@@ -216,6 +216,7 @@ def watches(shop: Shop) -> None:
     shop.comes(lambda: "→" in watching.text(), "a decision")
 
     assert metric(monitor, "trimtab_monitor_partition_end_offset", **hot)
+    assert metric(monitor, "kafka_topic_partition_current_offset", **hot)
     assert set(namespace.workloads) == {
         f"{release}-{name}" for name in ("monitor", "measure", "controller")
     }
@@ -236,6 +237,9 @@ def scales(shop: Shop) -> None:
     for name in (directed, group):
         shop.comes(partial(shop.is_level, name, one=True), f"one consumer of {name}")
     shop.comes(lambda: namespace.counts("d-consumers", "g-consumers") == [1, 1], "one pod each")
+    [monitor] = namespace.of(f"{shop.release}-monitor")
+    lag = partial(metric, monitor, "kafka_consumergroup_lag", consumergroup=group, topic=shop.topic)
+    shop.comes(lambda: lag() is not None, "the lag of a group")
 
     shop.comes(lambda: len(namespace.of("g-controller")) == 2, "two controllers")
     [first] = leading(namespace.of("g-controller"))

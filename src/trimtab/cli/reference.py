@@ -254,19 +254,26 @@ def _metrics() -> str:
         "`trimtab_measure_*` and `trimtab_outcome_*` from `trimtab measure --continuous`, "
         "`trimtab_controller_*` from `trimtab run`. A series disappears when its partition, topic "
         "or group does; what is unknown has no series.\n",
-        "The last column names the metric of kafka-exporter, of Kafka's own JMX exporter or of "
-        "kafka-lag-exporter that says the same.\n",
+        "Metrics that kafka-exporter has as well are shown under its names, too, with its labels "
+        "(`consumergroup` for `group`), so that its dashboards and alerts work without it: see "
+        "the fifth column. Where kafka-exporter runs beside `trimtab monitor`, both have them; "
+        "tell them apart by `job`. The last column names the metric of Kafka's own JMX exporter or "
+        "of kafka-lag-exporter that says the same.\n",
     ]
-    parts += [_row("metric", "type", "labels", "what it is", "known as"), "|---|---|---|---|---|"]
+    parts += [
+        _row("metric", "type", "labels", "what it is", "shown also as", "elsewhere"),
+        "|---|---|---|---|---|---|",
+    ]
     for _, metric in metrics.ALL:
-        (family,) = metric.describe()
+        family = next(iter(metric.describe()))
         name = f"{family.name}_total" if family.type == "counter" else family.name
         if isinstance(metric, metrics.SeriesGauge):
-            names, also = metric.labels, metric.also
+            names, twin, also = metric.labels, metric.twin, metric.also
         else:
-            names, also = metric._labelnames, None
+            names, twin, also = metric._labelnames, None, None
         labels = ", ".join(f"`{label}`" for label in names)
-        cells = (labels or "–", family.documentation, also or "–")
+        shown = f"`{twin}`" if twin else "–"
+        cells = (labels or "–", family.documentation, shown, also or "–")
         parts.append(_row(f"`{name}`", family.type, *cells))
     return "\n".join(parts)
 

@@ -1,4 +1,8 @@
-"""Every Prometheus metric we expose, named `trimtab_<stage>_<noun>_<unit>`."""
+"""Every Prometheus metric we expose, named `trimtab_<stage>_<noun>_<unit>`.
+
+What kafka-exporter has, too, is shown under its name as well, so that its dashboards and alerts
+work without it.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +21,22 @@ Series = Mapping[tuple[str, ...], float | None]
 class SeriesGauge(Collector):
     """A gauge whose series are read when it is scraped, so that those that are gone disappear.
 
-    `also` names the metric of other exporters that says the same.
+    `twin` is the name that kafka-exporter has for it, under which the series are shown a second
+    time; there the label `group` is `consumergroup`. `also` names the metric of other exporters
+    that says the same, or nearly so.
     """
 
     def __init__(
-        self, name: str, documentation: str, labels: Sequence[str], *, also: str | None = None
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+        *,
+        twin: str | None = None,
+        also: str | None = None,
     ) -> None:
         self.name, self.documentation = name, documentation
-        self.labels, self.also = tuple(labels), also
+        self.labels, self.twin, self.also = tuple(labels), twin, also
         self._read: Callable[[], Series] | None = None
         REGISTRY.register(self)
 
@@ -34,15 +46,22 @@ class SeriesGauge(Collector):
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """The name and the help, without values."""
-        yield GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
+        yield from self._families()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The series as they are now."""
-        family = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
-        for labels, value in sorted((self._read() if self._read else {}).items()):
-            if value is not None:
-                family.add_metric(labels, value)
-        yield family
+        series = sorted((self._read() if self._read else {}).items())
+        for family in self._families():
+            for labels, value in series:
+                if value is not None:
+                    family.add_metric(labels, value)
+            yield family
+
+    def _families(self) -> Iterator[GaugeMetricFamily]:
+        yield GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
+        if self.twin is not None:
+            labels = ["consumergroup" if label == "group" else label for label in self.labels]
+            yield GaugeMetricFamily(self.twin, self.documentation, labels=labels)
 
 
 _PARTITION = ("topic", "partition")
@@ -55,13 +74,13 @@ monitor_partition_begin_offset = SeriesGauge(
     "trimtab_monitor_partition_begin_offset",
     "First offset of a partition's log",
     _PARTITION,
-    also="kafka_topic_partition_oldest_offset",
+    twin="kafka_topic_partition_oldest_offset",
 )
 monitor_partition_end_offset = SeriesGauge(
     "trimtab_monitor_partition_end_offset",
     "Offset that the next record of a partition gets",
     _PARTITION,
-    also="kafka_topic_partition_current_offset",
+    twin="kafka_topic_partition_current_offset",
 )
 monitor_partition_log_bytes = SeriesGauge(
     "trimtab_monitor_partition_log_bytes",
@@ -73,25 +92,25 @@ monitor_partition_replicas = SeriesGauge(
     "trimtab_monitor_partition_replicas",
     "Replicas of a partition",
     _PARTITION,
-    also="kafka_topic_partition_replicas",
+    twin="kafka_topic_partition_replicas",
 )
 monitor_partition_in_sync_replicas = SeriesGauge(
     "trimtab_monitor_partition_in_sync_replicas",
     "Replicas of a partition that are in sync",
     _PARTITION,
-    also="kafka_topic_partition_in_sync_replica",
+    twin="kafka_topic_partition_in_sync_replica",
 )
 monitor_group_offset = SeriesGauge(
     "trimtab_monitor_group_offset",
     "Committed offset of a group in a partition",
     _GROUP_PARTITION,
-    also="kafka_consumergroup_current_offset",
+    twin="kafka_consumergroup_current_offset",
 )
 monitor_group_lag_records = SeriesGauge(
     "trimtab_monitor_group_lag_records",
     "End offset minus committed offset of a group in a partition",
     _GROUP_PARTITION,
-    also="kafka_consumergroup_lag",
+    twin="kafka_consumergroup_lag",
 )
 
 measure_partition_bytes_per_second = SeriesGauge(

@@ -64,6 +64,20 @@ def test_lag_is_shown_per_group_and_partition_and_what_is_unknown_has_no_series(
     ]
 
 
+def test_what_kafka_exporter_has_is_shown_under_its_names_and_labels_too() -> None:
+    show_sample([placed(0, end=10)], {"pay": {TopicPartition("orders", 0): 4}})
+
+    place = 'partition="0",topic="orders"'
+    assert set(lines("kafka_")) == {
+        f'kafka_consumergroup_lag{{consumergroup="pay",{place}}} 6.0',
+        f'kafka_consumergroup_current_offset{{consumergroup="pay",{place}}} 4.0',
+        f"kafka_topic_partition_oldest_offset{{{place}}} 3.0",
+        f"kafka_topic_partition_current_offset{{{place}}} 10.0",
+        f"kafka_topic_partition_replicas{{{place}}} 3.0",
+        f"kafka_topic_partition_in_sync_replica{{{place}}} 1.0",
+    }
+
+
 def test_the_series_of_a_deleted_topic_and_group_disappear() -> None:
     gone = TopicPartition("orders", 1)
     show_sample([placed(0, end=10), placed(1, end=9)], {"pay": {gone: 4}})
