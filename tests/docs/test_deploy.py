@@ -383,6 +383,20 @@ def test_the_notes_say_how_to_check_what_keda_made_of_it():
     }
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_record_in_hand_outlives_a_container_that_dies_of_it(mode):
+    [spec] = [
+        part["spec"]["template"]["spec"]
+        for (_, name), part in _plain(mode).items()
+        if name == "trimtab-consumers" and "template" in part["spec"]
+    ]
+    [noted] = [a for a in _args(_plain(mode), "consumer") if a.startswith("--in-hand=")]
+    [mount] = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "state"]
+
+    assert noted.removeprefix("--in-hand=").rpartition("/")[0] == mount["mountPath"]
+    assert {"name": "state", "emptyDir": {}} in spec["volumes"]
+
+
 def test_the_scale_is_nowhere_written_down():
     for kind, mode in (("StatefulSet", "directed"), ("Deployment", "group")):
         assert "replicas" not in _plain(mode)[kind, "trimtab-consumers"]["spec"]

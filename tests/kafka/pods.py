@@ -3,7 +3,8 @@
 Why      Manifests that only agree with one another may still not work. Here their command lines and
          environments are run against real brokers, without Kubernetes.
 Promise  A pod's arguments and environment are those of its manifest: variables, labels, ConfigMaps
-         and Secrets are filled in as Kubernetes does it. Every pod has an address of its own
+         and Secrets are filled in as Kubernetes does it, and paths in an emptyDir are those of a
+         folder that lives as long as the pod. Every pod has an address of its own
          (127.x.y.z), which it listens on where its arguments say 0.0.0.0; the name of a headless
          Service has the addresses of its pods. A process that ends is started again, a pod that is
          deleted is terminated, killed after its grace period, and listed until it is gone.
@@ -323,6 +324,12 @@ class Namespace:
             return arg.replace("0.0.0.0", pod.address)
 
         args = [filled(str(arg)) for arg in workload.container["args"]]
+        empty = {v["name"] for v in workload.template["spec"].get("volumes", ()) if "emptyDir" in v}
+        for mount in workload.container.get("volumeMounts", ()):
+            if mount["name"] in empty:
+                folder = self.folder / "volumes" / f"{pod.name}-{unique}" / mount["name"]
+                folder.mkdir(parents=True)
+                args = [arg.replace(mount["mountPath"], str(folder)) for arg in args]
         pod.argv = [sys.executable, "-m", "trimtab.cli.main", *args]
         return pod
 

@@ -20,7 +20,7 @@ from trimtab.cli.options import (
     output_file,
     output_folder,
 )
-from trimtab.cli.output import result, result_json, say
+from trimtab.cli.output import result, result_json, say, warn
 from trimtab.cli.signals import until_interrupted
 from trimtab.observe.logging import configure
 from trimtab.settings import load_settings, pod_name
@@ -160,8 +160,7 @@ def consume(
             "--in-hand",
             metavar="FILE",
             callback=output_file,
-            hidden=True,  # `run` gives it, to name the record at which a consumer died
-            help="Note the record in hand in this file.",
+            help="Note the record in hand in this file. A start after a crash names it.",
         ),
     ] = None,
     bootstrap_server: BootstrapServer = None,
@@ -196,6 +195,7 @@ def consume(
     token = controller_token(settings)
 
     from trimtab.apply.consumers.backends.in_hand import InHand
+    from trimtab.apply.consumers.backends.in_hand import in_hand as left_in_hand
     from trimtab.apply.consumers.cycle import Limits
     from trimtab.apply.consumers.kafka.consumer import (
         ConsumerConfig,
@@ -206,6 +206,8 @@ def consume(
     from trimtab.apply.consumers.kafka.lake import Lake
     from trimtab.kafka.retry import Retry
 
+    if in_hand is not None and (record := left_in_hand(in_hand)) is not None:
+        warn([f"the process before this one ended while it handled {record}"])
     config = ConsumerConfig(
         group=group,
         topics=tuple(dict.fromkeys(topic)),

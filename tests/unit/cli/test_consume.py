@@ -8,6 +8,7 @@ from trimtab.apply.consumers.handling import FixedService
 from trimtab.apply.consumers.kafka import consumer as door
 from trimtab.apply.consumers.kafka.directed_reader import Beginning
 from trimtab.cli.main import run
+from trimtab.model.record import Record
 
 BASE = ["consume", "--bootstrap-server", "broker:9092", "--group", "pay", "--topic", "orders"]
 
@@ -54,6 +55,21 @@ def test_a_directed_consumer_gets_what_the_flags_say(opened, tmp_path, capsys):
     assert config.handler is None
     assert (tmp_path / "lake").is_dir()
     assert capsys.readouterr().out == "7 records, 70 bytes in 2 batches; 1 dead letters\n"
+
+
+def test_a_start_after_a_crash_names_the_record_that_was_in_hand(opened, tmp_path, capsys):
+    noted = tmp_path / "record"
+    flags = [*BASE, "--mode", "group", "--service-time", "10ms", "--in-hand", str(noted)]
+    assert run(flags) == 0
+    assert "ended while it handled" not in capsys.readouterr().err
+
+    opened[0][1].in_hand(Record("orders", 3, 17, None, None, (), 0))  # and then it is killed
+    assert run(flags) == 0
+    assert "the process before this one ended while it handled orders-3, offset 17" in (
+        capsys.readouterr().err
+    )
+    assert run(flags) == 0
+    assert "ended while it handled" not in capsys.readouterr().err
 
 
 def test_a_group_consumer_needs_no_index_and_knows_where_the_controller_is(opened, monkeypatch):
