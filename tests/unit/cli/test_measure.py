@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partialmethod
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from trimtab.cli import main
 from trimtab.cli.measuring import MICROS, span_of
 from trimtab.errors import BrokerUnavailable, ConfigError
-from trimtab.kafka.admin import connect
+from trimtab.kafka.cluster import Cluster
 from trimtab.local.ports import free_ports
 from trimtab.model.cluster import Broker, BrokerId, Replicas
 from trimtab.spark.session import SparkOptions, check_master
@@ -91,8 +91,8 @@ def test_a_broker_that_does_not_answer_is_noticed_before_spark_is_started(
     measure: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = free_ports(1)
-    soon = partial(connect, connect_within_s=0.2, patience_s=0.2)
-    monkeypatch.setattr("trimtab.kafka.admin.connect", soon)
+    soon = partialmethod(Cluster.admin, connect_within_s=0.2, patience_s=0.2)
+    monkeypatch.setattr(Cluster, "admin", soon)
 
     code, err = measure("--topic", "orders", server=f"127.0.0.1:{port}")
 
