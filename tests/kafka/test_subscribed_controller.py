@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -17,12 +17,18 @@ from trimtab.apply.consumers.controller import Verdict, View
 from trimtab.apply.consumers.kafka.leadership import GroupConfig, state_left
 from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController
 from trimtab.apply.consumers.policy import Aim, Measured, verdict
+from trimtab.errors import PlanOutdated
 from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
+from trimtab.model.assignment import Assignment
 from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
-from trimtab.model.load import Unit
+from trimtab.model.journal import PlanState
+from trimtab.model.load import GroupLimits, Unit
+from trimtab.plan.consumers.plan import described
+from trimtab.services.apply import ApplyOptions, carry_out, journal_of, undoing
+from trimtab.services.groups import present_group
 
 PARTITIONS = 6
 SOON_S = 60.0
@@ -175,5 +181,55 @@ def test_pods_on_their_way_replaced_and_renumbered_cause_no_rebalance(
         kept = state_left(world.config)
         assert kept is not None
         assert (kept.epoch, kept.members) == (1, {"a": 0, "c": 2, "d": 1})
+    finally:
+        group.stop()
+
+
+def test_a_plan_that_is_ordered_reaches_the_members_and_is_held(
+    cluster: LocalCluster, world: World
+) -> None:
+    world.pods.there = {"a", "b", "c"}
+    group = Members(cluster, world.topic, f"http://{world.listen}")
+    kafka = world.config.cluster
+    try:
+        with world.led():
+            group.join(3)
+            wait_until(
+                lambda: sorted(len(owned) for owned in group.owned) == [2, 2, 2],
+                within_s=SOON_S,
+                what="the first plan",
+            )
+            now = present_group(kafka, world.topic, frozenset({world.topic}))
+            first = min(now.partitions)
+            owners = dict(now.assignment)
+            other = next(p for p in sorted(owners) if owners[p] != owners[first])
+            owners[first], owners[other] = owners[other], owners[first]
+            plan = described(
+                Assignment(owners),
+                *(dict.fromkeys(now.partitions, 60.0), now.assignment, GroupLimits(capacity=130.0)),
+                planner="mwf",
+                made_ts=1,
+                group=world.topic,
+            )
+            stale = replace(plan, snapshot="0" * 12)
+            wanted = {
+                tuple(sorted(p.partition for p, c in owners.items() if c == consumer))
+                for consumer in set(owners.values())
+            }
+
+            ended = carry_out(plan, kafka, ApplyOptions(hold_s=120.0))
+
+            assert (ended.state, world.version) == (PlanState.DONE, 2)
+            wait_until(lambda: set(group.owned) == wanted, within_s=SOON_S, what="the new shares")
+            with pytest.raises(PlanOutdated):
+                carry_out(stale, kafka, ApplyOptions())
+
+            back = undoing(plan, kafka)
+            assert carry_out(back, kafka, ApplyOptions(), undoes=plan).state is PlanState.DONE
+            before = present_group(kafka, world.topic, frozenset({world.topic})).assignment
+            assert before == now.assignment
+            entry = journal_of(kafka, plan)
+            assert entry is not None
+            assert entry.state is PlanState.ROLLED_BACK
     finally:
         group.stop()
