@@ -45,6 +45,7 @@ from trimtab.model.cluster import (
     TopicPartition,
 )
 from trimtab.model.codec import read_loads, read_snapshot
+from trimtab.model.control import Action
 from trimtab.model.load import (
     GroupLimits,
     KeyLoad,
@@ -73,12 +74,15 @@ from trimtab.model.weights import Weights
 from trimtab.model.writing import write_loads, write_plan, write_snapshot
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import (
+    Autoscaler,
     FirstBin,
     Keeps,
     Order,
     PackingOptions,
     PackingPlanner,
     PackingRule,
+    ScalingDecision,
+    ScalingRequest,
 )
 from trimtab.plan.records.leaders import LeaderSnapshot, TopicLeaders
 from trimtab.plan.records.live_weights import LiveWeights
@@ -155,8 +159,10 @@ def __dir__() -> list[str]:
 __all__ = [
     "PARTITIONERS",
     "PLANNERS",
+    "Action",
     "ApplyError",
     "Assignment",
+    "Autoscaler",
     "BadFile",
     "Beginning",
     "Broker",
@@ -221,6 +227,8 @@ __all__ = [
     "RoutedPartitioner",
     "RoutedProducer",
     "RoutingOptions",
+    "ScalingDecision",
+    "ScalingRequest",
     "SchemaMismatch",
     "Scope",
     "Sink",

@@ -38,10 +38,16 @@ from trimtab.model.load import MEASURED_HEADROOM, GroupLimits, Unit
 from trimtab.model.plan import ConsumerPlan, Layer
 from trimtab.model.plan_codec import plan_id
 from trimtab.plan.consumers.bounds import fewest_consumers
-from trimtab.plan.consumers.least_loaded_ffd import Demand, decide
 from trimtab.plan.consumers.levelling import level
 from trimtab.plan.consumers.plan import described, plan_consumers
-from trimtab.plan.consumers.planner import DEFAULTS, Kind, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import (
+    DEFAULTS,
+    Autoscaler,
+    Kind,
+    PackingOptions,
+    PackingPlanner,
+    ScalingRequest,
+)
 from trimtab.plan.consumers.relief import (
     first_aid,
     given_out,
@@ -101,7 +107,7 @@ class Aim:
     @property
     def by_lag(self) -> bool:
         """Whether lags must be known."""
-        return self.urgent or self.plans.kind is Kind.LATENCY
+        return self.urgent or self.plans.autoscaler is not None
 
     @property
     def urgent(self) -> bool:
@@ -237,7 +243,7 @@ def _load(
 ) -> float | None:
     if aim.unit is Unit.BYTES_S:
         return rate.bytes_s
-    if aim.plans.kind is Kind.LATENCY:
+    if aim.plans.autoscaler is not None:
         return measured.arrivals_s(partition)
     return rate.records_s
 
@@ -290,11 +296,9 @@ def _is_held(answer: Verdict, view: View, facts: Facts, aim: Aim) -> bool:
     limits = _limits(view, aim)
     if limits is None:
         return True
-    if aim.plans.kind is Kind.LATENCY:
-        demand = Demand(
-            arrivals=facts.loads, lags=facts.lags, mu=limits.capacity, sla_s=aim.sla_s or math.inf
-        )
-        return not _eases(demand, view, answer.target)
+    if aim.plans.autoscaler is not None:
+        request = _request(view, facts, limits, aim)
+        return not aim.plans.autoscaler.relieves(request, answer.target)
     return not overloads(view.assignment, facts.loads, limits)
 
 
@@ -311,8 +315,8 @@ def _decided(said: _Said, view: View, facts: Facts, aim: Aim, why: str) -> Verdi
         if facts.doubt and view.assignment and not _deals_by_number(aim):
             answer = _only_orphans(said, view, planned, limits, aim, why)
             return _with_more(answer, f"; {facts.doubt}, so nothing else is moved")
-        if aim.plans.kind is Kind.LATENCY:
-            answer = _by_latency(said, view, planned, limits, aim)
+        if aim.plans.autoscaler is not None:
+            answer = _by_autoscaler(said, view, planned, limits, aim, aim.plans.autoscaler)
         else:
             answer = _by_packing(said, view, planned, limits, aim, why)
     except PlanningError as error:
@@ -329,7 +333,7 @@ def _occasion(view: View, facts: Facts, aim: Aim) -> str | None:
         return f"nobody reads {_some(view.orphans)}" + (f": {view.lost}" if view.lost else "")
     if view.startup.promised or view.subscribed:
         return "it was time"
-    if aim.plans.kind is Kind.LATENCY:
+    if aim.plans.autoscaler is not None:
         return "it was time"
     limits = _limits(view, aim)
     if limits is not None:
@@ -413,19 +417,29 @@ def _only_orphans(
     return said.go(after, why, _forecast(plan), plan=plan)
 
 
-def _by_latency(said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim) -> Verdict:
-    sla_s = aim.sla_s or math.inf
-    demand = Demand(arrivals=facts.loads, lags=facts.lags, mu=limits.capacity, sla_s=sla_s)
-    found = decide(
-        demand,
-        view.assignment,
-        view.assignment.consumers,
+def _request(view: View, facts: Facts, limits: GroupLimits, aim: Aim) -> ScalingRequest:
+    """What an autoscaler is asked; somebody who has died ends the cooldown."""
+    return ScalingRequest(
+        loads=facts.loads,
+        lags=facts.lags,
+        limits=limits,
+        sla_s=aim.sla_s or math.inf,
+        current=view.assignment,
+        alive=view.assignment.consumers,
         since_scaling_s=math.inf if view.orphans else view.since_scaling_s,
         cooldown_s=aim.cooldown_s,
     )
+
+
+def _by_autoscaler(
+    said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim, scaler: Autoscaler
+) -> Verdict:
+    request = _request(view, facts, limits, aim)
+    found = scaler.decide(request)
     if aim.most is not None and found.after > aim.most:
         pressing = {
-            p: urgent(load, facts.lags.get(p, 0), sla_s=sla_s) for p, load in facts.loads.items()
+            p: urgent(load, facts.lags.get(p, 0), sla_s=request.sla_s)
+            for p, load in facts.loads.items()
         }
         return _shared(said, view, facts, limits, aim, pressing, found.after, found.reason)
     after = _on_idle(found.assignment, view)
@@ -435,20 +449,11 @@ def _by_latency(said: _Said, view: View, facts: Facts, limits: GroupLimits, aim:
         "max_load": max(carried.values(), default=0.0),
         **found.numbers,
     }
-    if found.after == found.before and not view.orphans and not _eases(demand, view, after):
+    same = found.after == found.before and not view.orphans
+    if same and not scaler.relieves(request, after):
         return said.stay(found.reason, forecast)
     plan = _described(said, view, facts, limits, aim, after)
     return said.go(after, found.reason, forecast, plan=plan)
-
-
-def _eases(demand: Demand, view: View, after: Assignment) -> bool:
-    """Whether a consumer has less to do that received too much or has too much lag."""
-    limits = GroupLimits(capacity=demand.mu, unit=Unit.RECORDS_S)
-    most_lag = GroupLimits(capacity=demand.most_lag)
-    lags = {p: demand.lag(p) for p in after}
-    return relieves(view.assignment, after, demand.arrivals, limits) or (
-        relieves(view.assignment, after, lags, most_lag)
-    )
 
 
 def _on_idle(after: Assignment, view: View) -> Assignment:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,15 @@ from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
 from trimtab.plan.consumers.bins import check_loads
 from trimtab.plan.consumers.matching import named
-from trimtab.plan.consumers.planner import DEFAULTS, Kind, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import (
+    DEFAULTS,
+    Kind,
+    PackingOptions,
+    PackingPlanner,
+    ScalingDecision,
+    ScalingRequest,
+)
+from trimtab.plan.consumers.relief import relieves
 
 if TYPE_CHECKING:
     import numpy as np
@@ -425,31 +433,6 @@ class _Shelf:
         self._least[at] = min(self._least[at], bin_[1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What to do, and why.
-
-    Attributes:
-        action: None at all, another number of consumers, or the same ones otherwise.
-        before: How many consumers there are.
-        after: How many there will be.
-        assignment: Who reads what from then on.
-        start: Consumers to start, ascending.
-        stop: Consumers to stop, ascending: those whose going moves least.
-        reason: In a few words.
-        numbers: What the reason recomputes from.
-    """
-
-    action: Action
-    before: int
-    after: int
-    assignment: Assignment
-    start: tuple[int, ...] = ()
-    stop: tuple[int, ...] = ()
-    reason: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
-
-
 def decide(
     demand: Demand,
     current: Assignment,
@@ -457,7 +440,7 @@ def decide(
     *,
     since_scaling_s: float = math.inf,
     cooldown_s: float = 0.0,
-) -> Decision:
+) -> ScalingDecision:
     """AutoScaleCG: as many consumers as LL-FFD needs, and its assignment where one is overtaxed.
 
     `alive` are the consumers that run or were asked for already; what others of `current` had is
@@ -475,7 +458,7 @@ def decide(
         assignment = assigned(bins, demand, held, idle=live)
         # Without partitions one consumer waits for them.
         group = frozenset(assignment.values()) or frozenset({min(live, default=0)})
-        return Decision(
+        return ScalingDecision(
             action=Action.SCALE_UP if after > before else Action.SCALE_DOWN,
             before=before,
             after=after,
@@ -494,7 +477,7 @@ def decide(
     else:
         even = spread(demand, before) if after < before else None
         assignment = assigned(bins if even is None else even, demand, held, idle=live)
-        return Decision(
+        return ScalingDecision(
             action=Action.REASSIGN,
             before=before,
             after=before,
@@ -504,7 +487,7 @@ def decide(
         )
     if wrong is None and after != before:
         why += f"; {after} would do, but the number rests for the cooldown"
-    return Decision(
+    return ScalingDecision(
         action=Action.NONE,
         before=before,
         after=before,
@@ -536,8 +519,43 @@ def _overtaxed(
     return (f"nobody reads {unread} of the partitions" if unread else None), sums
 
 
+class LatencyAutoscaler:
+    """AutoScaleCG as an `Autoscaler`."""
+
+    def decide(self, request: ScalingRequest, /) -> ScalingDecision:
+        """As many consumers as LL-FFD needs."""
+        return decide(
+            _demand(request),
+            request.current,
+            request.alive,
+            since_scaling_s=request.since_scaling_s,
+            cooldown_s=request.cooldown_s,
+        )
+
+    def relieves(self, request: ScalingRequest, after: Assignment, /) -> bool:
+        """Whether one has less to do that received too much or has too much lag."""
+        demand = _demand(request)
+        lags = {p: demand.lag(p) for p in after}
+        return relieves(request.current, after, demand.arrivals, request.limits) or relieves(
+            request.current, after, lags, GroupLimits(capacity=demand.most_lag)
+        )
+
+
+def _demand(request: ScalingRequest) -> Demand:
+    return Demand(
+        arrivals=request.loads,
+        lags=request.lags,
+        mu=request.limits.capacity,
+        sla_s=request.sla_s,
+    )
+
+
 LATENCY: tuple[PackingPlanner, ...] = (
     PackingPlanner(
-        name="ll-ffd", rule=ll_ffd, kind=Kind.LATENCY, reads=frozenset({"lags", "sla_s"})
+        name="ll-ffd",
+        rule=ll_ffd,
+        kind=Kind.LATENCY,
+        reads=frozenset({"lags", "sla_s"}),
+        autoscaler=LatencyAutoscaler(),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,6 +10,7 @@ from typing import Protocol
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
 
 
@@ -106,13 +108,80 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRequest:
+    """What an autoscaler decides from.
+
+    Attributes:
+        loads: What arrives, by partition.
+        lags: Records not yet read, by partition.
+        limits: What a consumer can carry.
+        sla_s: How long a record may wait.
+        current: Who reads what now.
+        alive: Consumers that run or were asked for already.
+        since_scaling_s: How long ago their number last changed.
+        cooldown_s: For how long after that it stays as it is.
+    """
+
+    loads: Mapping[TopicPartition, float]
+    lags: Mapping[TopicPartition, float]
+    limits: GroupLimits
+    sla_s: float
+    current: Assignment
+    alive: tuple[int, ...]
+    since_scaling_s: float = math.inf
+    cooldown_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingDecision:
+    """What to do, and why.
+
+    Attributes:
+        action: None at all, another number of consumers, or the same ones otherwise.
+        before: How many consumers there are.
+        after: How many there will be.
+        assignment: Who reads what from then on.
+        start: Consumers to start, ascending.
+        stop: Consumers to stop, ascending: those whose going moves least.
+        reason: In a few words.
+        numbers: What the reason recomputes from.
+    """
+
+    action: Action
+    before: int
+    after: int
+    assignment: Assignment
+    start: tuple[int, ...] = ()
+    stop: tuple[int, ...] = ()
+    reason: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+class Autoscaler(Protocol):
+    """A planner that also decides when a group is scaled, and by what: arrivals and lags."""
+
+    def decide(self, request: ScalingRequest, /) -> ScalingDecision:
+        """How many consumers there should be, and who reads what."""
+        ...
+
+    def relieves(self, request: ScalingRequest, after: Assignment, /) -> bool:
+        """Whether somebody has less to do afterwards that has too much to do now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PackingPlanner:
-    """A planner by name: its rule, and the options that it reads."""
+    """A planner by name: its rule, and the options that it reads.
+
+    One with an `autoscaler` is asked every interval; the others when a consumer has too much to do,
+    or after a quiet time.
+    """
 
     name: str
     rule: PackingRule
     kind: Kind = Kind.PACKS
     reads: frozenset[str] = frozenset()
+    autoscaler: Autoscaler | None = None
 
     def __call__(
         self,
