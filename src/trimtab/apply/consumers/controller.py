@@ -13,6 +13,16 @@ Paper    Landau et al., section V: synchronize → sentinel → reassign → gro
          partitions move independently of one another, a stop is sent only when the consumer to
          come is ready and was heard lately, and consumers are judged by incarnation.
 
+              everybody has answered                     a decision, a plan that was ordered,
+  SYNCHRONIZE ──────────────────────▶ SENTINEL            or partitions that are no more
+       ▲                               │     ▲
+       │ a hand-over took too long     ▼     │ every move is done
+       └─────────────────────────────── MANAGE ◀─┐ another decision, while all
+                                            └────┘ moves wait for consumers that start
+
+A move: WAITING ─▶ STOPPING (its reader is told) ─▶ WAITING (nobody reads it) ─▶ STARTING ─▶ done.
+`PHASES` is the table of this drawing; a new leader begins with SYNCHRONIZE.
+
 `step` is pure: time, what was heard and what the orchestrator sees come in as events, what is to be
 done comes out as effects. `Send` and `Persist` of one step belong into one transaction, before all
 other effects of it.
@@ -26,6 +36,7 @@ from dataclasses import replace
 from typing import TypeVar, assert_never
 
 from trimtab.apply.consumers.controller_state import (
+    PHASES,
     Controller,
     Create,
     Decide,
@@ -173,6 +184,12 @@ class _Turn:
     def set(self, **changes: object) -> None:
         self.state = replace(self.state, **changes)  # type: ignore[arg-type]
 
+    def enter(self, phase: Phase, **changes: object) -> None:
+        """Goes on to another phase, if the table allows it."""
+        if phase not in PHASES[self.state.phase]:
+            raise AssertionError(f"{self.state.phase} cannot become {phase}")
+        self.set(phase=phase, entered=self.state.now, **changes)
+
     def member(self, consumer: int, **changes: object) -> None:
         known = self.state.members[consumer]
         changed = replace(known, **changes)  # type: ignore[arg-type]
@@ -235,9 +252,8 @@ class _Turn:
             c: m if m.fresh else replace(m, incarnation=None, rival=None, since=state.now)
             for c, m in state.members.items()
         }
-        self.set(
-            phase=Phase.SYNCHRONIZE,
-            entered=state.now,
+        self.enter(
+            Phase.SYNCHRONIZE,
             queries=state.queries + 1,
             members=members,
             held={},
@@ -491,7 +507,7 @@ class _Turn:
         found, held = self.state.found, self.state.held
         other = [p for p in found.keys() | held.keys() if found.get(p) != held.get(p)]
         self.note("all consumers have answered", partitions=other)
-        self.set(phase=Phase.SENTINEL, entered=self.state.now, unseen=frozenset())
+        self.enter(Phase.SENTINEL, unseen=frozenset())
         self.settle()
 
     @property
@@ -626,7 +642,7 @@ class _Turn:
         }
         stay = self.state.frozen.union(target)
         moves |= {p: Move(target=None) for p in sorted(held) if p not in stay}
-        self.set(phase=Phase.MANAGE, entered=self.state.now, moves=moves, lost="", ended=0)
+        self.enter(Phase.MANAGE, moves=moves, lost="", ended=0)
 
     def manage(self) -> None:
         """Tells everybody what can be told now; the rest waits for acknowledgements."""
@@ -727,7 +743,7 @@ class _Turn:
 
     def finish(self) -> None:
         """All moves are done: writes it down, lets the idle go, and watches again."""
-        self.set(phase=Phase.SENTINEL, entered=self.state.now)
+        self.enter(Phase.SENTINEL)
         self.settle()
         self.end_execution()
         self.set(kept=frozenset())

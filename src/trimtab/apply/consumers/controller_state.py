@@ -180,6 +180,14 @@ class Phase(StrEnum):
     MANAGE = "group management"
 
 
+PHASES: Mapping[Phase, frozenset[Phase]] = {
+    Phase.SYNCHRONIZE: frozenset({Phase.SYNCHRONIZE, Phase.SENTINEL}),
+    Phase.SENTINEL: frozenset({Phase.MANAGE}),
+    Phase.MANAGE: frozenset({Phase.MANAGE, Phase.SENTINEL, Phase.SYNCHRONIZE}),
+}
+"""What may follow what; a new leader begins with `SYNCHRONIZE`, whatever was before."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A consumer that exists; what it is called is unknown until it has answered.
