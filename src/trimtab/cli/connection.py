@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trimtab.cli.addresses import check_servers
+from trimtab.cli.options import BootstrapServer, CommandConfig
 from trimtab.cli.output import warn
 from trimtab.errors import ConfigError
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.topics import OwnTopics
-from trimtab.settings import Settings
+from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from trimtab.kafka.admin import Admin
     from trimtab.local.cluster import ClusterStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """The options that name a cluster."""
+
+    bootstrap_server: BootstrapServer = None
+    command_config: CommandConfig = None
+
+    def settings(self) -> Settings:
+        """The settings, in which these options win."""
+        return load_settings(
+            bootstrap_server=self.bootstrap_server, command_config=self.command_config
+        )
 
 
 def cluster_of(settings: Settings) -> Cluster:

@@ -17,7 +17,6 @@ from trimtab.cli.connection import admin_of
 from trimtab.cli.durations import seconds
 from trimtab.cli.measuring import MICROS, Ask, mode_of, moment, read_offsets, span_of
 from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
-from trimtab.cli.monitor import sampling
 from trimtab.cli.numbers import positive
 from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output, Verbose, pattern_of
 from trimtab.cli.output import progress_bar, result, result_json, say, warn, write_file
@@ -26,6 +25,7 @@ from trimtab.cli.spark import Conf, Master, PropertiesFile, check_master, spark_
 from trimtab.errors import ConfigError
 from trimtab.model.codec import dumps, hot_keys_to, measurement_to, rates_to
 from trimtab.observe.logging import configure
+from trimtab.services.monitor import open_sampling
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def _watch(ask: Ask, for_s: float) -> tuple[int, int]:
 
     start, beat = now_ts(), threading.Event()
     with (
-        sampling(ask.settings, ask.watched) as monitor,
+        open_sampling(ask.cluster, ask.interest, period_s=ask.settings.measure.period_s) as monitor,
         in_background(monitor),
         progress_bar() as bar,
     ):
@@ -515,5 +515,8 @@ def _sampling_meanwhile(ask: Ask, *, wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    with sampling(ask.settings, ask.watched) as monitor, in_background(monitor):
+    with (
+        open_sampling(ask.cluster, ask.interest, period_s=ask.settings.measure.period_s) as monitor,
+        in_background(monitor),
+    ):
         yield

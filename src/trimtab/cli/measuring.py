@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from trimtab.cli.connection import cluster_of
-from trimtab.cli.monitor import Watched
 from trimtab.errors import ConfigError
 from trimtab.measure.counters import parse_threshold
 from trimtab.model.cluster import TopicPartition
@@ -21,6 +20,7 @@ from trimtab.settings import Settings
 if TYPE_CHECKING:
     from trimtab.evaluate.spark.live_outcomes import Watching
     from trimtab.kafka.cluster import Cluster
+    from trimtab.measure.kafka.monitor import Interest
     from trimtab.measure.spark.hot_keys import Mode
     from trimtab.measure.spark.jobs import How
     from trimtab.measure.spark.spans import Asked
@@ -107,12 +107,15 @@ class Ask:
         self.checkpoint = checkpoint
 
     @property
-    def watched(self) -> Watched:
+    def interest(self) -> Interest:
         """What a monitor of ours samples."""
-        return Watched(
+        from trimtab.measure.kafka.monitor import Interest
+
+        return Interest(
             topics=self.topics,
             pattern=self.pattern,
             groups=None if self.groups is None else tuple(sorted(self.groups)),
+            own_prefix=self.settings.topic_prefix,
         )
 
     @property

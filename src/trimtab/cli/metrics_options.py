@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -37,3 +38,15 @@ def serve_metrics(port: int | None, host: str) -> None:
     from trimtab.observe import metrics
 
     metrics.serve(port, host=host)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """Where a verb serves its metrics, if anywhere."""
+
+    metrics_port: MetricsPort = None
+    metrics_host: MetricsHost = METRICS_HOST
+
+    def serve(self) -> None:
+        """Serves the metrics if a port is given."""
+        serve_metrics(self.metrics_port, self.metrics_host)

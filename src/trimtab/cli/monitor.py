@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from trimtab.cli.connection import cluster_of
-from trimtab.cli.durations import seconds
-from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
-from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose, pattern_of
-from trimtab.cli.output import result, result_json, say, warn
+from trimtab.cli.connection import ClusterOptions, cluster_of
+from trimtab.cli.metrics_options import MetricsOptions
+from trimtab.cli.options import (
+    AsJson,
+    RunFor,
+    Verbose,
+    duration_option,
+    pattern_option,
+    topic_option,
+    with_options,
+)
+from trimtab.cli.output import TerminalProgress, show
 from trimtab.cli.signals import until_interrupted
 from trimtab.observe.logging import configure
-from trimtab.settings import Settings, load_settings
-
-if TYPE_CHECKING:
-    from trimtab.measure.kafka.monitor import Monitor
+from trimtab.services.monitor import sample_cluster
 
 
-def monitor(
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="T", help="Sample this topic; may be repeated."),
-    ] = None,
-    pattern: Annotated[
-        re.Pattern[str] | None,
-        typer.Option(
-            "--pattern",
-            metavar="REGEX",
-            parser=pattern_of,
-            help="Sample the topics whose whole name matches. Without --topic and --pattern: all "
-            "but Kafka's own and Trimtab's.",
-        ),
-    ] = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorOptions:
+    """What is sampled, how often, and for how long."""
+
+    topic: Annotated[list[str] | None, topic_option("Sample this topic; may be repeated.")] = None
+    pattern: Annotated[re.Pattern[str] | None, pattern_option("Sample")] = None
     group: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,82 +38,49 @@ def monitor(
             metavar="G",
             help="Read the committed offsets of this group; may be repeated. Default: all groups.",
         ),
-    ] = None,
+    ] = None
     period: Annotated[
         float | None,
-        typer.Option(
+        duration_option(
             "--period",
-            metavar="DURATION",
-            parser=seconds,
             help="Time between two samples. Default: the setting measure.period_s, 1s.",
         ),
-    ] = None,
-    for_: Annotated[
-        float | None,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            parser=seconds,
-            help="Stop after, say, 30s. Default: never.",
-        ),
-    ] = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = METRICS_HOST,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
+    ] = None
+    for_: RunFor = None
+    metrics: MetricsOptions
+    of: ClusterOptions
+    as_json: AsJson = False
+    verbose: Verbose = False
+
+
+@with_options
+def monitor(options: MonitorOptions) -> None:
     """Sample log sizes and offsets into the telemetry topic until Ctrl-C."""
-    configure(verbose=verbose)
-    settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-    serve_metrics(metrics_port, metrics_host)
-    what = Watched(
-        topics=frozenset(topic or ()), pattern=pattern, groups=tuple(group) if group else None
-    )
-    with until_interrupted() as stop, sampling(settings, what, period_s=period) as running:
-        say("Sampling; Ctrl-C ends it.")
-        report = running.run(stop, for_s=for_)
-    if as_json:
-        result_json(asdict(report))
-    else:
-        result(
+    from trimtab.measure.kafka.monitor import Interest
+
+    configure(verbose=options.verbose)
+    settings = options.of.settings()
+    options.metrics.serve()
+    cluster = cluster_of(settings)
+    with until_interrupted() as stop, TerminalProgress() as listener:
+        report = sample_cluster(
+            cluster,
+            Interest(
+                topics=frozenset(options.topic or ()),
+                pattern=options.pattern,
+                groups=tuple(options.group) if options.group else None,
+                own_prefix=cluster.topics.prefix,
+            ),
+            period_s=options.period or settings.measure.period_s,
+            stop=stop,
+            for_s=options.for_,
+            listener=listener,
+        )
+    show(
+        asdict(report),
+        lambda: (
             f"{report.samples} samples, {report.skipped} skipped; "
             f"{report.published} records published, {report.failed} failed"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """Topics and groups to be sampled, as the flags name them."""
-
-    topics: frozenset[str] = frozenset()
-    pattern: re.Pattern[str] | None = None
-    groups: tuple[str, ...] | None = None
-
-
-@contextmanager
-def sampling(
-    settings: Settings, what: Watched, *, period_s: float | None = None
-) -> Iterator[Monitor]:
-    """A monitor of the cluster that the settings name; our topics are made where they lack."""
-    from trimtab.kafka.topics import ensure_topics
-    from trimtab.measure.kafka.monitor import Interest, open_monitor
-
-    cluster = cluster_of(settings)
-    with cluster.admin() as admin:
-        ensure_topics(admin, cluster.topics)
-        there = {p.topic for p in admin.topics(what.topics)} if what.topics else set()
-    warn(f"there is no topic {name} yet" for name in sorted(what.topics - there))
-    interest = Interest(
-        topics=what.topics,
-        pattern=what.pattern,
-        groups=what.groups,
-        own_prefix=cluster.topics.prefix,
+        ),
+        as_json=options.as_json,
     )
-    with open_monitor(
-        cluster,
-        interest=interest,
-        period_s=period_s or settings.measure.period_s,
-    ) as opened:
-        yield opened

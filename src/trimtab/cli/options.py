@@ -1,14 +1,78 @@
-"""Options that several verbs share, so that one word means one thing everywhere."""
+"""Options that several verbs share, and how a verb takes its options as one value.
+
+A verb has one parameter, a frozen dataclass; its fields are the options, annotated as Typer wants
+them, in the order in which help shows them. A field that is itself such a dataclass stands for all
+of its options. `with_options` turns such a function into a command.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from trimtab.cli.durations import seconds
+
+
+def with_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Makes a command of a function whose parameters are dataclasses of options.
+
+    Parameters of other types, such as `typer.Context`, are passed on as they are.
+    """
+    own = inspect.signature(verb, eval_str=True).parameters
+
+    def command(**given: Any) -> None:
+        verb(**{name: _taken(p.annotation, name, given) for name, p in own.items()})
+
+    command.__doc__, command.__name__ = verb.__doc__, verb.__name__
+    command.__module__ = verb.__module__
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in own.values()
+            for one in _expanded(parameter)
+        ]
+    )
+    return command
+
+
+def _expanded(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """The parameter itself, or one for each option of its dataclass."""
+    kind = parameter.annotation
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        yield parameter
+        return
+    hints = get_type_hints(kind, include_extras=True)
+    for name, field in inspect.signature(kind).parameters.items():
+        yield from _expanded(field.replace(annotation=hints[name]))
+
+
+def _taken(kind: Any, name: str, given: dict[str, Any]) -> Any:
+    """The value of a parameter, out of what Typer gives."""
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        return given[name]
+    hints = get_type_hints(kind, include_extras=True)
+    return kind(**{f.name: _taken(hints[f.name], f.name, given) for f in fields(kind)})
+
+
+def duration_option(name: str, *, help: str, shown: str | None = None) -> Any:
+    """An option that takes a duration; `shown` is its default as help writes it."""
+    return typer.Option(
+        name, metavar="DURATION", parser=seconds, help=help, show_default=shown or True
+    )
+
+
+def topic_option(help: str) -> Any:
+    """`--topic`, whose part in a verb `help` says."""
+    return typer.Option("--topic", metavar="T", help=help)
+
 
 BootstrapServer = Annotated[
     str | None,
@@ -25,6 +89,34 @@ CommandConfig = Annotated[
         metavar="FILE",
         help="Kafka client properties (TLS, SASL), for every client and for Spark.",
     ),
+]
+
+
+def pattern_of(text: str) -> re.Pattern[str]:
+    """Reads a regular expression given on the command line."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise typer.BadParameter(f"{text!r} is not a regular expression: {error}") from error
+
+
+def pattern_option(verb: str) -> Any:
+    """`--pattern`: topics by a regular expression, beside `--topic`."""
+    return typer.Option(
+        "--pattern",
+        metavar="REGEX",
+        parser=pattern_of,
+        help=f"{verb} the topics whose whole name matches. Without --topic and --pattern: all "
+        "but Kafka's own and Trimtab's.",
+    )
+
+
+OnlyTopics = Annotated[
+    list[str] | None,
+    topic_option("Only this topic; may be repeated. Default: all but Kafka's own and Trimtab's."),
+]
+RunFor = Annotated[
+    float | None, duration_option("--for", help="Stop after, say, 30s. Default: never.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show the logs of Spark and clients.")]
@@ -80,11 +172,3 @@ Output = Annotated[
         help="Also write the JSON here. Its folder must exist.",
     ),
 ]
-
-
-def pattern_of(text: str) -> re.Pattern[str]:
-    """Reads a regular expression given on the command line."""
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise typer.BadParameter(f"{text!r} is not a regular expression: {error}") from error

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from trimtab.errors import BadFile
 from trimtab.model.codec import dumps
@@ -66,6 +73,16 @@ def result_json(value: Any) -> None:
         sys.stdout.flush()
 
 
+def show(value: Any, view: Callable[[], Any], *, as_json: bool, output: Path | None = None) -> None:
+    """A result: into the file of -o if there is one, then as JSON or as what people read."""
+    if output is not None:
+        write_file(output, dumps(value, indent=1) + "\n")
+    if as_json:
+        result_json(value)
+    else:
+        result(view())
+
+
 @contextmanager
 def _writing_results() -> Iterator[None]:
     """Ends quietly when the reader is gone (`| head -1`), and says when a disk is full."""
@@ -101,3 +118,45 @@ def progress_bar() -> Progress:
         console=talk,
         transient=True,
     )
+
+
+class TerminalProgress:
+    """Shows on stderr what a service tells while it works: a bar, notes and warnings.
+
+    The bar appears with the first step that is told, on a terminal only; work of fewer than
+    `least` steps has none, for it is over before a bar is seen.
+    """
+
+    def __init__(self, *, least: int = 0) -> None:
+        self._least = least
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def started(self, what: str) -> None:
+        """Says what goes on, and how it ends."""
+        say(f"{what}; Ctrl-C ends it.")
+
+    def progress(self, what: str, done: float, total: float | None) -> None:
+        """Moves the bar."""
+        if not talk.is_terminal or (total is not None and total < self._least):
+            return
+        if self._bar is None:
+            self._bar = progress_bar()
+            self._task = self._bar.add_task(what, total=total)
+            self._bar.start()
+        self._bar.update(self._task, description=what, completed=done, total=total)
+
+    def note(self, line: str) -> None:
+        """Prints a line."""
+        say(line)
+
+    def warning(self, line: str) -> None:
+        """Prints a warning."""
+        warn([line])

@@ -1,0 +1,34 @@
+"""A snapshot of the cluster as it is now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from trimtab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trimtab.kafka.cluster import Cluster
+    from trimtab.model.cluster import ClusterSnapshot
+
+
+def current_snapshot(
+    cluster: Cluster,
+    *,
+    topics: Collection[str] = (),
+    clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+) -> ClusterSnapshot:
+    """Brokers, partitions with sizes and offsets, and groups.
+
+    Of these topics, or of all but Kafka's own and Trimtab's.
+    """
+    from trimtab.kafka.snapshot import take_snapshot
+
+    with cluster.admin() as admin:
+        taken = take_snapshot(
+            admin, topics=topics or None, clock=clock, own_prefix=cluster.topics.prefix
+        )
+    for name in sorted(set(topics) - set(taken.topics)):
+        raise ConfigError(f'The cluster has no topic "{name}".')
+    return taken
