@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,113 +14,90 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.cli.connection import cluster_of
-from trimtab.cli.durations import seconds
-from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
-from trimtab.cli.options import BootstrapServer, CommandConfig, Verbose
-from trimtab.cli.output import result, result_json, say, talk
+from trimtab.cli.connection import ClusterOptions, cluster_of
+from trimtab.cli.metrics_options import MetricsOptions
+from trimtab.cli.options import RunFor, Verbose, duration_option, with_options
+from trimtab.cli.output import TerminalProgress, result, result_json, show, talk
 from trimtab.cli.signals import until_interrupted
-from trimtab.errors import ConfigError
 from trimtab.model.codec import Json, weights_to
 from trimtab.observe.logging import configure
 from trimtab.report.columns import least_width, new_table
-from trimtab.settings import load_settings
+from trimtab.services.steer import steer_producers
 
 if TYPE_CHECKING:
     from trimtab.apply.records.kafka.steering import Step
 
-_LEAST_INTERVAL_S = 0.05
 _QUARTER = 0.25
-_LEAST_VALID = 5
-"""Weights are repeated three times while they hold; some of that is for steps that come late."""
 
 
-def steer(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerOptions:
+    """How often brokers are looked at, and whether weights are published."""
+
     execute: Annotated[
         bool,
         typer.Option(
             "--execute",
             help="Publish the weights. Without it they are shown; only probes are written.",
         ),
-    ] = False,
+    ] = False
     interval: Annotated[
         float,
-        typer.Option(
+        duration_option(
             "--interval",
-            metavar="DURATION",
-            parser=seconds,
-            show_default="200ms",
+            shown="200ms",
             help="Between two looks; each broker is probed twice as often.",
         ),
-    ] = 0.2,
+    ] = 0.2
     valid: Annotated[
         float,
-        typer.Option(
+        duration_option(
             "--valid",
-            metavar="DURATION",
-            parser=seconds,
-            show_default="10s",
+            shown="10s",
             help="So long producers believe weights that are not repeated; then all are equal.",
         ),
-    ] = 10.0,
-    for_: Annotated[
-        float | None,
-        typer.Option(
-            "--for", metavar="DURATION", parser=seconds, help="End after so long. Default: never."
-        ),
-    ] = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = METRICS_HOST,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
+    ] = 10.0
+    for_: RunFor = None
+    metrics: MetricsOptions
+    of: ClusterOptions
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print a JSON line for each change, and a last one in all."),
-    ] = False,
-    verbose: Verbose = False,
-) -> None:
+    ] = False
+    verbose: Verbose = False
+
+
+@with_options
+def steer(options: SteerOptions) -> None:
     """Watch how quickly brokers store records, and steer producers away from slow ones.
 
     Producers with the partitioner weighted-node follow the weights.
     """
-    if interval < _LEAST_INTERVAL_S:
-        raise ConfigError(
-            f"A look every {interval * 1000:g} ms is too much.",
-            hint=f"Give --interval {_LEAST_INTERVAL_S * 1000:g}ms or more.",
-        )
-    if valid < _LEAST_VALID * interval:
-        raise ConfigError(
-            f"Weights that hold for {valid:g} s would go stale between two looks.",
-            hint=f"Give --valid {_LEAST_VALID * interval:g}s or more.",
-        )
-    configure(verbose=verbose)
-    settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-    cluster = cluster_of(settings)
-    serve_metrics(metrics_port, metrics_host)
-    from trimtab.apply.records.kafka.steering import open_steering
-
+    configure(verbose=options.verbose)
+    cluster = cluster_of(options.of.settings())
+    options.metrics.serve()
     with (
         until_interrupted() as stop,
-        _shown(as_json=as_json) as show,
-        open_steering(
-            cluster,
-            interval_s=interval,
-            valid_s=valid,
-            execute=execute,
-            on_step=show,
-        ) as steering,
+        _shown(as_json=options.as_json) as on_step,
+        TerminalProgress() as listener,
     ):
-        if execute:
-            say("Steering; Ctrl-C ends it.")
-        else:
-            say("Only watching: weights are published with --execute. Ctrl-C ends it.")
-        report = steering.run(stop, for_s=for_)
-    if as_json:
-        result_json(asdict(report) | {"weights": _named(report.weights)})
-    else:
-        result(
-            f"{report.steps} looks, {report.changes} changes, {report.published} records published"
+        report = steer_producers(
+            cluster,
+            execute=options.execute,
+            interval_s=options.interval,
+            valid_s=options.valid,
+            stop=stop,
+            for_s=options.for_,
+            on_step=on_step,
+            listener=listener,
         )
+    show(
+        asdict(report) | {"weights": _named(report.weights)},
+        lambda: (
+            f"{report.steps} looks, {report.changes} changes, {report.published} records published"
+        ),
+        as_json=options.as_json,
+    )
 
 
 def step_json(told: Step) -> Json:
@@ -152,7 +129,7 @@ def _shown(*, as_json: bool) -> Iterator[Callable[[Step], None]]:
 
     shown: dict[int, tuple[float, str]] = {}
 
-    def show(told: Step) -> None:
+    def on_step(told: Step) -> None:
         if as_json and told.changed:
             result_json(step_json(told))
         elif not as_json and _is_news(told, shown):
@@ -160,7 +137,7 @@ def _shown(*, as_json: bool) -> Iterator[Callable[[Step], None]]:
             shown.update({b: (v.weight, v.why) for b, v in told.verdicts.items()})
             result("  ".join(_words(told)))
 
-    yield show
+    yield on_step
 
 
 def _is_news(told: Step, shown: Mapping[int, tuple[float, str]]) -> bool:

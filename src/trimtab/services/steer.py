@@ -1,0 +1,55 @@
+"""Steers producers away from slow brokers: probes, judges and publishes weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from trimtab.errors import ConfigError
+from trimtab.services.progress import NO_LISTENER, ProgressListener
+
+if TYPE_CHECKING:
+    import threading
+
+    from trimtab.apply.records.kafka.steering import SteeringReport, Step
+    from trimtab.kafka.cluster import Cluster
+
+_LEAST_INTERVAL_S = 0.05
+_LEAST_VALID = 5
+"""Weights are repeated three times while they hold; some of that is for steps that come late."""
+
+
+def steer_producers(
+    cluster: Cluster,
+    *,
+    execute: bool,
+    interval_s: float = 0.2,
+    valid_s: float = 10.0,
+    stop: threading.Event,
+    for_s: float | None = None,
+    on_step: Callable[[Step], None] = lambda _: None,
+    listener: ProgressListener = NO_LISTENER,
+) -> SteeringReport:
+    """Steers until `stop` is set or `for_s` seconds have passed; `on_step` is told each look.
+
+    Without `execute` brokers are probed and judged, and no weights are published.
+    """
+    if interval_s < _LEAST_INTERVAL_S:
+        raise ConfigError(
+            f"A look every {interval_s * 1000:g} ms is too much.",
+            hint=f"Give --interval {_LEAST_INTERVAL_S * 1000:g}ms or more.",
+        )
+    if valid_s < _LEAST_VALID * interval_s:
+        raise ConfigError(
+            f"Weights that hold for {valid_s:g} s would go stale between two looks.",
+            hint=f"Give --valid {_LEAST_VALID * interval_s:g}s or more.",
+        )
+    from trimtab.apply.records.kafka.steering import open_steering
+
+    with open_steering(
+        cluster, interval_s=interval_s, valid_s=valid_s, execute=execute, on_step=on_step
+    ) as steering:
+        listener.started(
+            "Steering" if execute else "Only watching: weights are published with --execute"
+        )
+        return steering.run(stop, for_s=for_s)
