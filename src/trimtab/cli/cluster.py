@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimtab.cli.options import AsJson
-from trimtab.cli.output import result, result_json, say
+from trimtab.cli.options import AsJson, with_options
+from trimtab.cli.output import TerminalProgress, result, result_json, say
 from trimtab.errors import ConfigError
+from trimtab.services.cluster import (
+    BrokerAction,
+    LocalClusterConfig,
+    bring_up,
+    change_broker,
+    status_of,
+    take_down,
+)
+from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
-    from trimtab.local.cluster import ClusterStatus, LocalCluster
+    from trimtab.local.cluster import ClusterStatus, SaslUser
 
 app = typer.Typer(
     name="cluster",
@@ -25,20 +35,20 @@ Name = Annotated[
         "--name", metavar="NAME", help="Which local cluster; several can be up side by side."
     ),
 ]
-Broker = Annotated[int, typer.Argument(metavar="N", help="The broker's id, from 1.")]
 
 
-@app.command()
-def up(
-    context: typer.Context,
-    brokers: Annotated[int, typer.Option("--brokers", metavar="N", help="How many brokers.")] = 3,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """The shape of a new cluster, and who may log in."""
+
+    brokers: Annotated[int, typer.Option("--brokers", metavar="N", help="How many brokers.")] = 3
     racks: Annotated[
         int,
         typer.Option(
             "--racks", metavar="N", help="How many racks the brokers are dealt to: a, b, c, …"
         ),
-    ] = 3,
-    name: Name = "default",
+    ] = 3
+    name: Name = "default"
     property_: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,7 +56,7 @@ def up(
             metavar="KEY=VALUE",
             help="A further Kafka property of every node; may be repeated.",
         ),
-    ] = None,
+    ] = None
     sasl_user: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +64,7 @@ def up(
             metavar="USER",
             help="Adds a SASL listener (PLAIN, SCRAM-SHA-256) for them.",
         ),
-    ] = None,
+    ] = None
     sasl_password: Annotated[
         str | None,
         typer.Option(
@@ -64,9 +74,27 @@ def up(
             help="The password of --sasl-user. Others can read a command line; better set the "
             "variable.",
         ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """One broker of a local cluster."""
+
+    broker: Annotated[int, typer.Argument(metavar="N", help="The broker's id, from 1.")]
+    name: Name = "default"
+    as_json: AsJson = False
+
+    def show_after(self, action: BrokerAction) -> None:
+        """Does something to the broker, and shows the cluster afterwards."""
+        status = change_broker(_config(self.name), self.broker, action, TerminalProgress())
+        _show(status, as_json=self.as_json)
+
+
+@app.command()
+@with_options
+def up(context: typer.Context, options: UpOptions) -> None:
     """Bring a cluster up; one that is up already is left as it is.
 
     One KRaft controller and N brokers start on free ports of 127.0.0.1. The
@@ -74,62 +102,52 @@ def up(
     cluster that a crash or a reboot ended comes up again on its data, and a
     dead broker of a running cluster is started again.
     """
-    from trimtab.local.cluster import SaslUser
-
-    source = context.get_parameter_source("sasl_password")
-    given = source is not None and source.name == "COMMANDLINE"  # the variable may just be there
-    if (given and sasl_user is None) or (sasl_user is not None and sasl_password is None):
-        raise ConfigError(
-            "--sasl-user and --sasl-password go together.",
-            hint="The password may also be in TRIMTAB_SASL_PASSWORD.",
-        )
-    sasl = SaslUser(sasl_user, sasl_password) if sasl_user and sasl_password else None
-    cluster = _cluster(
-        name, brokers=brokers, racks=racks, properties=_properties(property_ or []), sasl=sasl
+    config = replace(
+        _config(options.name),
+        brokers=options.brokers,
+        racks=options.racks,
+        properties=_properties(options.property_ or []),
+        sasl=_sasl_user(context, options),
     )
-    status_now = cluster.up()
-    _show(status_now, as_json=as_json)
-    if not as_json:
-        say(f"Logs: {cluster.logs}")
+    status_now, logs = bring_up(config, TerminalProgress())
+    _show(status_now, as_json=options.as_json)
+    if not options.as_json:
+        say(f"Logs: {logs}")
         say(f"Use it with --bootstrap-server {status_now.bootstrap_servers}")
 
 
 @app.command()
 def status(name: Name = "default", as_json: AsJson = False) -> None:
     """Show each broker: running, paused, dead, or absent after a stop."""
-    _show(_cluster(name).status(), as_json=as_json)
+    _show(status_of(_config(name)), as_json=as_json)
 
 
 @app.command()
-def kill(broker: Broker, name: Name = "default", as_json: AsJson = False) -> None:
+@with_options
+def kill(options: BrokerOptions) -> None:
     """End broker N at once, as `kill -9` does; its data stays."""
-    cluster = _cluster(name)
-    cluster.kill(broker)
-    _show(cluster.status(), as_json=as_json)
+    options.show_after(BrokerAction.KILL)
 
 
 @app.command()
-def pause(broker: Broker, name: Name = "default", as_json: AsJson = False) -> None:
+@with_options
+def pause(options: BrokerOptions) -> None:
     """Freeze broker N: it keeps its connections and answers nothing."""
-    cluster = _cluster(name)
-    cluster.pause(broker)
-    _show(cluster.status(), as_json=as_json)
+    options.show_after(BrokerAction.PAUSE)
 
 
 @app.command()
-def resume(broker: Broker, name: Name = "default", as_json: AsJson = False) -> None:
+@with_options
+def resume(options: BrokerOptions) -> None:
     """Let the paused broker N go on."""
-    cluster = _cluster(name)
-    cluster.resume(broker)
-    _show(cluster.status(), as_json=as_json)
+    options.show_after(BrokerAction.RESUME)
 
 
 @app.command()
-def start(broker: Broker, name: Name = "default", as_json: AsJson = False) -> None:
+@with_options
+def start(options: BrokerOptions) -> None:
     """Start the dead broker N on its data; done when it has joined."""
-    cluster = _cluster(name)
-    cluster.start(broker)
-    _show(cluster.status(), as_json=as_json)
+    options.show_after(BrokerAction.START)
 
 
 @app.command()
@@ -141,21 +159,30 @@ def down(
     as_json: AsJson = False,
 ) -> None:
     """End a cluster, remove data and logs; harmless if there is none."""
-    cluster = _cluster(name)
-    there = bool(cluster.status().brokers)
-    cluster.down(keep_data=keep_data)
-    if there and not keep_data and not as_json:
+    left, removed = take_down(_config(name), keep_data=keep_data, listener=TerminalProgress())
+    if removed and not as_json:
         result(f'Cluster "{name}" is down; its data and logs are removed.')
     else:
-        _show(cluster.status(), as_json=as_json)
+        _show(left, as_json=as_json)
 
 
-def _cluster(name: str, **shape: Any) -> LocalCluster:
-    from trimtab.local.cluster import LocalCluster
-    from trimtab.settings import load_settings
-
+def _config(name: str) -> LocalClusterConfig:
     settings = load_settings()
-    return LocalCluster(name, home=settings.home, cache=settings.cache, say=say, **shape)
+    return LocalClusterConfig(name=name, home=settings.home, cache=settings.cache)
+
+
+def _sasl_user(context: typer.Context, options: UpOptions) -> SaslUser | None:
+    from trimtab.local.cluster import SaslUser
+
+    source = context.get_parameter_source("sasl_password")
+    given = source is not None and source.name == "COMMANDLINE"  # the variable may just be there
+    user, password = options.sasl_user, options.sasl_password
+    if (given and user is None) or (user is not None and password is None):
+        raise ConfigError(
+            "--sasl-user and --sasl-password go together.",
+            hint="The password may also be in TRIMTAB_SASL_PASSWORD.",
+        )
+    return SaslUser(user, password) if user and password else None
 
 
 def _properties(given: list[str]) -> dict[str, str]:
