@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.connection import cluster_of
-from trimtab.cli.durations import seconds, seconds_or_zero
+from trimtab.cli.connection import ClusterOptions, cluster_of
+from trimtab.cli.durations import seconds_or_zero
 from trimtab.cli.numbers import finite, positive
-from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, output_file
-from trimtab.cli.output import progress_bar, result, result_json, say, warn
+from trimtab.cli.options import AsJson, duration_option, output_file, topic_option, with_options
+from trimtab.cli.output import TerminalProgress, result, result_json, warn
 from trimtab.cli.signals import until_interrupted
 from trimtab.errors import ConfigError, Findings
-from trimtab.model.codec import VERSION, read_loads
-from trimtab.model.load import Measurement
-from trimtab.settings import load_settings
-from trimtab.workload import due
-from trimtab.workload.due import Acks, Due
+from trimtab.model.codec import VERSION
+from trimtab.services.load import (
+    Load,
+    LoadTarget,
+    keyed_load,
+    keyless_load,
+    recorded_load,
+    schedule_of_file,
+    scheduled_load,
+    send_load,
+)
+from trimtab.workload.due import Acks
 from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
 from trimtab.workload.rate_streams import (
     LANDAU_ITERATION_S,
@@ -34,9 +40,7 @@ from trimtab.workload.rate_streams import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trimtab.workload.kafka.load import LoadProgress, LoadSummary
-
-P = ParamSpec("P")
+    from trimtab.workload.kafka.load import LoadSummary
 
 app = typer.Typer(name="load", no_args_is_help=True)
 
@@ -48,20 +52,16 @@ Rate = Annotated[
 ]
 Duration = Annotated[
     float,
-    typer.Option(
+    duration_option(
         "--duration",
-        metavar="DURATION",
-        parser=seconds,
-        show_default="30s",
+        shown="30s",
         help="How long: 30s, 2m.",
     ),
 ]
 AtMost = Annotated[
     float | None,
-    typer.Option(
+    duration_option(
         "--duration",
-        metavar="DURATION",
-        parser=seconds,
         help="Stop after, say, 2m. Default: the whole of it.",
     ),
 ]
@@ -71,7 +71,7 @@ AtMost = Annotated[
 class Sending:
     """Where records go, and how: the options that all kinds of load share."""
 
-    topic: Annotated[str, typer.Option("--topic", metavar="T", help="Where the records go.")]
+    topic: Annotated[str, topic_option("Where the records go.")]
     create: Annotated[
         int | None,
         typer.Option(
@@ -115,21 +115,17 @@ class Sending:
     ] = 0.005
     delivery_timeout: Annotated[
         float,
-        typer.Option(
+        duration_option(
             "--delivery-timeout",
-            metavar="DURATION",
-            parser=seconds,
-            show_default="2m",
+            shown="2m",
             help="A record not acknowledged for so long has failed.",
         ),
     ] = 120.0
     late_after: Annotated[
         float,
-        typer.Option(
+        duration_option(
             "--late-after",
-            metavar="DURATION",
-            parser=seconds,
-            show_default="100ms",
+            shown="100ms",
             help="A record sent so long after it was due is counted late.",
         ),
     ] = 0.1
@@ -143,40 +139,153 @@ class Sending:
             "value_bytes.",
         ),
     ] = None
-    bootstrap_server: BootstrapServer = None
-    command_config: CommandConfig = None
+    to: ClusterOptions
     as_json: AsJson = False
+
+    def target(self) -> LoadTarget:
+        """The same in the words of the service."""
+        return LoadTarget(
+            topic=self.topic,
+            create=self.create,
+            replication_factor=self.replication_factor,
+            seed=self.seed,
+            acks=self.acks,
+            linger_s=self.linger,
+            delivery_timeout_s=self.delivery_timeout,
+            late_after_s=self.late_after,
+            record=self.record,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What is sent, for how long, and how many partitions it needs."""
+class KeysOptions:
+    """Keys, their skew and drift, and how fast they come."""
 
-    blocks: Iterable[Due]
-    duration_s: float
-    partitions: int = 1
+    rate: Rate = 1000.0
+    distinct: Annotated[
+        int, typer.Option("--keys", metavar="K", min=1, help="How many keys: 0 … K − 1, as text.")
+    ] = 28_000_000
+    s: Annotated[
+        float,
+        typer.Option(
+            "--s", metavar="S", callback=finite, help="Skew: P(k) is proportional to (v + k)^−s."
+        ),
+    ] = 1.1
+    v: Annotated[
+        float, typer.Option("--v", metavar="V", callback=finite, help="Flattens the top: see --s.")
+    ] = 2.72
+    shift: Annotated[
+        int,
+        typer.Option("--shift", metavar="N", min=0, help="Add N to all keys every --shift-every."),
+    ] = 0
+    shift_every: Annotated[
+        float,
+        duration_option(
+            "--shift-every",
+            shown="60s",
+            help="Time between two shifts.",
+        ),
+    ] = 60.0
+    tick: Annotated[
+        float | None,
+        duration_option(
+            "--tick",
+            help="Send what is due once every tick. Default: each record at its own time.",
+        ),
+    ] = None
+    duration: Duration = 30.0
 
 
-def _sends(of: Callable[Concatenate[Sending, P], Load]) -> Callable[..., None]:
-    """Makes a command of a function that says what to send, with the options of `Sending` added."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatesOptions:
+    """The schedule of rates, and how it is stretched."""
 
-    def command(**given: Any) -> None:
-        sending = Sending(**{f.name: given.pop(f.name) for f in fields(Sending)})
-        try:
-            load = of(sending, **given)  # type: ignore[call-arg]
-        except ValueError as error:  # numbers that no stream can be made of
-            raise ConfigError(f"{error}.") from error
-        _run(load, sending)
-
-    _, *own = inspect.signature(of, eval_str=True).parameters.values()
-    hints = get_type_hints(Sending, include_extras=True)
-    shared = [
-        inspect.Parameter(name, parameter.kind, default=parameter.default, annotation=hints[name])
-        for name, parameter in inspect.signature(Sending).parameters.items()
+    schedule: Annotated[
+        str,
+        typer.Option(
+            "--schedule",
+            metavar="ezzeddine-1|landau|FILE",
+            help="Ezzeddine's workload 1, a bounded random walk per partition as in Landau, or a "
+            "loads file, whose bytes/s are divided by --value-bytes.",
+        ),
     ]
-    command.__doc__, command.__name__ = of.__doc__, of.__name__
-    command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    return command
+    scale: Annotated[
+        float,
+        typer.Option("--scale", metavar="F", callback=positive, help="Multiply all rates by F."),
+    ] = 1.0
+    stretch: Annotated[
+        float,
+        typer.Option("--stretch", metavar="F", callback=positive, help="Multiply all times by F."),
+    ] = 1.0
+    step: Annotated[
+        float,
+        duration_option(
+            "--step",
+            shown=f"{LANDAU_ITERATION_S:g}s",
+            help="How long a step of landau or FILE lasts.",
+        ),
+    ] = LANDAU_ITERATION_S
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", min=1, help="Partitions of landau.")
+    ] = 8
+    capacity: Annotated[
+        float,
+        typer.Option(
+            "--capacity",
+            metavar="C",
+            callback=positive,
+            help="Of landau: the highest rate of a partition, in records per second.",
+        ),
+    ] = 100.0
+    delta: Annotated[
+        float,
+        typer.Option(
+            "--delta",
+            metavar="D",
+            min=0,
+            callback=finite,
+            help="Of landau: a step is within ± D % of --capacity.",
+        ),
+    ] = 10.0
+    iterations: Annotated[
+        int,
+        typer.Option("--iterations", metavar="N", min=0, help="Steps of landau after its first."),
+    ] = 20
+    poisson: Annotated[
+        bool, typer.Option("--poisson", help="Poisson arrivals. Default: evenly spaced.")
+    ] = False
+    duration: AtMost = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeylessOptions:
+    """How fast records come, and for how long."""
+
+    rate: Rate = 1000.0
+    duration: Duration = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """The trace, and how it is replayed."""
+
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Parquet: t_s or ts, and key, partition, value_bytes if known."
+        ),
+    ]
+    speed: Annotated[
+        float,
+        typer.Option(
+            "--speed", metavar="F", callback=positive, help="F times as fast as recorded."
+        ),
+    ] = 1.0
+    by_key: Annotated[
+        bool,
+        typer.Option("--by-key", help="Let the client choose partitions, whatever the trace says."),
+    ] = False
+    duration: AtMost = None
 
 
 @app.callback()
@@ -193,254 +302,105 @@ def _load() -> None:
 
 
 @app.command()
-@_sends
-def keys(
-    sending: Sending,
-    *,
-    rate: Rate = 1000.0,
-    distinct: Annotated[
-        int, typer.Option("--keys", metavar="K", min=1, help="How many keys: 0 … K − 1, as text.")
-    ] = 28_000_000,
-    s: Annotated[
-        float,
-        typer.Option(
-            "--s", metavar="S", callback=finite, help="Skew: P(k) is proportional to (v + k)^−s."
-        ),
-    ] = 1.1,
-    v: Annotated[
-        float, typer.Option("--v", metavar="V", callback=finite, help="Flattens the top: see --s.")
-    ] = 2.72,
-    shift: Annotated[
-        int,
-        typer.Option("--shift", metavar="N", min=0, help="Add N to all keys every --shift-every."),
-    ] = 0,
-    shift_every: Annotated[
-        float,
-        typer.Option(
-            "--shift-every",
-            metavar="DURATION",
-            parser=seconds,
-            show_default="60s",
-            help="Time between two shifts.",
-        ),
-    ] = 60.0,
-    tick: Annotated[
-        float | None,
-        typer.Option(
-            "--tick",
-            metavar="DURATION",
-            parser=seconds,
-            help="Send what is due once every tick. Default: each record at its own time.",
-        ),
-    ] = None,
-    duration: Duration = 30.0,
-) -> Load:
+@with_options
+def keys(options: KeysOptions, sending: Sending) -> None:
     """Keyed records, skewed as in Zipf–Mandelbrot, steady or drifting."""
-    stream = KeyStream(
-        rate_s=rate,
-        seed=sending.seed,
-        distribution=ZipfMandelbrot(s=s, v=v, keys=distinct),
-        shift=shift,
-        shift_every_s=shift_every,
-        tick_s=tick,
-    )
-    blocks = due.keyed(stream, duration_s=duration, value_bytes=sending.value_bytes)
-    return Load(blocks=blocks, duration_s=duration)
+    with _as_config_errors():
+        stream = KeyStream(
+            rate_s=options.rate,
+            seed=sending.seed,
+            distribution=ZipfMandelbrot(s=options.s, v=options.v, keys=options.distinct),
+            shift=options.shift,
+            shift_every_s=options.shift_every,
+            tick_s=options.tick,
+        )
+        load = keyed_load(stream, duration_s=options.duration, value_bytes=sending.value_bytes)
+    _send(load, sending)
 
 
 @app.command()
-@_sends
-def rates(
-    sending: Sending,
-    *,
-    schedule: Annotated[
-        str,
-        typer.Option(
-            "--schedule",
-            metavar="ezzeddine-1|landau|FILE",
-            help="Ezzeddine's workload 1, a bounded random walk per partition as in Landau, or a "
-            "loads file, whose bytes/s are divided by --value-bytes.",
-        ),
-    ],
-    scale: Annotated[
-        float,
-        typer.Option("--scale", metavar="F", callback=positive, help="Multiply all rates by F."),
-    ] = 1.0,
-    stretch: Annotated[
-        float,
-        typer.Option("--stretch", metavar="F", callback=positive, help="Multiply all times by F."),
-    ] = 1.0,
-    step: Annotated[
-        float,
-        typer.Option(
-            "--step",
-            metavar="DURATION",
-            parser=seconds,
-            show_default=f"{LANDAU_ITERATION_S:g}s",
-            help="How long a step of landau or FILE lasts.",
-        ),
-    ] = LANDAU_ITERATION_S,
-    partitions: Annotated[
-        int, typer.Option("--partitions", metavar="N", min=1, help="Partitions of landau.")
-    ] = 8,
-    capacity: Annotated[
-        float,
-        typer.Option(
-            "--capacity",
-            metavar="C",
-            callback=positive,
-            help="Of landau: the highest rate of a partition, in records per second.",
-        ),
-    ] = 100.0,
-    delta: Annotated[
-        float,
-        typer.Option(
-            "--delta",
-            metavar="D",
-            min=0,
-            callback=finite,
-            help="Of landau: a step is within ± D % of --capacity.",
-        ),
-    ] = 10.0,
-    iterations: Annotated[
-        int,
-        typer.Option("--iterations", metavar="N", min=0, help="Steps of landau after its first."),
-    ] = 20,
-    poisson: Annotated[
-        bool, typer.Option("--poisson", help="Poisson arrivals. Default: evenly spaced.")
-    ] = False,
-    duration: AtMost = None,
-) -> Load:
+@with_options
+def rates(options: RatesOptions, sending: Sending) -> None:
     """Records without keys, at a changing rate for each partition."""
-    match schedule:
-        case "ezzeddine-1":
-            asked = ezzeddine_workload_1()
-        case "landau":
-            walk = landau_stream(
-                seed=sending.seed,
-                partitions=partitions,
-                iterations=iterations,
-                delta=delta,
-                capacity=capacity,
-            )
-            asked = RateSchedule.from_steps(step, walk)
-        case _:
-            asked = _schedule_of_file(Path(schedule), step, sending)
-    asked = asked.scaled(scale).stretched(stretch)
-    blocks = due.partitioned(
-        asked, seed=sending.seed, value_bytes=sending.value_bytes, poisson=poisson
-    )
-    length_s = min(asked.duration_s, duration or asked.duration_s)
-    return Load(
-        blocks=due.until(blocks, length_s),
-        duration_s=length_s,
-        partitions=len(asked.partitions),
-    )
+    with _as_config_errors():
+        load = scheduled_load(
+            _schedule(options, sending).scaled(options.scale).stretched(options.stretch),
+            seed=sending.seed,
+            value_bytes=sending.value_bytes,
+            poisson=options.poisson,
+            at_most_s=options.duration,
+        )
+    _send(load, sending)
 
 
 @app.command()
-@_sends
-def keyless(sending: Sending, *, rate: Rate = 1000.0, duration: Duration = 30.0) -> Load:
+@with_options
+def keyless(options: KeylessOptions, sending: Sending) -> None:
     """Records without keys; the client chooses the partition. They have no tt-seq."""
-    steady = RateSchedule.constant([rate], duration_s=duration)
-    blocks = due.keyless(steady, seed=sending.seed, value_bytes=sending.value_bytes)
-    return Load(blocks=blocks, duration_s=duration)
+    with _as_config_errors():
+        load = keyless_load(
+            rate_s=options.rate,
+            duration_s=options.duration,
+            seed=sending.seed,
+            value_bytes=sending.value_bytes,
+        )
+    _send(load, sending)
 
 
 @app.command()
-@_sends
-def trace(
-    sending: Sending,
-    *,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Parquet: t_s or ts, and key, partition, value_bytes if known."
-        ),
-    ],
-    speed: Annotated[
-        float,
-        typer.Option(
-            "--speed", metavar="F", callback=positive, help="F times as fast as recorded."
-        ),
-    ] = 1.0,
-    by_key: Annotated[
-        bool,
-        typer.Option("--by-key", help="Let the client choose partitions, whatever the trace says."),
-    ] = False,
-    duration: AtMost = None,
-) -> Load:
+@with_options
+def trace(options: TraceOptions, sending: Sending) -> None:
     """Records as they were sent before; --record writes such a file."""
-    from trimtab.workload.traces import read_trace
-
-    found = read_trace(file)
-    blocks = found.blocks(value_bytes=sending.value_bytes, speed=speed, by_key=by_key)
-    whole_s = found.duration_s / speed
-    return Load(
-        blocks=blocks if duration is None else due.until(blocks, duration),
-        duration_s=whole_s if duration is None else min(duration, whole_s),
-        partitions=1 if by_key else max(1, found.partitions),
-    )
+    with _as_config_errors():
+        load = recorded_load(
+            options.file,
+            value_bytes=sending.value_bytes,
+            speed=options.speed,
+            by_key=options.by_key,
+            at_most_s=options.duration,
+        )
+    _send(load, sending)
 
 
 # ---------------------------------------------------------------- what all kinds share
 
 
-def _schedule_of_file(path: Path, step_s: float, sending: Sending) -> RateSchedule:
-    found, warnings = read_loads(path)
-    warn(warnings)
-    if isinstance(found, Measurement):
-        raise ConfigError(
-            f"{path} is a measurement, it has no steps.",
-            hint="--schedule takes ezzeddine-1, landau, or a loads file.",
-        )
-    return due.schedule_of(
-        found,
-        origin=str(path),
-        topic=sending.topic,
-        step_s=step_s,
-        value_bytes=sending.value_bytes,
-    )
+def _schedule(options: RatesOptions, sending: Sending) -> RateSchedule:
+    match options.schedule:
+        case "ezzeddine-1":
+            return ezzeddine_workload_1()
+        case "landau":
+            walk = landau_stream(
+                seed=sending.seed,
+                partitions=options.partitions,
+                iterations=options.iterations,
+                delta=options.delta,
+                capacity=options.capacity,
+            )
+            return RateSchedule.from_steps(options.step, walk)
+        case _:
+            return schedule_of_file(
+                Path(options.schedule),
+                topic=sending.topic,
+                step_s=options.step,
+                value_bytes=sending.value_bytes,
+                listener=TerminalProgress(),
+            )
 
 
-def _run(load: Load, sending: Sending) -> None:
-    from trimtab.workload.kafka.load import Delivery, ensure_topic, send
-    from trimtab.workload.traces import recording
+@contextmanager
+def _as_config_errors() -> Iterator[None]:
+    """Numbers that no load can be made of are a mistake of the command line."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"{error}.") from error
 
-    to = cluster_of(
-        load_settings(
-            bootstrap_server=sending.bootstrap_server, command_config=sending.command_config
-        )
-    )
-    partitions = ensure_topic(
-        sending.topic,
-        cluster=to,
-        create=sending.create,
-        replication_factor=sending.replication_factor,
-        least_partitions=load.partitions,
-    )
-    say(
-        f"Sending to {sending.topic} ({partitions} partitions) for {load.duration_s:g} s; "
-        "Ctrl-C ends it."
-    )
-    with ExitStack() as opened:
-        recorder = opened.enter_context(recording(sending.record)) if sending.record else None
-        summary = send(
-            load.blocks,
-            topic=sending.topic,
-            cluster=to,
-            delivery=Delivery(
-                acks=sending.acks,
-                linger_ms=sending.linger * 1000,
-                timeout_s=sending.delivery_timeout,
-            ),
-            seed=sending.seed,
-            late_after_s=sending.late_after,
-            duration_s=load.duration_s,
-            record=None if recorder is None else recorder.write,
-            stop=opened.enter_context(until_interrupted()),
-            on_progress=opened.enter_context(_shown(load.duration_s, sending.late_after)),
-        )
+
+def _send(load: Load, sending: Sending) -> None:
+    cluster = cluster_of(sending.to.settings())
+    with until_interrupted() as stop, TerminalProgress() as listener:
+        summary = send_load(cluster, load, sending.target(), stop=stop, listener=listener)
     _report(summary, sending)
 
 
@@ -484,22 +444,3 @@ def _table(summary: LoadSummary) -> Table:
     ):
         table.add_row(*row)
     return table
-
-
-@contextmanager
-def _shown(duration_s: float, late_after_s: float) -> Iterator[Callable[[LoadProgress], None]]:
-    """Shows how many seconds of the schedule are over, and what became of the records so far."""
-    total = max(1, round(duration_s))
-    with progress_bar() as bar:
-        task = bar.add_task("sending", total=total)
-
-        def show(now: LoadProgress) -> None:
-            failed = f", {now.failed} failed" if now.failed else ""
-            behind = f", {now.behind_s:.1f} s behind" if now.behind_s > late_after_s else ""
-            bar.update(
-                task,
-                completed=min(int(now.time_s), total),
-                description=f"{now.sent} sent, {now.acknowledged} acknowledged{failed}{behind}",
-            )
-
-        yield show
