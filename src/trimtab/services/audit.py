@@ -1,0 +1,251 @@
+"""Audits where leaders and replicas are, and what failures of brokers would do."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trimtab.errors import ConfigError
+from trimtab.model.cluster import BrokerId, ClusterSnapshot, TopicPartition
+from trimtab.model.codec import read_rates, read_snapshot
+from trimtab.model.load import Measurement, Unit
+from trimtab.services.progress import NO_LISTENER, ProgressListener
+
+if TYPE_CHECKING:
+    from trimtab.audit.loads import TopicRates
+    from trimtab.audit.topology import Audit, AuditOptions
+    from trimtab.kafka.cluster import Cluster
+
+_MAX_AGE_S = 900.0
+_QUIET = {Unit.BYTES_S: 10_000.0, Unit.RECORDS_S: 10.0}
+"""Measured load of the fullest broker below which no broker is called overloaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadsFile:
+    """A file with rates of partitions, and how it is read."""
+
+    path: Path
+    unit: Unit | None = None
+    step: int | None = None
+    allow_incomplete: bool = False
+    max_age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRequest:
+    """What is audited: a live cluster or a snapshot file, which topics, with which rates.
+
+    `options` are those that do not depend on what is found; `domains` are brokers that fail
+    together, each as `1,2,3`.
+    """
+
+    source: Cluster | Path
+    options: AuditOptions
+    topics: frozenset[str] = frozenset()
+    internal: bool = False
+    own_prefix: str = "trimtab."
+    min_insync: int | None = None
+    loads: LoadsFile | None = None
+    domains: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placement:
+    """The cluster, its brokers that are down, what writes need by topic, and its address."""
+
+    taken: ClusterSnapshot
+    down: frozenset[BrokerId]
+    min_insync: dict[str, int] = field(default_factory=dict)
+    server: str | None = None
+
+
+def audit_cluster(
+    request: AuditRequest,
+    *,
+    clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+    listener: ProgressListener = NO_LISTENER,
+) -> Audit:
+    """Everything the audit finds; doubts about the files are told on the way."""
+    from trimtab.audit.topology import SERVER, audit
+
+    if isinstance(request.source, Path):
+        placed = _of_file(request, request.source, listener)
+    else:
+        placed = _of_cluster(request, request.source, clock)
+    rates: TopicRates | None = None
+    quiet = 0.0
+    if request.loads is not None:
+        rates, quiet = _rates(request.loads, placed.taken, now_ts=clock(), listener=listener)
+        _warn_of_unknown_partitions(request, request.loads.path, rates, placed.taken, listener)
+    options = replace(
+        request.options,
+        internal=request.internal or bool(request.topics),
+        domains=dict(_domain(given, placed.taken) for given in request.domains),
+        min_insync=placed.min_insync,
+        down=placed.down,
+        server=placed.server or SERVER,
+        quiet=quiet,
+    )
+    return audit(
+        placed.taken,
+        rates,
+        options,
+        progress=lambda done, total: listener.progress("failures", done, total),
+    )
+
+
+def _of_file(request: AuditRequest, path: Path, listener: ProgressListener) -> _Placement:
+    """The cluster as the file has it; brokers that seem to be down count as such."""
+    from trimtab.audit.findings import some
+    from trimtab.audit.unevenness import down_brokers
+    from trimtab.kafka.snapshot import is_internal
+
+    taken, warnings = read_snapshot(path)
+    for line in warnings:
+        listener.warning(line)
+    for name in sorted(request.topics - set(taken.topics)):
+        raise ConfigError(f'{path} has no topic "{name}".')
+    down = down_brokers(taken)
+    guessed = sorted(b.id for b in taken.brokers if b.id in down and b.alive is None)
+    if guessed:
+        listener.note(f"Brokers taken as down, as no replica on them is in sync: {some(guessed)}")
+    if request.topics or not request.internal:
+        others = (n for n in taken.topics if not is_internal(n, own_prefix=request.own_prefix))
+        kept = request.topics or frozenset(others)
+        taken = replace(taken, partitions=taken.of_topics(kept))
+    needs = dict.fromkeys(taken.topics, request.min_insync or 1)
+    return _Placement(taken=taken, down=down, min_insync=needs)
+
+
+def _of_cluster(request: AuditRequest, cluster: Cluster, clock: Callable[[], int]) -> _Placement:
+    """The cluster as it is."""
+    from trimtab.kafka.snapshot import take_placement
+
+    with cluster.admin() as admin:
+        taken, down = take_placement(
+            admin,
+            topics=request.topics or None,
+            internal=request.internal,
+            clock=clock,
+            own_prefix=request.own_prefix,
+        )
+        for name in sorted(request.topics - set(taken.topics)):
+            raise ConfigError(f'The cluster has no topic "{name}".')
+        if request.min_insync is None:
+            needs = admin.min_insync(taken.topics) if taken.topics else {}
+        else:
+            needs = dict.fromkeys(taken.topics, request.min_insync)
+    return _Placement(taken=taken, down=down, min_insync=needs, server=cluster.servers)
+
+
+def _rates(
+    file: LoadsFile, taken: ClusterSnapshot, *, now_ts: int, listener: ProgressListener
+) -> tuple[TopicRates, float]:
+    """The rates, and the load of a broker below which they are too little to act upon.
+
+    That is for measurements: whoever writes a file by hand may count in units of their own.
+    """
+    from trimtab.audit.loads import topic_rates
+    from trimtab.plan.consumers.situation import step_of
+
+    path = file.path
+    given, warnings = read_rates(path)
+    for line in warnings:
+        listener.warning(line)
+    left_out: dict[TopicPartition, float] = {}
+    quiet = 0.0
+    if isinstance(given, Measurement):
+        counted = file.unit or Unit.BYTES_S
+        quiet = _QUIET[counted]
+        _doubt(file, given, taken, now_ts=now_ts, listener=listener)
+        sound = tuple(p for p in given.partitions if p.complete or file.allow_incomplete)
+        by_partition = replace(given, partitions=sound).loads(counted)
+        every = given.loads(counted)
+        left_out = {name: load for name, load in every.items() if name not in by_partition}
+    else:
+        if file.unit not in (None, given.unit):
+            raise ConfigError(
+                f"{path} counts in {given.unit}, not in {file.unit}.",
+                hint="Leave --unit out, or correct the file.",
+            )
+        counted = given.unit
+        by_partition = dict(step_of(given, file.step, origin=str(path)).loads)
+    if not math.isfinite(sum(by_partition.values()) + sum(left_out.values())):
+        raise ConfigError(f"{path}: the loads add up to more than a number can hold.")
+    if not any(p.name in by_partition for p in taken.partitions):
+        listener.note(
+            f"{path} has no rate of any topic here: brokers are judged by what they lead."
+        )
+    return topic_rates(taken, by_partition, counted, left_out=left_out), quiet
+
+
+def _doubt(
+    file: LoadsFile,
+    given: Measurement,
+    taken: ClusterSnapshot,
+    *,
+    now_ts: int,
+    listener: ProgressListener,
+) -> None:
+    """Tells why a measurement may not fit: another cluster, its age, rates with a gap."""
+    from trimtab.plan.consumers.situation import about_age
+
+    path = file.path
+    if file.step is not None:
+        raise ConfigError(f"{path} is a measurement, it has no steps.")
+    if None not in (given.cluster, taken.cluster) and given.cluster != taken.cluster:
+        listener.warning(f"{path} was measured on cluster {given.cluster}, not on {taken.cluster}")
+    max_age_s = _MAX_AGE_S if file.max_age_s is None else file.max_age_s
+    for line in about_age(given, now_ts=now_ts, max_age_s=max_age_s):
+        listener.warning(line)
+    thin = sum(not p.complete for p in given.partitions)
+    if thin and not file.allow_incomplete:
+        listener.note(
+            f"{path}: {thin} of {len(given.partitions)} rates have a gap or too short a span; "
+            "--allow-incomplete uses them."
+        )
+
+
+def _warn_of_unknown_partitions(
+    request: AuditRequest,
+    path: Path,
+    rates: TopicRates,
+    taken: ClusterSnapshot,
+    listener: ProgressListener,
+) -> None:
+    """Names measured partitions that the cluster or snapshot does not have: a part of the load."""
+    from trimtab.audit.findings import some
+    from trimtab.kafka.snapshot import is_internal
+
+    here, topics = {p.name for p in taken.partitions}, frozenset(taken.topics)
+    loads = {**rates.left_out, **rates.by_partition}
+    named, prefix = bool(request.topics), request.own_prefix
+    unknown = [
+        name
+        for name in sorted(loads.keys() - here)
+        if name.topic in topics or not (named or is_internal(name.topic, own_prefix=prefix))
+    ]
+    total = sum(loads.values())
+    if unknown and here & loads.keys():
+        share = sum(loads[name] for name in unknown) / total if total > 0 else 0.0
+        listener.warning(
+            f"{path} has rates of {len(unknown)} partitions that are not here, "
+            f"{share:.0%} of its load: {some(unknown)}"
+        )
+
+
+def _domain(given: str, taken: ClusterSnapshot) -> tuple[str, tuple[int, ...]]:
+    known = {broker.id for broker in taken.brokers}
+    try:
+        ids = tuple(int(part) for part in given.split(","))
+    except ValueError:
+        raise ConfigError(f"--domain {given}: should be broker ids, as 1,2,3.") from None
+    for broker in ids:
+        if broker not in known:
+            raise ConfigError(f"--domain {given}: there is no broker {broker}.")
+    return f"domain {given}", ids
