@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.connection import ClusterOptions, cluster_of
-from trimtab.cli.durations import seconds_or_zero
 from trimtab.cli.numbers import finite, positive
 from trimtab.cli.options import AsJson, duration_option, output_file, topic_option, with_options
 from trimtab.cli.output import TerminalProgress, result, result_json, warn
@@ -105,11 +104,10 @@ class Sending:
     ] = Acks.ALL
     linger: Annotated[
         float,
-        typer.Option(
+        duration_option(
             "--linger",
-            metavar="DURATION",
-            parser=seconds_or_zero,
-            show_default="5ms",
+            zero=True,
+            shown="5ms",
             help="How long the client gathers a batch.",
         ),
     ] = 0.005

@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from trimtab.cli.durations import seconds
+from trimtab.cli.durations import seconds, seconds_or_zero
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -62,10 +62,14 @@ def _taken(kind: Any, name: str, given: dict[str, Any]) -> Any:
     return kind(**{f.name: _taken(hints[f.name], f.name, given) for f in fields(kind)})
 
 
-def duration_option(name: str, *, help: str, shown: str | None = None) -> Any:
-    """An option that takes a duration; `shown` is its default as help writes it."""
+def duration_option(name: str, *, help: str, shown: str | None = None, zero: bool = False) -> Any:
+    """An option that takes a duration, also 0 with `zero`; help writes its default as `shown`."""
     return typer.Option(
-        name, metavar="DURATION", parser=seconds, help=help, show_default=shown or True
+        name,
+        metavar="DURATION",
+        parser=seconds_or_zero if zero else seconds,
+        help=help,
+        show_default=shown or True,
     )
 
 

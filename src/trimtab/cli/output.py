@@ -73,10 +73,17 @@ def result_json(value: Any) -> None:
         sys.stdout.flush()
 
 
-def show(value: Any, view: Callable[[], Any], *, as_json: bool, output: Path | None = None) -> None:
+def show(
+    value: Any,
+    view: Callable[[], Any],
+    *,
+    as_json: bool,
+    output: Path | None = None,
+    indent: int | None = 1,
+) -> None:
     """A result: into the file of -o if there is one, then as JSON or as what people read."""
     if output is not None:
-        write_file(output, dumps(value, indent=1) + "\n")
+        write_file(output, dumps(value, indent=indent) + "\n")
     if as_json:
         result_json(value)
     else:

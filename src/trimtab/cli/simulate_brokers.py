@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from trimtab.cli.numbers import number, positive
-from trimtab.cli.options import AsJson, Output, output_file
-from trimtab.cli.output import progress_bar, result, result_json, say, warn, write_file
+from trimtab.cli.options import AsJson, Output, output_file, with_options
+from trimtab.cli.output import TerminalProgress, say, show
 from trimtab.cli.planner_options import Seed
 from trimtab.errors import ConfigError
-from trimtab.model.codec import dumps
 from trimtab.model.files import write_atomically
+from trimtab.services.simulate_brokers import (
+    DEFAULT_BROKERS,
+    BrokerTopology,
+    PolicyComparison,
+    SlowPeriod,
+    compare_policies,
+    topology_of,
+)
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
-    from trimtab.plan.records.leaders import LeaderSnapshot
-    from trimtab.simulate.brokers import SpeedChange, World
+    from trimtab.simulate.brokers import World
+    from trimtab.simulate.policy import Settings as PolicySettings
     from trimtab.simulate.yardsticks import Cell
 
-_BROKERS = 10
 _POLICIES = "random,round-robin,node,sqf,jsq-d,jiq,jsq-own,jsq,least-work"
 _PICTURES = (".svg", ".png")
 
 
-def brokers(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokersOptions:
+    """The brokers, the policies that are compared, and how much is simulated."""
+
     brokers: Annotated[
         int | None,
         typer.Option(
             "--brokers",
             metavar="N",
             min=1,
-            help=f"Equal brokers, with a topic that has a partition on each. Default: {_BROKERS}.",
+            help="Equal brokers, with a topic that has a partition on each. "
+            f"Default: {DEFAULT_BROKERS}.",
         ),
-    ] = None,
+    ] = None
     topology: Annotated[
         str | None,
         typer.Option(
@@ -44,7 +55,7 @@ def brokers(
             metavar="FILE",
             help="Leaders instead: a snapshot file, or B2, U2 or 6.4 of Burato's thesis.",
         ),
-    ] = None,
+    ] = None
     utilisation: Annotated[
         str,
         typer.Option(
@@ -52,7 +63,7 @@ def brokers(
             metavar="X,…",
             help="How busy all brokers together are, as parts of 1.",
         ),
-    ] = "0.5,0.7,0.9",
+    ] = "0.5,0.7,0.9"
     policies: Annotated[
         str,
         typer.Option(
@@ -63,7 +74,7 @@ def brokers(
             "for all); or partitioners: default, improved, node, sqf, weighted-node (with ideal "
             "weights).",
         ),
-    ] = _POLICIES,
+    ] = _POLICIES
     dispatchers: Annotated[
         str,
         typer.Option(
@@ -71,10 +82,10 @@ def brokers(
             metavar="N,…",
             help="How many producers send, each with what it knows itself.",
         ),
-    ] = "1,4",
+    ] = "1,4"
     d: Annotated[
         int, typer.Option("--d", metavar="N", min=1, help="How many queues jsq-d looks at.")
-    ] = 2,
+    ] = 2
     refresh: Annotated[
         float | None,
         typer.Option(
@@ -84,7 +95,7 @@ def brokers(
             help="How often jsq and jsq-d are told the queues, in mean service times. Default: "
             "they always know.",
         ),
-    ] = None,
+    ] = None
     service: Annotated[
         str,
         typer.Option(
@@ -92,7 +103,7 @@ def brokers(
             metavar="KIND",
             help="Time that records take: exponential, or constant.",
         ),
-    ] = "exponential",
+    ] = "exponential"
     speeds: Annotated[
         str | None,
         typer.Option(
@@ -100,7 +111,7 @@ def brokers(
             metavar="X,…",
             help="Of each broker, by ascending id. Default: 1, or the file's capacities.",
         ),
-    ] = None,
+    ] = None
     rate: Annotated[
         list[str] | None,
         typer.Option(
@@ -109,7 +120,7 @@ def brokers(
             help="How often a topic is written to, compared with the others, which have 1. May "
             "be repeated.",
         ),
-    ] = None,
+    ] = None
     foreign: Annotated[
         list[str] | None,
         typer.Option(
@@ -118,7 +129,7 @@ def brokers(
             help="Part of a broker's speed that is taken by load of which no dispatcher knows. "
             "May be repeated.",
         ),
-    ] = None,
+    ] = None
     slow: Annotated[
         list[str] | None,
         typer.Option(
@@ -127,14 +138,14 @@ def brokers(
             help="A broker that has another speed (0: stands still) for a while, FROM and TO "
             "being parts of the run. May be repeated.",
         ),
-    ] = None,
+    ] = None
     arrivals: Annotated[
         int, typer.Option("--arrivals", metavar="N", min=100, help="Records of each run.")
-    ] = 100_000,
+    ] = 100_000
     seeds: Annotated[
         int, typer.Option("--seeds", metavar="N", min=1, help="Runs, for the interval of 95 %.")
-    ] = 5,
-    seed: Seed = 0,
+    ] = 5
+    seed: Seed = 0
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -143,10 +154,13 @@ def brokers(
             callback=output_file,
             help="Draw mean waits here: .svg or .png.",
         ),
-    ] = None,
-    output: Output = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    output: Output = None
+    as_json: AsJson = False
+
+
+@with_options
+def brokers(options: BrokersOptions) -> None:
     """Show what knowing more is worth to those who spread records.
 
     Brokers are queues, producers dispatchers; waits are in mean service times of a broker of speed
@@ -154,51 +168,65 @@ def brokers(
 
     Policies go from knowing nothing to seeing all work; our partitioners are among them.
     """
-    from trimtab.simulate.dispatchers import policy_of
-    from trimtab.simulate.policy import Settings
-    from trimtab.simulate.yardsticks import Effort, cells, curves, sweep
+    from trimtab.report.yardsticks import yardsticks_view
 
+    plot = options.plot
     if plot is not None and plot.suffix not in _PICTURES:
         raise ConfigError(f"--plot takes a file that ends in .svg or .png, not {plot.name}.")
-    busy = _utilisations(utilisation)
-    many = [_whole(text, "--dispatchers") for text in _listed(dispatchers, "--dispatchers")]
-    chosen = [policy_of(name) for name in _listed(policies, "--policies")]
-    leaders, capacities = _leaders(brokers, topology)
-    fast = _speeds(speeds, capacities)
+    with TerminalProgress() as listener:
+        topology = topology_of(
+            options.brokers,
+            options.topology,
+            own_prefix=load_settings().topic_prefix,
+            listener=listener,
+        )
+        asked = _comparison(options, topology)
+        found, world = compare_policies(asked, listener=listener)
+    if plot is not None:
+        _draw(plot, found, world, asked.settings)
+    show(
+        _document(options, found, world),
+        lambda: yardsticks_view(found, world, arrivals=options.arrivals, seeds=options.seeds),
+        as_json=options.as_json,
+        output=options.output,
+        indent=None,
+    )
+
+
+def _comparison(options: BrokersOptions, topology: BrokerTopology) -> PolicyComparison:
+    """The options in the words of the service."""
+    from trimtab.simulate.brokers import Service
+    from trimtab.simulate.dispatchers import policy_of
+    from trimtab.simulate.policy import Settings
+    from trimtab.simulate.yardsticks import Effort
+
+    if options.service not in tuple(Service):
+        raise ConfigError(f"--service takes {' or '.join(Service)}, not {options.service!r}.")
     try:
-        settings = Settings(d=d, refresh=refresh)
+        settings = Settings(d=options.d, refresh=options.refresh)
     except ValueError as error:
         raise ConfigError(f"That cannot be simulated: {error}.") from error
-    worlds = {
-        part: _world(
-            leaders,
-            fast,
-            part,
-            arrivals,
-            service=service,
-            rates=_named(rate or (), "--rate", "TOPIC:X", leaders.topics),
-            foreign=_named(foreign or (), "--foreign", "BROKER:X", map(str, fast)),
-            slow=slow or (),
-        )
-        for part in busy
-    }
-    found: list[Cell] = []
-    with progress_bar() as bar:
-        runs = len(busy) * len(cells(chosen, many, settings)) * seeds
-        task = bar.add_task("simulating", total=runs)
-        found.extend(
-            sweep(
-                worlds.__getitem__,
-                chosen,
-                utilisations=busy,
-                dispatchers=many,
-                settings=settings,
-                effort=Effort(count=arrivals, seeds=seeds, seed=seed),
-                on_run=lambda name: bar.update(task, advance=1, description=name),
-            )
-        )
-    world = worlds[busy[0]]
-    value = {
+    leaders, fast = topology.leaders, _speeds(options.speeds, topology.speeds)
+    taken = _named(options.foreign or (), "--foreign", "BROKER:X", map(str, fast))
+    return PolicyComparison(
+        topology=BrokerTopology(leaders, fast),
+        policies=[policy_of(name) for name in _listed(options.policies, "--policies")],
+        utilisations=_utilisations(options.utilisation),
+        dispatchers=[
+            _whole(text, "--dispatchers") for text in _listed(options.dispatchers, "--dispatchers")
+        ],
+        service=Service(options.service),
+        settings=settings,
+        effort=Effort(count=options.arrivals, seeds=options.seeds, seed=options.seed),
+        rates=_named(options.rate or (), "--rate", "TOPIC:X", leaders.topics),
+        foreign={int(broker): part for broker, part in taken.items()},
+        slow=[_slow(text, fast) for text in options.slow or ()],
+    )
+
+
+def _document(options: BrokersOptions, found: Sequence[Cell], world: World) -> dict[str, Any]:
+    _, leaders = world.leaders[0]
+    return {
         "brokers": {str(broker): world.speeds[broker] for broker in world.brokers},
         "leaders": {
             topic: {str(p): leader for p, leader in leaders.topic(topic).leader.items()}
@@ -206,107 +234,28 @@ def brokers(
         },
         "rates": {topic: world.rate_of(topic) for topic in leaders.topics},
         "foreign": {str(broker): part for broker, part in sorted(world.foreign.items())},
-        "slow": slow or [],
-        "service": service,
-        "d": d,
-        "refresh": refresh,
-        "arrivals": arrivals,
-        "seeds": seeds,
-        "seed": seed,
+        "slow": options.slow or [],
+        "service": options.service,
+        "d": options.d,
+        "refresh": options.refresh,
+        "arrivals": options.arrivals,
+        "seeds": options.seeds,
+        "seed": options.seed,
         "cells": [cell.to_json() for cell in found],
     }
-    if output is not None:
-        write_file(output, dumps(value) + "\n")
-    if plot is not None:
-        from trimtab.report.yardsticks import picture
-
-        form: Literal["svg", "png"] = "svg" if plot.suffix == ".svg" else "png"
-        write_atomically(plot, picture(found, curves(world, found, settings), form=form))
-        say(f"the picture is in {plot}")
-    if as_json:
-        result_json(value)
-    else:
-        from trimtab.report.yardsticks import yardsticks_view
-
-        result(yardsticks_view(found, world, arrivals=arrivals, seeds=seeds))
 
 
-def _leaders(brokers: int | None, topology: str | None) -> tuple[LeaderSnapshot, dict[int, float]]:
-    """Who leads what, and how fast each broker is unless something else is said."""
-    from trimtab.kafka.snapshot import is_internal
-    from trimtab.model.codec import read_snapshot
-    from trimtab.plan.records.leaders import LeaderSnapshot
-    from trimtab.simulate.brokers import TOPIC
-    from trimtab.simulate.yardsticks import TOPOLOGIES
+def _draw(plot: Path, found: Sequence[Cell], world: World, settings: PolicySettings) -> None:
+    from trimtab.report.yardsticks import picture
+    from trimtab.simulate.yardsticks import curves
 
-    if topology is None:
-        count = _BROKERS if brokers is None else brokers
-        even = LeaderSnapshot({TOPIC: {n: n + 1 for n in range(count)}})
-        return even, dict.fromkeys(range(1, count + 1), 1.0)
-    if brokers is not None:
-        raise ConfigError(
-            "--brokers and --topology both say which brokers there are.", hint="Give one of them."
-        )
-    if topology in TOPOLOGIES:
-        built_in = LeaderSnapshot(TOPOLOGIES[topology])
-        return built_in, dict.fromkeys(sorted(built_in.leading), 1.0)
-    if not Path(topology).exists():
-        raise ConfigError(
-            f"There is no file {topology}, and no such topology.",
-            hint=f"Topologies that need no file: {', '.join(TOPOLOGIES)}.",
-        )
-    snapshot, warnings = read_snapshot(Path(topology))
-    warn(warnings)
-    led: dict[str, dict[int, int]] = {}
-    prefix = load_settings().topic_prefix
-    for p in snapshot.partitions:
-        if not is_internal(p.topic, own_prefix=prefix):
-            led.setdefault(p.topic, {})[p.partition] = p.leader
-    offline = sorted(topic for topic, leaders in led.items() if max(leaders.values()) < 0)
-    warn([f"topic {topic} has no leader and is left out" for topic in offline])
-    online = {topic: leaders for topic, leaders in led.items() if topic not in offline}
-    if not online:
-        raise ConfigError(f"Nobody leads anything in {topology}.")
-    capacities = {b.id: 1.0 if b.capacity is None else b.capacity for b in snapshot.brokers}
-    return LeaderSnapshot(online), {int(broker): value for broker, value in capacities.items()}
+    form: Literal["svg", "png"] = "svg" if plot.suffix == ".svg" else "png"
+    write_atomically(plot, picture(found, curves(world, found, settings), form=form))
+    say(f"the picture is in {plot}")
 
 
-def _world(
-    leaders: LeaderSnapshot,
-    speeds: Mapping[int, float],
-    utilisation: float,
-    arrivals: int,
-    *,
-    service: str,
-    rates: Mapping[str, float],
-    foreign: Mapping[str, float],
-    slow: Sequence[str],
-) -> World:
-    from trimtab.simulate.brokers import Service, World
-
-    if service not in tuple(Service):
-        raise ConfigError(f"--service takes {' or '.join(Service)}, not {service!r}.")
-    length = arrivals / (utilisation * sum(speeds.values()))
-    try:
-        world = World(
-            leaders=((0.0, leaders),),
-            speeds=speeds,
-            rates=rates,
-            foreign={int(broker): part for broker, part in foreign.items()},
-            changes=tuple(c for text in slow for c in _changes(text, speeds, length)),
-            service=Service(service),
-        )
-        world.own_rate(utilisation)
-        len(world.paces)
-    except ValueError as error:
-        raise ConfigError(f"That cannot be simulated: {error}.") from error
-    return world
-
-
-def _changes(text: str, speeds: Mapping[int, float], length: float) -> list[SpeedChange]:
+def _slow(text: str, speeds: Mapping[int, float]) -> SlowPeriod:
     """Reads `BROKER:SPEED:FROM:TO`."""
-    from trimtab.simulate.brokers import SpeedChange
-
     given = text.split(":")
     try:
         broker, speed, start, end = int(given[0]), *(number(part) for part in given[1:])
@@ -318,10 +267,7 @@ def _changes(text: str, speeds: Mapping[int, float], length: float) -> list[Spee
             f"not {text!r}.",
             hint=f"Brokers are {_few(map(str, speeds))}; FROM and TO are parts of the run.",
         )
-    return [
-        SpeedChange(broker=broker, at=start * length, speed=speed),
-        SpeedChange(broker=broker, at=end * length, speed=speeds[broker]),
-    ]
+    return SlowPeriod(broker=broker, speed=speed, start=start, end=end)
 
 
 def _utilisations(text: str) -> list[float]:
@@ -337,7 +283,7 @@ def _utilisations(text: str) -> list[float]:
     return parts
 
 
-def _speeds(text: str | None, capacities: dict[int, float]) -> dict[int, float]:
+def _speeds(text: str | None, capacities: Mapping[int, float]) -> Mapping[int, float]:
     if text is None:
         return capacities
     given = [_number(part, "--speeds") for part in text.split(",")]

@@ -164,11 +164,11 @@ def test_an_unknown_policy_is_refused_with_the_nearest(brokers):
     assert 'Did you mean "jsq"?' in err
 
 
-def test_a_file_in_which_nobody_leads_is_refused(brokers, tmp_path):
+def test_a_file_without_leaders_is_refused(brokers, tmp_path):
     dark = {**SNAPSHOT, "partitions": [SNAPSHOT["partitions"][2]]}
     (tmp_path / "snapshot.json").write_text(json.dumps(dark))
 
     code, _, err = brokers("--topology", "snapshot.json")
 
     assert code == 2
-    assert "Nobody leads anything" in err
+    assert "No partition has a leader in snapshot.json" in err

@@ -1,0 +1,166 @@
+"""Compares ways to spread records over brokers, simulated as queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trimtab.errors import ConfigError
+from trimtab.model.codec import read_snapshot
+from trimtab.services.progress import NO_LISTENER, ProgressListener
+
+if TYPE_CHECKING:
+    from trimtab.plan.records.leaders import LeaderSnapshot
+    from trimtab.simulate.brokers import Service, SpeedChange, World
+    from trimtab.simulate.policy import Policy
+    from trimtab.simulate.policy import Settings as PolicySettings
+    from trimtab.simulate.yardsticks import Cell, Effort
+
+DEFAULT_BROKERS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTopology:
+    """Who leads what, and how fast each broker is."""
+
+    leaders: LeaderSnapshot
+    speeds: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowPeriod:
+    """A broker has another speed from one part of the run to another; both are parts of 1."""
+
+    broker: int
+    speed: float
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyComparison:
+    """Which policies are compared, on which brokers, and how busy these are."""
+
+    topology: BrokerTopology
+    policies: Sequence[Policy]
+    utilisations: Sequence[float]
+    dispatchers: Sequence[int]
+    service: Service
+    settings: PolicySettings
+    effort: Effort
+    rates: Mapping[str, float] = field(default_factory=dict)
+    foreign: Mapping[int, float] = field(default_factory=dict)
+    slow: Sequence[SlowPeriod] = ()
+
+
+def topology_of(
+    brokers: int | None,
+    topology: str | None,
+    *,
+    own_prefix: str,
+    listener: ProgressListener = NO_LISTENER,
+) -> BrokerTopology:
+    """So many equal brokers, or a built-in topology, or that of a snapshot file."""
+    from trimtab.plan.records.leaders import LeaderSnapshot
+    from trimtab.simulate.brokers import TOPIC
+    from trimtab.simulate.yardsticks import TOPOLOGIES
+
+    if topology is None:
+        count = DEFAULT_BROKERS if brokers is None else brokers
+        even = LeaderSnapshot({TOPIC: {n: n + 1 for n in range(count)}})
+        return BrokerTopology(even, dict.fromkeys(range(1, count + 1), 1.0))
+    if brokers is not None:
+        raise ConfigError(
+            "--brokers and --topology both say which brokers there are.", hint="Give one of them."
+        )
+    if topology in TOPOLOGIES:
+        built_in = LeaderSnapshot(TOPOLOGIES[topology])
+        return BrokerTopology(built_in, dict.fromkeys(sorted(built_in.leading), 1.0))
+    if not Path(topology).exists():
+        raise ConfigError(
+            f"There is no file {topology}, and no such topology.",
+            hint=f"Topologies that need no file: {', '.join(TOPOLOGIES)}.",
+        )
+    return _of_file(Path(topology), own_prefix, listener)
+
+
+def compare_policies(
+    asked: PolicyComparison, *, listener: ProgressListener = NO_LISTENER
+) -> tuple[list[Cell], World]:
+    """A cell for each utilisation, policy and number of dispatchers; and the simulated world."""
+    from trimtab.simulate.yardsticks import cells, sweep
+
+    worlds = {busy: _world(asked, busy) for busy in asked.utilisations}
+    per_utilisation = len(cells(asked.policies, asked.dispatchers, asked.settings))
+    total = len(asked.utilisations) * per_utilisation * asked.effort.seeds
+    done = 0
+
+    def on_run(name: str) -> None:
+        nonlocal done
+        done += 1
+        listener.progress(name, done, total)
+
+    listener.progress("simulating", 0, total)
+    found = sweep(
+        worlds.__getitem__,
+        asked.policies,
+        utilisations=asked.utilisations,
+        dispatchers=asked.dispatchers,
+        settings=asked.settings,
+        effort=asked.effort,
+        on_run=on_run,
+    )
+    return list(found), worlds[asked.utilisations[0]]
+
+
+def _of_file(path: Path, own_prefix: str, listener: ProgressListener) -> BrokerTopology:
+    from trimtab.kafka.snapshot import is_internal
+    from trimtab.plan.records.leaders import LeaderSnapshot
+
+    snapshot, warnings = read_snapshot(path)
+    for line in warnings:
+        listener.warning(line)
+    led: dict[str, dict[int, int]] = {}
+    for p in snapshot.partitions:
+        if not is_internal(p.topic, own_prefix=own_prefix):
+            led.setdefault(p.topic, {})[p.partition] = p.leader
+    offline = sorted(topic for topic, leaders in led.items() if max(leaders.values()) < 0)
+    for topic in offline:
+        listener.warning(f"topic {topic} has no leader and is left out")
+    online = {topic: leaders for topic, leaders in led.items() if topic not in offline}
+    if not online:
+        raise ConfigError(f"No partition has a leader in {path}.")
+    speeds = {int(b.id): 1.0 if b.capacity is None else b.capacity for b in snapshot.brokers}
+    return BrokerTopology(LeaderSnapshot(online), speeds)
+
+
+def _world(asked: PolicyComparison, utilisation: float) -> World:
+    from trimtab.simulate.brokers import World
+
+    speeds = asked.topology.speeds
+    length = asked.effort.count / (utilisation * sum(speeds.values()))
+    try:
+        world = World(
+            leaders=((0.0, asked.topology.leaders),),
+            speeds=speeds,
+            rates=asked.rates,
+            foreign=asked.foreign,
+            changes=tuple(c for slow in asked.slow for c in _changes(slow, speeds, length)),
+            service=asked.service,
+        )
+        world.own_rate(utilisation)
+        len(world.paces)
+    except ValueError as error:
+        raise ConfigError(f"That cannot be simulated: {error}.") from error
+    return world
+
+
+def _changes(slow: SlowPeriod, speeds: Mapping[int, float], length: float) -> list[SpeedChange]:
+    from trimtab.simulate.brokers import SpeedChange
+
+    return [
+        SpeedChange(broker=slow.broker, at=slow.start * length, speed=slow.speed),
+        SpeedChange(broker=slow.broker, at=slow.end * length, speed=speeds[slow.broker]),
+    ]
