@@ -214,7 +214,7 @@ def test_the_verb_measures_over_a_sasl_listener_and_prints_no_password(
         f'username="{sasl_user.username}" password="{sasl_user.password}";\n'
     )
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("trimtab.cli.measure.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr("trimtab.cli.spark.spark_session", lambda *_, **__: spark)
     assert cluster.sasl_bootstrap_servers is not None
     span = ("--since", "1m", "--keys", "none", "--rates-from", "events")
     over = ("--command-config", str(config), "--bootstrap-server", cluster.sasl_bootstrap_servers)

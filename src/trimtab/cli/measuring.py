@@ -1,29 +1,17 @@
-"""What the flags of `trimtab measure` ask for, in the words of the modules that do it."""
+"""Times, spans of time and offsets on the command line."""
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import typer
 
-from trimtab.cli.connection import cluster_of
 from trimtab.errors import ConfigError
-from trimtab.measure.counters import parse_threshold
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import offsets_from
 from trimtab.model.reading import parse, parse_file
-from trimtab.settings import Settings
-
-if TYPE_CHECKING:
-    from trimtab.evaluate.spark.live_outcomes import Watching
-    from trimtab.kafka.cluster import Cluster
-    from trimtab.measure.kafka.monitor import Interest
-    from trimtab.measure.spark.hot_keys import Mode
-    from trimtab.measure.spark.jobs import How
-    from trimtab.measure.spark.spans import Asked
 
 MICROS = 1_000_000
 _MOST_MICROS = round(datetime.max.replace(tzinfo=UTC).timestamp()) * MICROS
@@ -66,102 +54,12 @@ def span_of(
     return start, end
 
 
-def mode_of(name: str) -> Mode:
-    """The way of counting keys that --keys names."""
-    from trimtab.measure.spark.hot_keys import Mode
-
-    try:
-        return Mode(name)
-    except ValueError as error:
-        raise ConfigError(f"--keys is one of auto, none, {', '.join(Mode)}, not {name}.") from error
-
-
-class Ask:
-    """What the flags say, in the words of the doors."""
-
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        topics: frozenset[str],
-        pattern: re.Pattern[str] | None,
-        groups: frozenset[str] | None,
-        rates_from: str,
-        window_s: float,
-        keys: str,
-        key_window_s: float | None,
-        threshold: str,
-        epsilon: float | None,
-        warehouse: str,
-        checkpoint: str,
-    ) -> None:
-        self.settings = settings
-        self.topics, self.pattern, self.groups = topics, pattern, groups
-        self.rates_from = rates_from
-        self.window_s = window_s
-        self.keys = keys
-        self.key_window_s = key_window_s
-        self.threshold = parse_threshold(threshold)
-        self.epsilon = epsilon
-        self.warehouse = warehouse
-        self.checkpoint = checkpoint
-
-    @property
-    def interest(self) -> Interest:
-        """What a monitor of ours samples."""
-        from trimtab.measure.kafka.monitor import Interest
-
-        return Interest(
-            topics=self.topics,
-            pattern=self.pattern,
-            groups=None if self.groups is None else tuple(sorted(self.groups)),
-            own_prefix=self.settings.topic_prefix,
-        )
-
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster that is measured."""
-        return cluster_of(self.settings)
-
-    def asked(
-        self,
-        span: tuple[int, int],
-        offsets: dict[TopicPartition, tuple[int, int]] | None = None,
-    ) -> Asked:
-        """What is read of the cluster."""
-        from trimtab.measure.spark.spans import Asked
-
-        return Asked(
-            topics=self.topics or frozenset(p.topic for p in offsets or ()),
-            pattern=self.pattern,
-            groups=self.groups,
-            from_ts=span[0],
-            to_ts=span[1],
-            events=self.rates_from != "samples" or self.keys != "none",
-            samples=self.rates_from != "events",
-            only_samples=self.rates_from == "samples",
-            min_span_s=self.settings.measure.min_span_s,
-            offsets=offsets,
-        )
-
-    def judged(self, sla_s: float | None) -> Watching:
-        """How receipts are judged beside the rates."""
-        from trimtab.evaluate.spark.live_outcomes import Watching
-
-        return Watching(
-            window_s=self.settings.measure.outcome_window_s, sla_s=sla_s, asked=self.asked((0, 0))
-        )
-
-    def how(self) -> How:
-        """The parameters of the job."""
-        from trimtab.measure.spark.hot_keys import Mode
-        from trimtab.measure.spark.jobs import How
-
-        return How(
-            window_s=self.window_s,
-            min_span_s=self.settings.measure.min_span_s,
-            key_window_s=self.key_window_s,
-            threshold=None if self.keys == "none" else self.threshold,
-            mode=Mode.TWO_PASS if self.keys in ("auto", "none") else mode_of(self.keys),
-            epsilon=self.epsilon,
-        )
+From = Annotated[
+    int | None,
+    typer.Option(
+        "--from", metavar="TIME", parser=moment, help="Begin here: ISO time, or microseconds."
+    ),
+]
+To = Annotated[
+    int | None, typer.Option("--to", metavar="TIME", parser=moment, help="End here. Default: now.")
+]

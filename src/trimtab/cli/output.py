@@ -143,8 +143,13 @@ class TerminalProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Removes the bar; the next step that is told brings a new one."""
         if self._bar is not None:
             self._bar.stop()
+            self._bar = None
 
     def started(self, what: str) -> None:
         """Says what goes on, and how it ends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +27,32 @@ PropertiesFile = Annotated[
     Path | None,
     typer.Option("--properties-file", metavar="FILE", help="A file of Spark properties."),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """The options that say where and how Spark runs."""
+
+    master: Master = None
+    conf: Conf = None
+    properties_file: PropertiesFile = None
+
+    def check(self, settings: Settings) -> None:
+        """Refuses a master that cannot be reached."""
+        check_master(
+            settings, master=self.master, conf=self.conf, properties_file=self.properties_file
+        )
+
+    def start(self, settings: Settings, *, kafka: bool = True, verbose: bool = False) -> Session:
+        """Starts Spark as these options and the settings say."""
+        return spark_session(
+            settings,
+            master=self.master,
+            conf=self.conf,
+            properties_file=self.properties_file,
+            kafka=kafka,
+            verbose=verbose,
+        )
 
 
 def spark_session(

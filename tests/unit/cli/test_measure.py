@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partialmethod
 from types import SimpleNamespace
 from typing import Any
@@ -36,19 +36,15 @@ def measure(
         partitions=[Replicas(topic="orders", partition=0, leader=ONE[0], replicas=ONE, isr=ONE)],
     )
 
-    @contextmanager
-    def admin_of(_: Any) -> Iterator[FakeAdmin]:
-        yield world
-
     def started(*_: Any, **__: Any) -> None:
         raise BrokerUnavailable("Spark was started.")
 
-    monkeypatch.setattr("trimtab.cli.measure.spark_session", started)
+    monkeypatch.setattr("trimtab.cli.spark.spark_session", started)
 
     def run(*arguments: str, server: str | None = None) -> tuple[int, str]:
         with monkeypatch.context() as patched:
             if server is None:
-                patched.setattr("trimtab.cli.measure.admin_of", admin_of)
+                patched.setattr(Cluster, "admin", lambda _, **__: nullcontext(world))
             address = server or "127.0.0.1:1"
             code = main.run(["measure", "--bootstrap-server", address, *arguments])
         return code, capsys.readouterr().err
@@ -128,7 +124,7 @@ def test_now_is_when_the_command_was_given_and_not_when_spark_is_up(
 
     fake = SimpleNamespace(time_ns=lambda: clock[0] * 1000)
     monkeypatch.setattr("trimtab.cli.measure.time", fake)
-    monkeypatch.setattr("trimtab.cli.measure.spark_session", slowly_started)
+    monkeypatch.setattr("trimtab.cli.spark.spark_session", slowly_started)
     monkeypatch.setattr("trimtab.measure.spark.spans.from_kafka", from_kafka)
 
     assert "That is enough." in measure("--topic", "orders", "--since", "1m")[1]

@@ -1,0 +1,422 @@
+"""Measures rates, heavy keys and lag with Spark: of files, of a span, or continuously."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trimtab.errors import ConfigError
+from trimtab.measure.counters import Share, Threshold
+from trimtab.measure.windows import MICROS
+from trimtab.model.cluster import TopicPartition
+from trimtab.model.codec import dumps, hot_keys_to, rates_to
+from trimtab.services.monitor import open_sampling
+from trimtab.services.progress import NO_LISTENER, ProgressListener
+from trimtab.settings import MeasureSettings
+
+if TYPE_CHECKING:
+    from trimtab.kafka.admin import Admin
+    from trimtab.kafka.cluster import Cluster
+    from trimtab.kafka.publisher import RecordPublisher
+    from trimtab.measure.kafka.monitor import Interest
+    from trimtab.measure.spark.continuous import Beat, Results
+    from trimtab.measure.spark.hot_keys import Mode
+    from trimtab.measure.spark.jobs import Found, Given, How
+    from trimtab.measure.spark.live import KeyCounting, Supervised
+    from trimtab.measure.spark.spans import Asked
+    from trimtab.spark.session import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest:
+    """What is measured, and how.
+
+    `rates_from` is auto, samples or events; `keys` is auto, none, or a way to count them.
+    `key_window_s` and `epsilon` have defaults that depend on the rest.
+    """
+
+    topics: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    groups: frozenset[str] | None = None
+    rates_from: str = "auto"
+    window_s: float = 30.0
+    keys: str = "auto"
+    key_window_s: float | None = None
+    live_key_window_s: float = 10.0
+    threshold: Threshold = field(default_factory=lambda: Share(0.001))
+    epsilon: float | None = None
+    warehouse: str
+    settings: MeasureSettings = field(default_factory=MeasureSettings)
+
+    def interest(self, own_prefix: str) -> Interest:
+        """What a monitor of ours samples."""
+        from trimtab.measure.kafka.monitor import Interest
+
+        return Interest(
+            topics=self.topics,
+            pattern=self.pattern,
+            groups=None if self.groups is None else tuple(sorted(self.groups)),
+            own_prefix=own_prefix,
+        )
+
+    def asked(
+        self,
+        span: tuple[int, int],
+        offsets: Mapping[TopicPartition, tuple[int, int]] | None = None,
+    ) -> Asked:
+        """What is read of the cluster."""
+        from trimtab.measure.spark.spans import Asked
+
+        return Asked(
+            topics=self.topics or frozenset(p.topic for p in offsets or ()),
+            pattern=self.pattern,
+            groups=self.groups,
+            from_ts=span[0],
+            to_ts=span[1],
+            events=self.rates_from != "samples" or self.keys != "none",
+            samples=self.rates_from != "events",
+            only_samples=self.rates_from == "samples",
+            min_span_s=self.settings.min_span_s,
+            offsets=offsets,
+        )
+
+    def how(self) -> How:
+        """The parameters of the job."""
+        from trimtab.measure.spark.hot_keys import Mode
+        from trimtab.measure.spark.jobs import How
+
+        return How(
+            window_s=self.window_s,
+            min_span_s=self.settings.min_span_s,
+            key_window_s=self.key_window_s,
+            threshold=None if self.keys == "none" else self.threshold,
+            mode=Mode.TWO_PASS if self.keys in ("auto", "none") else _mode(self.keys),
+            epsilon=self.epsilon,
+        )
+
+    def beat(self) -> Beat:
+        """How often and over how long the continuous jobs look."""
+        from trimtab.measure.spark.continuous import Beat
+
+        return Beat(
+            window_s=self.window_s,
+            min_span_s=self.settings.min_span_s,
+            trigger_s=self.settings.trigger_ms / 1000,
+        )
+
+    def counting(self) -> KeyCounting | None:
+        """How keys are counted continuously, if they are."""
+        from trimtab.measure.spark.hot_keys import Mode
+        from trimtab.measure.spark.jobs import default_epsilon
+        from trimtab.measure.spark.live import KeyCounting
+
+        if self.keys == "none":
+            return None
+        mode = Mode.LOSSY if self.keys == "auto" else _mode(self.keys)
+        if mode not in (Mode.LOSSY, Mode.ITEMS):
+            raise ConfigError(f"--continuous counts keys with lossy or items, not with {mode}.")
+        return KeyCounting(
+            window_s=self.key_window_s or self.live_key_window_s,
+            threshold=self.threshold,
+            epsilon=self.epsilon or default_epsilon(self.threshold),
+            mode=mode,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSpan:
+    """Which part of the logs: from one time to another, the next `for_s` seconds, or `offsets`."""
+
+    from_ts: int
+    to_ts: int
+    for_s: float | None = None
+    offsets: Mapping[TopicPartition, tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredFiles:
+    """Tables of events and samples instead of a cluster, whole or from one time to another."""
+
+    events: Path | None = None
+    samples: Path | None = None
+    from_ts: int | None = None
+    to_ts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRecords:
+    """How many records were published to our topics, and how many were not acknowledged."""
+
+    published: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuousOptions:
+    """How a measurement that goes on is made.
+
+    Without `outcomes` receipts are not judged; with `sla_s` the share in time is told.
+    """
+
+    checkpoint: str
+    monitor: bool = True
+    outcomes: bool = True
+    sla_s: float | None = None
+
+
+def measure_files(
+    request: MeasureRequest,
+    files: MeasuredFiles,
+    *,
+    start_spark: Callable[[], Session],
+    listener: ProgressListener = NO_LISTENER,
+) -> Found:
+    """Measures tables; what cannot be read is refused before Spark is started."""
+    from trimtab.measure.spark.spans import from_files
+    from trimtab.spark.session import spark_errors
+    from trimtab.spark.sources import is_json
+
+    how = request.how()
+    for path in filter(None, (files.events, files.samples)):
+        is_json(path)
+    session = start_spark()
+    with spark_errors("reading files"):
+        given = from_files(
+            session,
+            events=files.events,
+            samples=files.samples,
+            from_ts=files.from_ts,
+            to_ts=files.to_ts,
+        )
+    return _measured(session, request, given, how, listener)
+
+
+def measure_span(
+    cluster: Cluster,
+    request: MeasureRequest,
+    span: MeasuredSpan,
+    *,
+    start_spark: Callable[[], Session],
+    listener: ProgressListener = NO_LISTENER,
+) -> Found:
+    """Measures a part of the logs; what can be refused is refused before Spark is started."""
+    from trimtab.measure.spark.jobs import check_span
+    from trimtab.measure.spark.spans import check_topics, ends_now, from_kafka
+    from trimtab.spark.session import spark_errors
+
+    how = request.how()
+    times = (span.from_ts, span.to_ts)
+    if span.offsets is None:
+        length_s = (times[1] - times[0]) / MICROS if span.for_s is None else span.for_s
+        check_span(length_s, how)
+    with cluster.admin() as admin:
+        placed = check_topics(admin, cluster, request.asked(times, span.offsets))
+        earlier = ends_now(admin, placed)
+        if span.for_s is not None:
+            times = _watch(cluster, request, span.for_s, listener)
+        session = start_spark()
+        asked = request.asked(times, span.offsets)
+        with spark_errors("reading from Kafka"):
+            given = from_kafka(session, admin, cluster, asked, earlier=earlier)
+        return _measured(session, request, given, how, listener)
+
+
+def publish_measurement(
+    cluster: Cluster, request: MeasureRequest, found: Found
+) -> PublishedRecords:
+    """Publishes rates and heavy keys of one measurement to our topics."""
+    from trimtab.kafka.publisher import open_publisher
+    from trimtab.kafka.topics import ensure_topics
+    from trimtab.measure.spark.hot_keys import Mode
+
+    how, own, measured = request.how(), cluster.topics, found.measurement
+    epsilon = 0.0 if how.mode in (Mode.TWO_PASS, Mode.GROUP_BY) else how.counting_epsilon
+    with cluster.admin() as admin:
+        ensure_topics(admin, own)
+    start, end = measured.from_ts, measured.to_ts
+    with open_publisher(cluster) as publisher:
+        for topic in sorted({p.topic for p in measured.partitions}):
+            mine = [p for p in measured.partitions if p.topic == topic]
+            rates = rates_to(topic, mine, ts=end, window_start=start, window_end=end)
+            publisher.publish(own.rates, topic.encode(), dumps(rates).encode())
+            keys = [k for k in measured.keys if k.topic == topic]
+            if keys:
+                n = round(keys[0].lower / keys[0].share)
+                first, last = found.key_span or (start, end)
+                value = hot_keys_to(
+                    topic, keys, window_start=first, window_end=last, n=n, epsilon=epsilon
+                )
+                publisher.publish(own.hotkeys, topic.encode(), dumps(value).encode())
+    return _published(publisher)
+
+
+def measure_continuously(
+    cluster: Cluster,
+    request: MeasureRequest,
+    options: ContinuousOptions,
+    *,
+    start_spark: Callable[[], Session],
+    until_stopped: AbstractContextManager[threading.Event],
+    listener: ProgressListener = NO_LISTENER,
+) -> PublishedRecords:
+    """Measures and publishes until the event is set that `until_stopped` gives.
+
+    It is entered when Spark is there, so that whoever gives up earlier need not wait for it.
+    """
+    from trimtab.kafka.publisher import open_publisher
+    from trimtab.kafka.topics import ensure_topics
+    from trimtab.measure.spark.continuous import Results, run_continuously
+    from trimtab.measure.spark.live import now_ts
+    from trimtab.spark.warehouse import Warehouse
+
+    counting = request.counting()
+    with cluster.admin() as admin:
+        there = {p.topic for p in admin.topics(request.topics)} if request.topics else set()
+    for name in sorted(request.topics - there):
+        listener.warning(f"there is no topic {name} yet")
+    session = start_spark()
+    with (
+        until_stopped as stop,
+        cluster.admin() as admin,
+        open_publisher(cluster) as publisher,
+    ):
+        ensure_topics(admin, cluster.topics)
+        results = Results(
+            outlet=publisher,
+            warehouse=Warehouse(request.warehouse),
+            checkpoint=options.checkpoint,
+        )
+        with _sampling(cluster, request, admin, wanted=options.monitor, listener=listener):
+            listener.started("Measuring")
+            run_continuously(
+                session,
+                admin,
+                cluster,
+                request.asked((0, now_ts())),
+                beat=request.beat(),
+                keys=counting,
+                results=results,
+                stop=stop,
+                more=_outcomes(session, cluster, admin, request, options, results),
+            )
+    session.stop()
+    return _published(publisher)
+
+
+def _outcomes(
+    session: Session,
+    cluster: Cluster,
+    admin: Admin,
+    request: MeasureRequest,
+    options: ContinuousOptions,
+    results: Results,
+) -> list[Supervised]:
+    """The query that judges receipts beside the rates, if that is wanted."""
+    from trimtab.evaluate.spark.live_outcomes import Watching, outcomes_query
+
+    if not options.outcomes:
+        return []
+    judged = Watching(
+        window_s=request.settings.outcome_window_s,
+        sla_s=options.sla_s,
+        asked=request.asked((0, 0)),
+    )
+    return [
+        outcomes_query(
+            session,
+            cluster,
+            judged,
+            cluster_id=admin.cluster().cluster,
+            warehouse=results.warehouse,
+            checkpoint=results.checkpoint,
+        )
+    ]
+
+
+def _measured(
+    session: Session, request: MeasureRequest, given: Given, how: How, listener: ProgressListener
+) -> Found:
+    from trimtab.measure.spark.jobs import measure
+    from trimtab.spark.session import watched
+    from trimtab.spark.warehouse import Warehouse
+
+    def on_tasks(done: int, known: int) -> None:
+        listener.progress("measuring (tasks)", done, known)
+
+    listener.progress("measuring (tasks)", 0, None)
+    with watched(session, on_tasks):
+        return measure(given, how, Warehouse(request.warehouse))
+
+
+def _watch(
+    cluster: Cluster, request: MeasureRequest, for_s: float, listener: ProgressListener
+) -> tuple[int, int]:
+    """Runs the monitor for a while, and returns the span that it saw."""
+    from trimtab.measure.spark.live import now_ts
+
+    start, beat = now_ts(), threading.Event()
+    with _monitor(cluster, request):
+        while (passed := (now_ts() - start) / MICROS) < for_s:
+            listener.progress("watching the cluster (s)", int(passed), round(for_s))
+            beat.wait(min(0.5, for_s - passed))
+    return start, now_ts()
+
+
+@contextmanager
+def _sampling(
+    cluster: Cluster,
+    request: MeasureRequest,
+    admin: Admin,
+    *,
+    wanted: bool,
+    listener: ProgressListener,
+) -> Iterator[None]:
+    """Samples the cluster meanwhile, if that is wanted and nothing else does."""
+    if wanted and _is_sampled(cluster, admin, request.settings.period_s):
+        listener.note("another monitor samples this cluster already; ours stays out of its way")
+        wanted = False
+    with _monitor(cluster, request) if wanted else nullcontext():
+        yield
+
+
+@contextmanager
+def _monitor(cluster: Cluster, request: MeasureRequest) -> Iterator[None]:
+    """A monitor of ours in the background."""
+    from trimtab.measure.kafka.monitor import in_background
+
+    interest = request.interest(cluster.topics.prefix)
+    with (
+        open_sampling(cluster, interest, period_s=request.settings.period_s) as monitor,
+        in_background(monitor),
+    ):
+        yield
+
+
+def _is_sampled(cluster: Cluster, admin: Admin, period_s: float) -> bool:
+    """Whether telemetry is being written right now: two monitors would disturb each other."""
+    from trimtab.kafka.spans import offsets_between
+    from trimtab.measure.spark.live import now_ts
+
+    now = now_ts()
+    recent = now - round(3 * period_s * MICROS)
+    names = [p.name for p in admin.topics([cluster.topics.telemetry]) if not p.offline]
+    found = offsets_between(cluster, names, from_ts=recent, to_ts=now)
+    return any(found.ends[p] > start for p, start in found.starts.items())
+
+
+def _mode(name: str) -> Mode:
+    from trimtab.measure.spark.hot_keys import Mode
+
+    try:
+        return Mode(name)
+    except ValueError as error:
+        raise ConfigError(f"--keys is one of auto, none, {', '.join(Mode)}, not {name}.") from error
+
+
+def _published(publisher: RecordPublisher) -> PublishedRecords:
+    return PublishedRecords(published=publisher.published, failed=publisher.failed)
