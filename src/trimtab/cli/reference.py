@@ -24,19 +24,9 @@ from typer.main import get_command
 import trimtab
 from trimtab.cli.main import app
 from trimtab.cli.output import say, write_file
+from trimtab.cli.reference_topics import table_row, topics_page
 from trimtab.errors import TrimtabError
-from trimtab.kafka.topics import LEAST_RETENTION_MS, MOST_REPLICAS, OwnTopics
-from trimtab.model import codec, control_codec
-from trimtab.model.assignment import Assignment
-from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
-from trimtab.model.control import Action, Decision, GroupState, Receipt, Stopped
-from trimtab.model.journal import JournalEntry, PlanState
-from trimtab.model.journal_codec import journal_to
-from trimtab.model.load import GroupLimits, KeyLoad, PartitionLoad, Source, Unit
-from trimtab.model.plan_codec import plan_to
-from trimtab.model.weights import Weights
 from trimtab.observe import metrics
-from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import PackingPlanner
 from trimtab.plan.registry import PLANNERS
 from trimtab.settings import Settings
@@ -81,7 +71,7 @@ def pages() -> dict[str, str]:
         "planners.md": _planners(),
         "settings.md": _settings(),
         "tables.md": _tables(),
-        "topics.md": _topics(),
+        "topics.md": topics_page(),
     }
     written = {name: _MADE + "\n" + text.rstrip() + "\n" for name, text in made.items()}
     return {**written, SAMPLE: _sample()}
@@ -116,7 +106,7 @@ def _cli() -> str:
 
 def _settings() -> str:
     rows = [
-        _row(f"`{name}`", f"`TRIMTAB_{name.upper().replace('.', '__')}`", default, said)
+        table_row(f"`{name}`", f"`TRIMTAB_{name.upper().replace('.', '__')}`", default, said)
         for name, default, said in settings_of(Settings)
     ]
     return "\n".join(
@@ -128,8 +118,8 @@ def _settings() -> str:
             "name in the file is refused. Times are seconds (`…_s`) or milliseconds (`…_ms`), or "
             'text with a unit: `window_s = "2m"`. A file with every setting to begin with is '
             f"[{SAMPLE}]({SAMPLE}).\n",
-            _row("setting", "environment", "default", "what it is"),
-            _row("---", "---", "---", "---"),
+            table_row("setting", "environment", "default", "what it is"),
+            table_row("---", "---", "---", "---"),
             *rows,
         ]
     )
@@ -195,10 +185,10 @@ def _planners() -> str:
             title, _, body = text.partition("\n")
             names = ", ".join(planner.name for planner in family)
             parts += [f"### {names}\n", f"{title}\n", f"```text\n{body.strip()}\n```\n"]
-            parts += [_row("planner", "options it reads"), _row("---", "---")]
+            parts += [table_row("planner", "options it reads"), table_row("---", "---")]
             for planner in family:
                 reads = ", ".join(f"`{option}`" for option in sorted(planner.reads))
-                parts.append(_row(f"`{planner.name}`", reads or "–"))
+                parts.append(table_row(f"`{planner.name}`", reads or "–"))
             parts.append("")
     return "\n".join(parts)
 
@@ -234,9 +224,9 @@ def _errors() -> str:
     return "\n".join(
         [
             "# Errors and exit codes\n",
-            _row("code", "means"),
-            _row("---", "---"),
-            *(_row(str(code), said) for code, said in codes.items()),
+            table_row("code", "means"),
+            table_row("---", "---"),
+            *(table_row(str(code), said) for code, said in codes.items()),
             "",
             "An error is one line `error: …` on stderr that says what happened and to what, and "
             "often a line `hint: …` that says what to do. In Python each is an exception with "
@@ -261,7 +251,7 @@ def _metrics() -> str:
         "of kafka-lag-exporter that says the same.\n",
     ]
     parts += [
-        _row("metric", "type", "labels", "what it is", "shown also as", "elsewhere"),
+        table_row("metric", "type", "labels", "what it is", "shown also as", "elsewhere"),
         "|---|---|---|---|---|---|",
     ]
     for _, metric in metrics.ALL:
@@ -274,180 +264,7 @@ def _metrics() -> str:
         labels = ", ".join(f"`{label}`" for label in names)
         shown = f"`{twin}`" if twin else "–"
         cells = (labels or "–", family.documentation, shown, also or "–")
-        parts.append(_row(f"`{name}`", family.type, *cells))
-    return "\n".join(parts)
-
-
-def _topics() -> str:
-    own = OwnTopics()
-    partition = Replicas(
-        topic="orders",
-        partition=0,
-        leader=BrokerId(1),
-        replicas=(BrokerId(1), BrokerId(2)),
-        isr=(BrokerId(1), BrokerId(2)),
-        log_bytes=123,
-        begin_offset=0,
-        end_offset=9000,
-    )
-    load = PartitionLoad(
-        topic="orders",
-        partition=0,
-        bytes_s=41667.0,
-        records_s=410.0,
-        source=Source.LOG_DIRS,
-        end_offset=9000,
-        lag={"pay": 12},
-    )
-    key = KeyLoad(topic="orders", key=b"a", lower=3990, upper=4000, share=0.04, partition_home=3)
-    start, end = 1_700_000_000_000_000, 1_700_000_030_000_000
-    pay = (TopicPartition("orders", 1),)
-    examples: dict[str, tuple[str, codec.Json]] = {
-        own.telemetry: (
-            "Key `topic/partition`; one record per sample and partition, all of a sample under one "
-            "`sample_id`. `log_bytes` is the size on the leader; what is unknown is `null`.",
-            codec.telemetry_to(
-                partition, ts=end, sample_id="5c0d", cluster="Zx", committed={"pay": 8988}
-            ),
-        ),
-        own.rates: (
-            "Key `topic`; each record has all partitions of its topic, so the newest one is "
-            "complete by itself. `ts` is that of the newest sample used.",
-            codec.rates_to("orders", [load], ts=end, window_start=start, window_end=end),
-        ),
-        own.hotkeys: (
-            "Key `topic`; the heavy keys of one window. A key that is not UTF-8 stands as "
-            "`key_b64`.",
-            codec.hot_keys_to(
-                "orders", [key], window_start=start, window_end=end, n=100_000, epsilon=0.0001
-            ),
-        ),
-        own.control("pay"): (
-            "One for each group, here `pay`. Partition 0 is for the controller: `started`, "
-            "`stopped`, `state`, `hello`, `rate`, and `plan`, with which `trimtab apply` asks for "
-            "a plan to be carried out. Partition i + 1 is for consumer i: `start`, "
-            "`stop`, `state_query`, written in transactions. `incarnation` in a command says "
-            "which process it is for; the next one under the same index ignores it.",
-            control_codec.control_to(
-                Stopped(
-                    consumer=0,
-                    incarnation="9b",
-                    epoch=7,
-                    seq=41,
-                    partitions=pay,
-                    committed={pay[0]: 8988},
-                ),
-                ts=end,
-            ),
-        ),
-        own.group("pay"): (
-            "One for each group; key `state`: what its controller leaves to the next. `clean` is "
-            "false while a hand-over is under way. Who owns the one partition of this topic, in "
-            "the consumer group `trimtab-controller-pay`, leads.",
-            control_codec.group_state_to(
-                GroupState(epoch=7, clean=True, assignment=Assignment({pay[0]: 0})), ts=end
-            ),
-        ),
-        own.plans: (
-            "Key = the plan's id; every plan that a decision follows, in the form of a plan file. "
-            "Key = the id and `/state`: the journal of a plan that `trimtab apply --execute` asked "
-            "for, such as `"
-            + codec.dumps(
-                journal_to(
-                    JournalEntry(plan="7f3a9c01d2e4", state=PlanState.RUNNING, step=1, of=3, ts=end)
-                )
-            )
-            + "`. `state` is made, running, done, failed, cancelled or rolled_back; `found` holds "
-            "what is to be restored, `why` the reason of an end that was not wanted.",
-            plan_to(
-                plan_consumers(
-                    {TopicPartition("orders", n): 60.0 for n in range(2)},
-                    Assignment({TopicPartition("orders", n): 0 for n in range(2)}),
-                    GroupLimits(capacity=100.0, unit=Unit.RECORDS_S),
-                    planner="trim",
-                    made_ts=end,
-                    group="pay",
-                )
-            ),
-        ),
-        own.decisions: (
-            "Key = group; every decision, doing nothing and refusing included.",
-            control_codec.decision_to(
-                Decision(
-                    ts=end,
-                    group="pay",
-                    action=Action.SCALE_UP,
-                    before=1,
-                    after=2,
-                    plan="7f3a9c01d2e4",
-                    reason="consumer 0 carries 120 records/s, above 100",
-                    forecast={"consumers": 2, "max_load": 60.0},
-                )
-            ),
-        ),
-        own.receipts: (
-            "Key = that of the record; one for each processing. `seq` is the record's `tt-seq`, "
-            "`event_ts` its `tt-ts`, else the time that Kafka keeps.",
-            control_codec.receipt_to(
-                Receipt(
-                    run="live",
-                    group="pay",
-                    topic="orders",
-                    partition=0,
-                    offset=17,
-                    key=b"a",
-                    seq=5,
-                    consumer=0,
-                    incarnation="9b",
-                    event_ts=end,
-                    started_ts=end + 2000,
-                    finished_ts=end + 3000,
-                )
-            ),
-        ),
-    }
-    examples |= {
-        own.weights: (
-            "Key `brokers`: how much of the keyless records each broker should get; after "
-            "`valid_s` without another record all count the same. Each partition holds every "
-            "record and has one replica, so that a broker that hangs holds up nobody: read all, "
-            "take the newest `ts`.",
-            codec.weights_to(Weights(ts=end, valid_s=10, weights={1: 1.0, 2: 0.3})),
-        ),
-        own.probe: (
-            "Written by `trimtab steer` to measure each broker by itself, some ten small records "
-            "a second; nobody reads it, and its values are no JSON. It gets a partition more when "
-            "a broker joins.",
-            {},
-        ),
-    }
-    parts = [
-        "# Topics\n",
-        "The prefix `trimtab.` is the setting `topic_prefix`. A topic that is missing is made with "
-        f"{MOST_REPLICAS} replicas (fewer on a smaller cluster), all but one of which must be in "
-        "sync; those with a partition on each broker have one replica. One that exists is never "
-        "changed, but that a control topic gets more partitions when there are more consumers, and "
-        "one with a partition on each broker when there are more brokers; it is refused when it is "
-        "compacted (or not), when it keeps records for less than "
-        f"{LEAST_RETENTION_MS // 60_000} minutes, when it asks for more in-sync replicas than it "
-        "has, or when it has several partitions where one is needed.\n",
-        _row("topic", "partitions", "kept for"),
-        _row("---", "---", "---"),
-    ]
-    every = (*own.all, *own.of_group("pay"), *own.of_steering)
-    for topic in every:
-        days, minutes = topic.retention_ms // 86_400_000, topic.retention_ms // 60_000
-        kept = f"{days} day{'s'[: days > 1]}" if days else f"{minutes} minutes"
-        only = ", exactly" if topic.only_partition else ""
-        partitions = "one on each broker" if topic.per_broker else f"{topic.partitions}{only}"
-        held = "the newest of each key" if topic.compacted else kept
-        parts.append(_row(f"`{topic.name}`", partitions, held))
-    parts.append("")
-    for topic in every:
-        said, record = examples[topic.name]
-        parts += [f"## {topic.name}\n", f"{said}\n"]
-        if record:
-            parts.append(f"```json\n{codec.dumps(record)}\n```\n")
+        parts.append(table_row(f"`{name}`", family.type, *cells))
     return "\n".join(parts)
 
 
@@ -456,8 +273,8 @@ def _tables() -> str:
 
     parts = ["# Tables\n", "Parquet under `<home>/warehouse/<table>/`; times are UTC.\n"]
     for table, schema in TABLES.items():
-        parts += [f"## {table}\n", f"{_TABLES[table]}\n", _row("column", "type"), "|---|---|"]
-        parts += [_row(f"`{c.name}`", c.dataType.simpleString()) for c in schema.fields]
+        parts += [f"## {table}\n", f"{_TABLES[table]}\n", table_row("column", "type"), "|---|---|"]
+        parts += [table_row(f"`{c.name}`", c.dataType.simpleString()) for c in schema.fields]
         parts.append("")
     return "\n".join(parts)
 
@@ -476,7 +293,7 @@ def _api() -> str:
         shown = f"`{name}`"
         if inspect.isfunction(value) or (name in trimtab._WHEN_ASKED_FOR and _is_made(value)):
             shown = f"`{name}({', '.join(inspect.signature(value).parameters)})`"
-        kinds[kind].append(_row(shown, _OTHER.get(name) or _first_line(value)))
+        kinds[kind].append(table_row(shown, _OTHER.get(name) or _first_line(value)))
     parts = [
         "# Python\n",
         "What `import trimtab` gives. It loads neither Spark nor a Kafka client: the names of the "
@@ -485,7 +302,7 @@ def _api() -> str:
         "`trimtab.local.cluster.LocalCluster`.\n",
     ]
     for kind, rows in kinds.items():
-        parts += [f"## {kind}\n", _row("name", "what it is"), "|---|---|", *rows, ""]
+        parts += [f"## {kind}\n", table_row("name", "what it is"), "|---|---|", *rows, ""]
     return "\n".join(parts)
 
 
@@ -514,10 +331,6 @@ def _kind_of(name: str, value: object) -> str:
 
 def _first_line(value: object) -> str:
     return (inspect.getdoc(value) or "").partition("\n")[0]
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def main(folder: Path) -> None:
