@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.options import AsJson, Verbose, output_folder
+from trimtab.cli.options import AsJson, Verbose, output_folder, with_options
 from trimtab.cli.output import result, result_json, say, write_file
 from trimtab.cli.spark import Conf, Master, spark_session
 from trimtab.errors import ConfigError
@@ -30,19 +31,22 @@ MEMORY = "4g"
 """Enough that the rival, which keeps every key, does not spill."""
 
 
-def bench(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """Which benchmarks are run, how large, and what is kept."""
+
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Which benchmark; see --list.")
-    ] = None,
+    ] = None
     every: Annotated[
         bool,
         typer.Option(
             "--all", help="Run every benchmark, keep each result, and refresh docs/benchmarks.md."
         ),
-    ] = False,
+    ] = False
     listed: Annotated[
         bool, typer.Option("--list", help="Name every benchmark, its rival and its bar.")
-    ] = False,
+    ] = False
     rows: Annotated[
         int | None,
         typer.Option(
@@ -52,13 +56,13 @@ def bench(
             help="Rows of test data, or partitions, samples or cells, as the benchmark counts. "
             "Default: what the bar is for.",
         ),
-    ] = None,
+    ] = None
     runs: Annotated[
         int, typer.Option("--runs", metavar="N", min=1, help="Runs of each side after a warm-up.")
-    ] = 3,
+    ] = 3
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep this result as --all does, and refresh the page.")
-    ] = False,
+    ] = False
     into: Annotated[
         Path,
         typer.Option(
@@ -67,61 +71,61 @@ def bench(
             metavar="DIR",
             help="Project folder that gets benchmarks/ and docs/benchmarks.md.",
         ),
-    ] = Path(),
-    master: Master = None,
-    conf: Conf = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
+    ] = Path()
+    master: Master = None
+    conf: Conf = None
+    as_json: AsJson = False
+    verbose: Verbose = False
+
+
+@with_options
+def bench(options: BenchOptions) -> None:
     """Measure Trimtab against the bare aggregation, read, count or scan that it rests on.
 
     Both sides run on the same data, in one Spark session where they run on Spark: a warm-up each,
     then turn about. A ratio above 1 means that ours is better. Test data is made once and kept
     under TRIMTAB_HOME.
     """
-    if sum((name is not None, every, listed)) != 1:
+    if sum((options.name is not None, options.every, options.listed)) != 1:
         raise ConfigError("Give the name of a benchmark, --all, or --list.")
-    if listed:
-        _list(as_json=as_json)
+    if options.listed:
+        _list(as_json=options.as_json)
         return
-    if every and rows is not None:
+    if options.every and options.rows is not None:
         raise ConfigError(
             "--all runs at full size, since its results are kept.",
             hint="Give --rows with the name of one benchmark.",
         )
-    chosen = list(BENCHMARKS.values()) if every else [benchmark(str(name))]
-    configure(verbose=verbose)
+    chosen = list(BENCHMARKS.values()) if options.every else [benchmark(str(options.name))]
+    configure(verbose=options.verbose)
     settings = load_settings()
-    kafka = any(b.kafka for b in chosen)
-    spark = _session(settings, master=master, conf=conf, kafka=kafka, verbose=verbose)
+    spark = _session(settings, options, kafka=any(b.kafka for b in chosen))
     stage = Stage(spark=spark, home=settings.home, cache=settings.cache, say=say)
     found = []
     for one in chosen:
-        found.append(_run(one, stage, rows=rows or one.rows, runs=runs))
-        if every or keep:
-            _keep(found[-1], into)
-    if as_json:
+        found.append(_run(one, stage, rows=options.rows or one.rows, runs=options.runs))
+        if options.every or options.keep:
+            _keep(found[-1], options.into)
+    if options.as_json:
         shown = [r.to_json() for r in found]
-        result_json(shown if every else shown[0])
+        result_json(shown if options.every else shown[0])
     else:
         result(_table(found))
 
 
-def _session(
-    settings: Settings,
-    *,
-    master: str | None,
-    conf: list[str] | None,
-    kafka: bool,
-    verbose: bool,
-) -> Callable[[], Session]:
+def _session(settings: Settings, options: BenchOptions, *, kafka: bool) -> Callable[[], Session]:
     """What starts Spark once."""
-    given = [f"spark.driver.memory={MEMORY}", *(conf or ())]
+    given = [f"spark.driver.memory={MEMORY}", *(options.conf or ())]
 
     @cache
     def start() -> Session:
         return spark_session(
-            settings, master=master, conf=given, kafka=kafka, verbose=verbose, packages=PACKAGES
+            settings,
+            master=options.master,
+            conf=given,
+            kafka=kafka,
+            verbose=options.verbose,
+            packages=PACKAGES,
         )
 
     return start

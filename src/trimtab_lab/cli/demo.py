@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from types import FrameType
@@ -14,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.durations import seconds
 from trimtab.cli.numbers import finite
-from trimtab.cli.options import AsJson, Verbose, output_folder
+from trimtab.cli.options import AsJson, Verbose, duration_option, output_folder, with_options
 from trimtab.cli.output import progress_bar, result, result_json, say, talk, warn
 from trimtab.errors import ConfigError
 from trimtab.model.codec import VERSION, measurement_to
@@ -28,31 +28,32 @@ if TYPE_CHECKING:
     from trimtab_lab.demo.story import Files, Outcome
 
 
-def demo(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """How large the load is, and what is left behind."""
+
     duration: Annotated[
         float,
-        typer.Option(
+        duration_option(
             "--duration",
-            metavar="DURATION",
-            parser=seconds,
-            show_default="30s",
+            shown="30s",
             help="How long the load lasts; 10s at least.",
         ),
-    ] = 30.0,
+    ] = 30.0
     rate: Annotated[
         float,
         typer.Option("--rate", metavar="R", min=100, callback=finite, help="Records per second."),
-    ] = 3000.0,
+    ] = 3000.0
     partitions: Annotated[
         int,
         typer.Option("--partitions", metavar="N", min=4, help="Partitions of the topic orders."),
-    ] = 12,
+    ] = 12
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Same seed, same records.")
-    ] = 0,
+    ] = 0
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster up; the next run takes it as it is.")
-    ] = False,
+    ] = False
     output: Annotated[
         Path | None,
         typer.Option(
@@ -63,10 +64,13 @@ def demo(
             help="Folder for report.html, measurement.json, plan.json, loop.json and tables/. "
             "Default: reports/demo in TRIMTAB_HOME, replaced by each run.",
         ),
-    ] = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
+    ] = None
+    as_json: AsJson = False
+    verbose: Verbose = False
+
+
+@with_options
+def demo(options: DemoOptions) -> None:
     """Show the whole loop on a real cluster on this machine, in about three minutes.
 
     Three brokers come up, a skewed load is sent to a topic, a consumer group reads it and one of
@@ -76,22 +80,27 @@ def demo(
     """
     from trimtab_lab.demo.story import LEAST_DURATION_S, Script, tell
 
-    if duration < LEAST_DURATION_S:
+    if options.duration < LEAST_DURATION_S:
         raise ConfigError(
-            f"--duration is {LEAST_DURATION_S:g}s at least, not {duration:g}s.",
+            f"--duration is {LEAST_DURATION_S:g}s at least, not {options.duration:g}s.",
             hint="A rate needs a whole window of samples.",
         )
-    configure(verbose=verbose)
+    configure(verbose=options.verbose)
     settings = load_settings()
-    script = Script(duration_s=duration, rate_s=rate, partitions=partitions, seed=seed)
-    folder = (output or settings.reports / "demo").expanduser().absolute()
+    script = Script(
+        duration_s=options.duration,
+        rate_s=options.rate,
+        partitions=options.partitions,
+        seed=options.seed,
+    )
+    folder = (options.output or settings.reports / "demo").expanduser().absolute()
     began = time.monotonic()
-    with _interruptible(verbose=verbose):
+    with _interruptible(verbose=options.verbose):
         outcome, files = tell(
-            script, settings, _Terminal(), folder=folder, keep=keep, verbose=verbose
+            script, settings, _Terminal(), folder=folder, keep=options.keep, verbose=options.verbose
         )
-    _show(outcome, files, as_json=as_json)
-    _say_farewell(outcome, files, settings, keep=keep, took_s=time.monotonic() - began)
+    _show(outcome, files, as_json=options.as_json)
+    _say_farewell(outcome, files, settings, keep=options.keep, took_s=time.monotonic() - began)
 
 
 class _Terminal:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trimtab.cli.durations import seconds_or_zero
-from trimtab.cli.options import AsJson, Verbose
+from trimtab.cli.options import AsJson, Verbose, with_options
 from trimtab.cli.output import progress_bar, say, talk
-from trimtab.cli.spark import Conf, Master, spark_session
+from trimtab.cli.spark import spark_session
 from trimtab.errors import ConfigError
 from trimtab.evaluate.rscore import TWELVE
 from trimtab.model.plan import Layer
@@ -22,7 +22,13 @@ from trimtab.plan.registry import planner_of
 from trimtab.settings import Settings, load_settings
 from trimtab_lab import PACKAGES
 from trimtab_lab.cli.experiment_brokers import burato, ezzeddine_live, landau_live
-from trimtab_lab.cli.experiment_results import Into, Png, chosen_parts, results_folder, tell
+from trimtab_lab.cli.experiment_results import (
+    RunOptions,
+    chosen_parts,
+    parts_option,
+    results_folder,
+    tell,
+)
 
 if TYPE_CHECKING:
     from trimtab.spark.session import Session
@@ -52,35 +58,30 @@ def _experiment() -> None:
     """
 
 
-@app.command(short_help="Packing planners: consumers used, load moved, latency.")
-def landau(
-    what: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--what",
-            metavar="PART",
-            help=f"Which part: {', '.join(LANDAU_PARTS)}. May be repeated. Default: all.",
-        ),
-    ] = None,
-    seeds: Seeds = 3,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandauOptions:
+    """Which streams and planners take part, and how it is run."""
+
+    what: Annotated[list[str] | None, parts_option(LANDAU_PARTS)] = None
+    seeds: Seeds = 3
     iterations: Annotated[
         int, typer.Option("--iterations", metavar="N", min=1, help="Steps after the first.")
-    ] = 500,
+    ] = 500
     partitions: Annotated[
         int, typer.Option("--partitions", metavar="N", min=1, help="Of every stream.")
-    ] = 200,
+    ] = 200
     deltas: Annotated[
         str,
         typer.Option(
             "--deltas", metavar="D,…", help="How far a load goes in one step, % of the capacity."
         ),
-    ] = "0,5,10,15,20,25",
+    ] = "0,5,10,15,20,25"
     starts: Annotated[
         str,
         typer.Option(
             "--starts", metavar="S,…", help="How loads begin: uniform, or a part of the capacity."
         ),
-    ] = "uniform,0,0.5,1",
+    ] = "uniform,0,0.5,1"
     planners: Annotated[
         str | None,
         typer.Option(
@@ -88,20 +89,44 @@ def landau(
             metavar="P,…",
             help="Show only these of the twelve; CBS stays against all. Default: all.",
         ),
-    ] = None,
+    ] = None
     slacks: Annotated[
         str,
         typer.Option(
             "--slacks", metavar="X,…", help="Slack of trim in the part beyond, as a part."
         ),
-    ] = "0.03",
-    into: Into = None,
-    png: Png = False,
-    master: Master = None,
-    conf: Conf = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
+    ] = "0.03"
+    run: RunOptions
+    as_json: AsJson = False
+    verbose: Verbose = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EzzeddineOptions:
+    """How often is decided, and how it is run."""
+
+    what: Annotated[list[str] | None, parts_option(EZZEDDINE_PARTS)] = None
+    seeds: Seeds = 3
+    intervals: Annotated[
+        str,
+        typer.Option("--intervals", metavar="DURATION,…", help="Time between two decisions."),
+    ] = "1s,10s,30s"
+    cooldowns: Annotated[
+        str,
+        typer.Option(
+            "--cooldowns",
+            metavar="DURATION,…",
+            help="Time after a scaling in which there is no other.",
+        ),
+    ] = "0s,30s"
+    run: RunOptions
+    as_json: AsJson = False
+    verbose: Verbose = False
+
+
+@app.command(short_help="Packing planners: consumers used, load moved, latency.")
+@with_options
+def landau(options: LandauOptions) -> None:
     """Compare packing planners: consumers used, load moved, latency.
 
     As Landau et al. do.
@@ -112,59 +137,22 @@ def landau(
     from trimtab_lab.papers import landau as experiment
 
     design = experiment.Design(
-        seeds=seeds,
-        iterations=iterations,
-        partitions=partitions,
-        deltas=tuple(int(delta) for delta in _numbers(deltas, "--deltas", whole=True)),
-        starts=tuple(_starts(starts)),
-        planners=_planners(planners),
-        slacks=_numbers(slacks, "--slacks"),
+        seeds=options.seeds,
+        iterations=options.iterations,
+        partitions=options.partitions,
+        deltas=tuple(int(delta) for delta in _numbers(options.deltas, "--deltas", whole=True)),
+        starts=tuple(_starts(options.starts)),
+        planners=_planners(options.planners),
+        slacks=_numbers(options.slacks, "--slacks"),
     )
-    _run(
-        experiment.NAME,
-        {
-            name: partial(experiment.PARTS[name], design)
-            for name in chosen_parts(what, LANDAU_PARTS)
-        },
-        into=into,
-        png=png,
-        master=master,
-        conf=conf,
-        as_json=as_json,
-        verbose=verbose,
-    )
+    chosen = chosen_parts(options.what, LANDAU_PARTS)
+    parts = {name: partial(experiment.PARTS[name], design) for name in chosen}
+    _run(experiment.NAME, parts, options.run, as_json=options.as_json, verbose=options.verbose)
 
 
 @app.command(short_help="Scaling for a latency, beside Kafka and KEDA.")
-def ezzeddine(
-    what: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--what",
-            metavar="PART",
-            help=f"Which part: {', '.join(EZZEDDINE_PARTS)}. May be repeated. Default: all.",
-        ),
-    ] = None,
-    seeds: Seeds = 3,
-    intervals: Annotated[
-        str,
-        typer.Option("--intervals", metavar="DURATION,…", help="Time between two decisions."),
-    ] = "1s,10s,30s",
-    cooldowns: Annotated[
-        str,
-        typer.Option(
-            "--cooldowns",
-            metavar="DURATION,…",
-            help="Time after a scaling in which there is no other.",
-        ),
-    ] = "0s,30s",
-    into: Into = None,
-    png: Png = False,
-    master: Master = None,
-    conf: Conf = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
+@with_options
+def ezzeddine(options: EzzeddineOptions) -> None:
     """Scale consumers for a latency, beside Kafka's and KEDA's rules.
 
     As Ezzeddine et al. do.
@@ -173,25 +161,17 @@ def ezzeddine(
     """
     from trimtab_lab.papers import ezzeddine as experiment
 
+    intervals = _durations(options.intervals, "--intervals", least=0.1)
+    cooldowns = _durations(options.cooldowns, "--cooldowns")
     # The published figures are for these, so that they always take part.
     design = experiment.Design(
-        seeds=seeds,
-        intervals_s=tuple(sorted({1.0, 30.0, *_durations(intervals, "--intervals", least=0.1)})),
-        cooldowns_s=tuple(sorted({0.0, 30.0, *_durations(cooldowns, "--cooldowns")})),
+        seeds=options.seeds,
+        intervals_s=tuple(sorted({1.0, 30.0, *intervals})),
+        cooldowns_s=tuple(sorted({0.0, 30.0, *cooldowns})),
     )
-    _run(
-        experiment.NAME,
-        {
-            name: partial(experiment.PARTS[name], design)
-            for name in chosen_parts(what, EZZEDDINE_PARTS)
-        },
-        into=into,
-        png=png,
-        master=master,
-        conf=conf,
-        as_json=as_json,
-        verbose=verbose,
-    )
+    chosen = chosen_parts(options.what, EZZEDDINE_PARTS)
+    parts = {name: partial(experiment.PARTS[name], design) for name in chosen}
+    _run(experiment.NAME, parts, options.run, as_json=options.as_json, verbose=options.verbose)
 
 
 app.command("ezzeddine-live", short_help="A latency on real brokers, beside what people use.")(
@@ -205,12 +185,9 @@ app.command("burato", short_help="Partitioners on real brokers: throughput and l
 
 def _run(
     experiment: str,
-    parts: Mapping[str, Any],
+    parts: Mapping[str, Callable[[Runner], Part]],
+    options: RunOptions,
     *,
-    into: Path | None,
-    png: bool,
-    master: str | None,
-    conf: list[str] | None,
     as_json: bool,
     verbose: bool,
 ) -> None:
@@ -219,17 +196,20 @@ def _run(
 
     configure(verbose=verbose)
     settings = load_settings()
-    folder = results_folder(settings, into, experiment)
+    folder = results_folder(settings, options.page.into, experiment)
     session = spark_session(
-        settings, master=master, conf=conf, kafka=False, verbose=verbose, packages=PACKAGES
+        settings,
+        master=options.master,
+        conf=options.conf,
+        kafka=False,
+        verbose=verbose,
+        packages=PACKAGES,
     )
     found: dict[str, Part] = {}
     page = folder
     for name, part in parts.items():
         found[name] = part(_runner(session, settings, f"{experiment} {name}"))
-        page = keep(
-            folder, experiment, {name: found[name]}, forms=("svg", "png") if png else ("svg",)
-        )
+        page = keep(folder, experiment, {name: found[name]}, forms=options.page.forms)
     tell(experiment, found, page, as_json=as_json)
 
 

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.connection import cluster_of, local_cluster_runs
-from trimtab.cli.durations import seconds
+from trimtab.cli.connection import ClusterOptions, cluster_of, local_cluster_runs
 from trimtab.cli.numbers import finite
-from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Verbose
+from trimtab.cli.options import AsJson, Verbose, duration_option, with_options
 from trimtab.cli.output import progress_bar, say, talk
 from trimtab.cli.signals import terminable
-from trimtab.cli.spark import Conf, Master, spark_session
+from trimtab.cli.spark import spark_session
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 from trimtab_lab import PACKAGES
-from trimtab_lab.cli.experiment_results import Into, Png, chosen_parts, results_folder, tell
+from trimtab_lab.cli.experiment_results import (
+    PageOptions,
+    RunOptions,
+    chosen_parts,
+    parts_option,
+    results_folder,
+    tell,
+)
 
 if TYPE_CHECKING:
+    from trimtab_lab.papers.burato.experiment import Design as BuratoDesign
     from trimtab_lab.papers.live.experiment import Design
 
 LANDAU_LIVE_PARTS = ("peak", "delta-5", "delta-25", "bytes-5", "bytes-25")
@@ -53,59 +60,35 @@ Stretch = Annotated[
 Again = Annotated[bool, typer.Option("--again", help="Run anew what was kept, too.")]
 
 
-def ezzeddine_live(
-    strategies: Strategies = None,
-    seeds: LiveSeeds = 1,
-    stretch: Stretch = 1.0,
-    again: Again = False,
-    into: Into = None,
-    png: Png = False,
-    master: Master = None,
-    conf: Conf = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
-    """Scale real consumers for a latency, on real brokers, beside Kafka's and KEDA's rules.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOptions:
+    """How a live experiment is run, on which cluster, and where its results go."""
 
-    Workload 1 of Ezzeddine et al., ten minutes for each strategy. Without a cluster named or
-    running, a local one is brought up for it.
-    """
-    from trimtab_lab.papers.live.experiment import EZZEDDINE, Design
-    from trimtab_lab.papers.live.plan import Workload, strategies_of
-
-    known = Workload.EZZEDDINE_1.strategies
-    _live(
-        EZZEDDINE,
-        Design(
-            strategies=strategies_of(strategies, known),
-            seeds=seeds,
-            stretch=stretch,
-            again=again,
-        ),
-        load_settings(bootstrap_server=bootstrap_server, command_config=command_config),
-        into=into,
-        png=png,
-        master=master,
-        conf=conf,
-        as_json=as_json,
-        verbose=verbose,
-    )
+    run: RunOptions
+    of: ClusterOptions
+    as_json: AsJson = False
+    verbose: Verbose = False
 
 
-def landau_live(
-    what: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--what",
-            metavar="PART",
-            help=f"Which part: {', '.join(LANDAU_LIVE_PARTS)}. May be repeated. Default: all.",
-        ),
-    ] = None,
-    strategies: Strategies = None,
-    seeds: LiveSeeds = 1,
-    stretch: Stretch = 1.0,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EzzeddineLiveOptions:
+    """Which strategies take part, and how the load is stretched."""
+
+    strategies: Strategies = None
+    seeds: LiveSeeds = 1
+    stretch: Stretch = 1.0
+    again: Again = False
+    shared: LiveOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandauLiveOptions:
+    """Which parts and strategies take part, and the sizes of loads."""
+
+    what: Annotated[list[str] | None, parts_option(LANDAU_LIVE_PARTS)] = None
+    strategies: Strategies = None
+    seeds: LiveSeeds = 1
+    stretch: Stretch = 1.0
     scale: Annotated[
         float,
         typer.Option(
@@ -116,17 +99,81 @@ def landau_live(
             callback=finite,
             help="Of the sizes in Table VI, up to 678 MB.",
         ),
-    ] = 0.5,
-    again: Again = False,
-    into: Into = None,
-    png: Png = False,
-    master: Master = None,
-    conf: Conf = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
+    ] = 0.5
+    again: Again = False
+    shared: LiveOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuratoOptions:
+    """Which cells of the grid are run, and how often."""
+
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="All combinations instead of the stated grid: about a day."),
+    ] = False
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="P,…",
+            help="Only these partitioners; librdkafka is the client's own. Default: all.",
+        ),
+    ] = None
+    topics: Annotated[
+        str | None,
+        typer.Option("--topics", metavar="T,…", help="Only B1, B2, U1, U2 or U3. Default: all."),
+    ] = None
+    worlds: Annotated[
+        str | None,
+        typer.Option(
+            "--worlds", metavar="W,…", help="Only even, slowed, 'foreign load'. Default: all."
+        ),
+    ] = None
+    runs: Annotated[
+        int,
+        typer.Option(
+            "--runs", metavar="N", min=1, help="Of each cell; fewer than 5 are not judged."
+        ),
+    ] = 8
+    duration: Annotated[
+        float,
+        duration_option(
+            "--duration",
+            shown="1.5s",
+            help="Of one run; a fifth is dropped.",
+        ),
+    ] = 1.5
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of the order and the arrivals.")
+    ] = 0
+    again: Again = False
+    page: PageOptions
+    as_json: AsJson = False
+    verbose: Verbose = False
+
+
+@with_options
+def ezzeddine_live(options: EzzeddineLiveOptions) -> None:
+    """Scale real consumers for a latency, on real brokers, beside Kafka's and KEDA's rules.
+
+    Workload 1 of Ezzeddine et al., ten minutes for each strategy. Without a cluster named or
+    running, a local one is brought up for it.
+    """
+    from trimtab_lab.papers.live.experiment import EZZEDDINE, Design
+    from trimtab_lab.papers.live.plan import Workload, strategies_of
+
+    design = Design(
+        strategies=strategies_of(options.strategies, Workload.EZZEDDINE_1.strategies),
+        seeds=options.seeds,
+        stretch=options.stretch,
+        again=options.again,
+    )
+    _live(EZZEDDINE, design, options.shared)
+
+
+@with_options
+def landau_live(options: LandauLiveOptions) -> None:
     """Measure a real consumer's peak, and how fast a real group responds, on real brokers.
 
     Random walks of Landau et al. with delta 5 and 25: in records/s six minutes for each strategy,
@@ -136,103 +183,36 @@ def landau_live(
     from trimtab_lab.papers.live.experiment import LANDAU, WALKS, Design, LandauPart
     from trimtab_lab.papers.live.plan import strategies_of
 
-    parts = tuple(LandauPart(name) for name in chosen_parts(what, LANDAU_LIVE_PARTS))
+    parts = tuple(LandauPart(name) for name in chosen_parts(options.what, LANDAU_LIVE_PARTS))
     known = [s for walk in WALKS if LandauPart(walk) in parts for s in walk.strategies]
-    _live(
-        LANDAU,
-        Design(
-            strategies=strategies_of(strategies, known),
-            what=parts,
-            seeds=seeds,
-            stretch=stretch,
-            scale=scale,
-            again=again,
-        ),
-        load_settings(bootstrap_server=bootstrap_server, command_config=command_config),
-        into=into,
-        png=png,
-        master=master,
-        conf=conf,
-        as_json=as_json,
-        verbose=verbose,
+    design = Design(
+        strategies=strategies_of(options.strategies, known),
+        what=parts,
+        seeds=options.seeds,
+        stretch=options.stretch,
+        scale=options.scale,
+        again=options.again,
     )
+    _live(LANDAU, design, options.shared)
 
 
-def burato(
-    full: Annotated[
-        bool,
-        typer.Option("--full", help="All combinations instead of the stated grid: about a day."),
-    ] = False,
-    policies: Annotated[
-        str | None,
-        typer.Option(
-            "--policies",
-            metavar="P,…",
-            help="Only these partitioners; librdkafka is the client's own. Default: all.",
-        ),
-    ] = None,
-    topics: Annotated[
-        str | None,
-        typer.Option("--topics", metavar="T,…", help="Only B1, B2, U1, U2 or U3. Default: all."),
-    ] = None,
-    worlds: Annotated[
-        str | None,
-        typer.Option(
-            "--worlds", metavar="W,…", help="Only even, slowed, 'foreign load'. Default: all."
-        ),
-    ] = None,
-    runs: Annotated[
-        int,
-        typer.Option(
-            "--runs", metavar="N", min=1, help="Of each cell; fewer than 5 are not judged."
-        ),
-    ] = 8,
-    duration: Annotated[
-        float,
-        typer.Option(
-            "--duration",
-            metavar="DURATION",
-            parser=seconds,
-            show_default="1.5s",
-            help="Of one run; a fifth is dropped.",
-        ),
-    ] = 1.5,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the order and the arrivals.")
-    ] = 0,
-    again: Again = False,
-    into: Into = None,
-    png: Png = False,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
+@with_options
+def burato(options: BuratoOptions) -> None:
     """Send keyless records to real brokers with every partitioner: throughput and latency.
 
     As Burato does, beside today's partitioners, with a slowed broker and foreign load. Brings up
     a local cluster of three brokers for it, and a steering service. What was run is kept until
     --again, and the page is of all that is kept.
     """
-    from trimtab_lab.papers.burato import design as grid
-    from trimtab_lab.papers.burato.experiment import NAME, Design
+    from trimtab_lab.papers.burato.experiment import NAME
     from trimtab_lab.papers.burato.experiment import burato as experiment
     from trimtab_lab.papers.burato.kafka.ground import ground
     from trimtab_lab.papers.kept import keep
 
-    configure(verbose=verbose)
+    configure(verbose=options.verbose)
     settings = load_settings()
-    design = Design(
-        cells=grid.narrowed(
-            grid.full_grid() if full else grid.stated_grid(),
-            policies=_listed(policies),
-            topics=_listed(topics),
-            worlds=_listed(worlds),
-        ),
-        repetitions=runs,
-        duration_s=duration,
-        seed=seed,
-        again=again,
-    )
-    pages = results_folder(settings, into, NAME)
+    design = _burato_design(options)
+    pages = results_folder(settings, options.page.into, NAME)
     folder = settings.home / "experiments" / NAME
     say(f"{len(design.cells)} cells, about {design.estimate_s / 60:.0f} min if nothing is kept")
     with terminable(), _runs_shown(NAME) as on_run:
@@ -244,8 +224,26 @@ def burato(
             folder,
             on_run=on_run,
         )
-    page = keep(pages, NAME, found, forms=("svg", "png") if png else ("svg",))
-    tell(NAME, found, page, as_json=as_json)
+    page = keep(pages, NAME, found, forms=options.page.forms)
+    tell(NAME, found, page, as_json=options.as_json)
+
+
+def _burato_design(options: BuratoOptions) -> BuratoDesign:
+    from trimtab_lab.papers.burato import design as grid
+    from trimtab_lab.papers.burato.experiment import Design
+
+    return Design(
+        cells=grid.narrowed(
+            grid.full_grid() if options.full else grid.stated_grid(),
+            policies=_listed(options.policies),
+            topics=_listed(options.topics),
+            worlds=_listed(options.worlds),
+        ),
+        repetitions=options.runs,
+        duration_s=options.duration,
+        seed=options.seed,
+        again=options.again,
+    )
 
 
 def _listed(text: str | None) -> tuple[str, ...] | None:
@@ -253,25 +251,15 @@ def _listed(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
-def _live(
-    experiment: str,
-    design: Design,
-    settings: Settings,
-    *,
-    into: Path | None,
-    png: bool,
-    master: str | None,
-    conf: list[str] | None,
-    as_json: bool,
-    verbose: bool,
-) -> None:
+def _live(experiment: str, design: Design, options: LiveOptions) -> None:
     """Runs a live experiment with a bar, keeps its parts, and prints what they came to."""
     from trimtab_lab.papers.kept import keep
     from trimtab_lab.papers.live.experiment import EXPERIMENTS, Live
     from trimtab_lab.papers.live.kafka.conduct import Place
 
-    configure(verbose=verbose)
-    pages = results_folder(settings, into, experiment)
+    configure(verbose=options.verbose)
+    settings, run = options.of.settings(), options.run
+    pages = results_folder(settings, run.page.into, experiment)
     folder = settings.home / "experiments" / "live"
     with terminable(), _cluster(settings) as to:
         place = Place(
@@ -280,12 +268,16 @@ def _live(
             folder=folder / "runs",
         )
         session = spark_session(
-            settings, master=master, conf=conf, verbose=verbose, packages=PACKAGES
+            settings,
+            master=run.master,
+            conf=run.conf,
+            verbose=options.verbose,
+            packages=PACKAGES,
         )
         with _runs_shown(experiment) as on_run:
             found = EXPERIMENTS[experiment](Live(place, session, folder), design, on_run=on_run)
-    page = keep(pages, experiment, found, forms=("svg", "png") if png else ("svg",))
-    tell(experiment, found, page, as_json=as_json)
+    page = keep(pages, experiment, found, forms=run.page.forms)
+    tell(experiment, found, page, as_json=options.as_json)
 
 
 @contextmanager

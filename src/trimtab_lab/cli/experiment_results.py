@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from trimtab.cli.options import output_folder
 from trimtab.cli.output import result, result_json, say
+from trimtab.cli.spark import Conf, Master
 from trimtab.errors import ConfigError
 from trimtab.settings import Settings
 
@@ -27,7 +29,40 @@ Into = Annotated[
     ),
 ]
 Png = Annotated[bool, typer.Option("--png", help="Draw every picture as PNG too, not only SVG.")]
+
+
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """Where results, pictures and page go, and in which forms pictures are drawn."""
+
+    into: Into = None
+    png: Png = False
+
+    @property
+    def forms(self) -> tuple[Literal["svg", "png"], ...]:
+        """The forms of every picture."""
+        return ("svg", "png") if self.png else ("svg",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How an experiment is run on Spark, and where its results go."""
+
+    page: PageOptions
+    master: Master = None
+    conf: Conf = None
+
+
 _MOST_ROWS = 40  # of a table for people; outside ones are always shown
+
+
+def parts_option(known: Collection[str]) -> Any:
+    """`--what`: which parts of an experiment are run."""
+    return typer.Option(
+        "--what",
+        metavar="PART",
+        help=f"Which part: {', '.join(known)}. May be repeated. Default: all.",
+    )
 
 
 def results_folder(settings: Settings, into: Path | None, experiment: str) -> Path:
