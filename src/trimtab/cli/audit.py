@@ -13,6 +13,8 @@ from trimtab.cli.connection import ClusterOptions, cluster_of
 from trimtab.cli.numbers import finite
 from trimtab.cli.options import (
     AsJson,
+    LoadsStep,
+    LoadsUnit,
     OnlyTopics,
     Output,
     Verbose,
@@ -23,7 +25,6 @@ from trimtab.cli.options import (
 from trimtab.cli.output import TerminalProgress, result, result_json, say, write_file
 from trimtab.errors import ConfigError, Findings
 from trimtab.model.codec import dumps
-from trimtab.model.load import Unit
 from trimtab.observe.logging import configure
 from trimtab.services.audit import AuditRequest, LoadsFile, audit_cluster
 
@@ -73,18 +74,8 @@ class AuditVerbOptions:
             "sizes, else 1.",
         ),
     ] = None
-    unit: Annotated[
-        Unit | None,
-        typer.Option(
-            "--unit", help="What rates are counted in. Default: the file's, else bytes/s."
-        ),
-    ] = None
-    step: Annotated[
-        int | None,
-        typer.Option(
-            "--step", metavar="N", min=0, help="Which step of a loads file with several, from 0."
-        ),
-    ] = None
+    unit: LoadsUnit = None
+    step: LoadsStep = None
     allow_incomplete: Annotated[
         bool,
         typer.Option(

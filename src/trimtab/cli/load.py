@@ -12,7 +12,14 @@ import typer
 
 from trimtab.cli.connection import ClusterOptions, cluster_of
 from trimtab.cli.numbers import finite, positive
-from trimtab.cli.options import AsJson, duration_option, output_file, topic_option, with_options
+from trimtab.cli.options import (
+    AsJson,
+    RecordsSeed,
+    duration_option,
+    output_file,
+    topic_option,
+    with_options,
+)
 from trimtab.cli.output import TerminalProgress, result, result_json, warn
 from trimtab.cli.signals import until_interrupted
 from trimtab.errors import ConfigError, Findings
@@ -43,7 +50,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(name="load", no_args_is_help=True)
 
-Rate = Annotated[
+RecordRate = Annotated[
     float,
     typer.Option(
         "--rate", metavar="R", callback=positive, help="Records per second, at Poisson arrivals."
@@ -67,7 +74,7 @@ AtMost = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class SendOptions:
     """Where records go, and how: the options that all kinds of load share."""
 
     topic: Annotated[str, topic_option("Where the records go.")]
@@ -92,9 +99,7 @@ class Sending:
     value_bytes: Annotated[
         int, typer.Option("--value-bytes", metavar="N", min=1, help="Size of a value, in bytes.")
     ] = 100
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Same seed, same records.")
-    ] = 0
+    seed: RecordsSeed = 0
     acks: Annotated[
         Acks,
         typer.Option(
@@ -159,7 +164,7 @@ class Sending:
 class KeysOptions:
     """Keys, their skew and drift, and how fast they come."""
 
-    rate: Rate = 1000.0
+    rate: RecordRate = 1000.0
     distinct: Annotated[
         int, typer.Option("--keys", metavar="K", min=1, help="How many keys: 0 … K − 1, as text.")
     ] = 28_000_000
@@ -259,7 +264,7 @@ class RatesOptions:
 class KeylessOptions:
     """How fast records come, and for how long."""
 
-    rate: Rate = 1000.0
+    rate: RecordRate = 1000.0
     duration: Duration = 30.0
 
 
@@ -301,7 +306,7 @@ def _load() -> None:
 
 @app.command()
 @with_options
-def keys(options: KeysOptions, sending: Sending) -> None:
+def keys(options: KeysOptions, sending: SendOptions) -> None:
     """Keyed records, skewed as in Zipf–Mandelbrot, steady or drifting."""
     with _as_config_errors():
         stream = KeyStream(
@@ -318,7 +323,7 @@ def keys(options: KeysOptions, sending: Sending) -> None:
 
 @app.command()
 @with_options
-def rates(options: RatesOptions, sending: Sending) -> None:
+def rates(options: RatesOptions, sending: SendOptions) -> None:
     """Records without keys, at a changing rate for each partition."""
     with _as_config_errors():
         load = scheduled_load(
@@ -333,7 +338,7 @@ def rates(options: RatesOptions, sending: Sending) -> None:
 
 @app.command()
 @with_options
-def keyless(options: KeylessOptions, sending: Sending) -> None:
+def keyless(options: KeylessOptions, sending: SendOptions) -> None:
     """Records without keys; the client chooses the partition. They have no tt-seq."""
     with _as_config_errors():
         load = keyless_load(
@@ -347,7 +352,7 @@ def keyless(options: KeylessOptions, sending: Sending) -> None:
 
 @app.command()
 @with_options
-def trace(options: TraceOptions, sending: Sending) -> None:
+def trace(options: TraceOptions, sending: SendOptions) -> None:
     """Records as they were sent before; --record writes such a file."""
     with _as_config_errors():
         load = recorded_load(
@@ -363,7 +368,7 @@ def trace(options: TraceOptions, sending: Sending) -> None:
 # ---------------------------------------------------------------- what all kinds share
 
 
-def _schedule(options: RatesOptions, sending: Sending) -> RateSchedule:
+def _schedule(options: RatesOptions, sending: SendOptions) -> RateSchedule:
     match options.schedule:
         case "ezzeddine-1":
             return ezzeddine_workload_1()
@@ -395,14 +400,14 @@ def _as_config_errors() -> Iterator[None]:
         raise ConfigError(f"{error}.") from error
 
 
-def _send(load: Load, sending: Sending) -> None:
+def _send(load: Load, sending: SendOptions) -> None:
     cluster = cluster_of(sending.to.settings())
     with until_interrupted() as stop, TerminalProgress() as listener:
         summary = send_load(cluster, load, sending.target(), stop=stop, listener=listener)
     _report(summary, sending)
 
 
-def _report(summary: LoadSummary, sending: Sending) -> None:
+def _report(summary: LoadSummary, sending: SendOptions) -> None:
     if summary.shortfall is not None:
         warn([summary.shortfall])
     if sending.as_json:

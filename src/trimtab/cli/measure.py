@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.connection import ClusterOptions, cluster_of
-from trimtab.cli.measuring import From, To, read_offsets, span_of
+from trimtab.cli.measuring import FromTime, ToTime, read_offsets, span_of
 from trimtab.cli.metrics_options import MetricsOptions
 from trimtab.cli.numbers import positive
 from trimtab.cli.options import (
     AsJson,
     Output,
     Verbose,
+    WarehouseFolder,
     duration_option,
     pattern_option,
     topic_option,
@@ -68,8 +69,8 @@ class MeasureOptions:
             help="The last, say, 10m before the command was given. Default: 5m.",
         ),
     ] = None
-    from_: From = None
-    to: To = None
+    from_: FromTime = None
+    to: ToTime = None
     offsets: Annotated[
         str | None,
         typer.Option(
@@ -164,10 +165,7 @@ class MeasureOptions:
         bool, typer.Option("--publish", help="Also publish a single measurement to our topics.")
     ] = False
     metrics: MetricsOptions
-    warehouse: Annotated[
-        str | None,
-        typer.Option("--warehouse", metavar="PATH", help="Folder of the Parquet tables."),
-    ] = None
+    warehouse: WarehouseFolder = None
     checkpoint: Annotated[
         str | None,
         typer.Option("--checkpoint", metavar="PATH", help="Folder of the queries' progress."),

@@ -54,12 +54,12 @@ def span_of(
     return start, end
 
 
-From = Annotated[
+FromTime = Annotated[
     int | None,
     typer.Option(
         "--from", metavar="TIME", parser=moment, help="Begin here: ISO time, or microseconds."
     ),
 ]
-To = Annotated[
+ToTime = Annotated[
     int | None, typer.Option("--to", metavar="TIME", parser=moment, help="End here. Default: now.")
 ]

@@ -19,6 +19,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from trimtab.cli.durations import seconds, seconds_or_zero
+from trimtab.model.load import Unit
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -96,7 +97,7 @@ CommandConfig = Annotated[
 ]
 
 
-def pattern_of(text: str) -> re.Pattern[str]:
+def regular_expression(text: str) -> re.Pattern[str]:
     """Reads a regular expression given on the command line."""
     try:
         return re.compile(text)
@@ -109,7 +110,7 @@ def pattern_option(verb: str) -> Any:
     return typer.Option(
         "--pattern",
         metavar="REGEX",
-        parser=pattern_of,
+        parser=regular_expression,
         help=f"{verb} the topics whose whole name matches. Without --topic and --pattern: all "
         "but Kafka's own and Trimtab's.",
     )
@@ -118,6 +119,21 @@ def pattern_option(verb: str) -> Any:
 OnlyTopics = Annotated[
     list[str] | None,
     topic_option("Only this topic; may be repeated. Default: all but Kafka's own and Trimtab's."),
+]
+SomeTopics = Annotated[list[str] | None, topic_option("Only this topic; may be repeated.")]
+LoadsUnit = Annotated[
+    Unit | None,
+    typer.Option("--unit", help="What loads are counted in. Default: the file's, else bytes/s."),
+]
+LoadsStep = Annotated[
+    int | None,
+    typer.Option("--step", metavar="N", min=0, help="Which step of a file with several, from 0."),
+]
+RecordsSeed = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="Same seed, same records.")
+]
+WarehouseFolder = Annotated[
+    str | None, typer.Option("--warehouse", metavar="PATH", help="Folder of the Parquet tables.")
 ]
 RunFor = Annotated[
     float | None, duration_option("--for", help="Stop after, say, 30s. Default: never.")

@@ -13,6 +13,7 @@ from trimtab.cli.numbers import finite, number, positive
 from trimtab.cli.options import (
     AsJson,
     Output,
+    SomeTopics,
     duration_option,
     output_file,
     topic_option,
@@ -229,10 +230,7 @@ class ReplayOptions:
             help="How long a record may wait.",
         ),
     ] = 5.0
-    topic: Annotated[
-        list[str] | None,
-        topic_option("Only this topic; may be repeated."),
-    ] = None
+    topic: SomeTopics = None
     group: Annotated[
         str | None,
         typer.Option(

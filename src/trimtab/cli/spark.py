@@ -39,7 +39,7 @@ class SessionOptions:
 
     def check(self, settings: Settings) -> None:
         """Refuses a master that cannot be reached."""
-        check_master(
+        _check_master(
             settings, master=self.master, conf=self.conf, properties_file=self.properties_file
         )
 
@@ -69,7 +69,7 @@ def spark_session(
     from trimtab.local.jars import connector_jars
     from trimtab.local.java import find_java
 
-    check_master(settings, master=master, conf=conf, properties_file=properties_file)
+    _check_master(settings, master=master, conf=conf, properties_file=properties_file)
     find_java()  # its absence has a better message than Spark's
     options = replace(
         _options(settings, master=master, conf=conf, properties_file=properties_file),
@@ -86,13 +86,13 @@ def spark_session(
         return build(options)
 
 
-def check_master(
+def _check_master(
     settings: Settings, *, master: str | None, conf: list[str] | None, properties_file: Path | None
 ) -> None:
     """Refuses a Spark master that cannot be reached; Spark itself tries for a minute."""
-    from trimtab.spark.session import check_master as check
+    from trimtab.spark.session import check_master
 
-    check(_options(settings, master=master, conf=conf, properties_file=properties_file))
+    check_master(_options(settings, master=master, conf=conf, properties_file=properties_file))
 
 
 def _options(

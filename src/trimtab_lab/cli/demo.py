@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.numbers import finite
-from trimtab.cli.options import AsJson, Verbose, duration_option, output_folder, with_options
+from trimtab.cli.options import (
+    AsJson,
+    RecordsSeed,
+    Verbose,
+    duration_option,
+    output_folder,
+    with_options,
+)
 from trimtab.cli.output import progress_bar, result, result_json, say, talk, warn
 from trimtab.errors import ConfigError
 from trimtab.model.codec import VERSION, measurement_to
@@ -48,9 +55,7 @@ class DemoOptions:
         int,
         typer.Option("--partitions", metavar="N", min=4, help="Partitions of the topic orders."),
     ] = 12
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Same seed, same records.")
-    ] = 0
+    seed: RecordsSeed = 0
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster up; the next run takes it as it is.")
     ] = False

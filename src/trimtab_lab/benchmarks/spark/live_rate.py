@@ -18,11 +18,11 @@ from trimtab.errors import MeasurementError
 from trimtab.kafka.admin import Admin, TopicSpec
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.publisher import open_publisher
-from trimtab.kafka.topics import ensure_topics
 from trimtab.local.cluster import LocalCluster
-from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
+from trimtab.measure.kafka.monitor import Interest, in_background
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
 from trimtab.measure.spark.spans import Asked
+from trimtab.services.monitor import open_sampling
 from trimtab.spark.warehouse import Warehouse
 from trimtab.workload import due
 from trimtab.workload.kafka.load import Delivery, send
@@ -68,13 +68,10 @@ def live_rate(stage: Stage, rows: int, runs: int) -> Sides:
 def _watch(stage: Stage, cluster: Cluster, partitions: int) -> list[float]:
     arrivals = Arrivals(TOPIC, partitions)
     with cluster.admin() as admin:
-        ensure_topics(admin, cluster.topics)
         admin.create_topic(TopicSpec(name=TOPIC, partitions=partitions, replication=3))
+        interest = Interest(topics=frozenset({TOPIC}), own_prefix=cluster.topics.prefix)
         with (
-            open_monitor(
-                cluster,
-                interest=Interest(topics=frozenset({TOPIC}), own_prefix=cluster.topics.prefix),
-            ) as monitor,
+            open_sampling(cluster, interest, period_s=1.0) as monitor,
             in_background(monitor),
             listening(cluster, arrivals),
             _measuring(stage, admin, cluster),

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from trimtab.kafka.publisher import open_publisher
-from trimtab.kafka.topics import ensure_topics
-from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
+from trimtab.measure.kafka.monitor import Interest, in_background
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
 from trimtab.measure.spark.spans import Asked
+from trimtab.services.monitor import open_sampling
 from trimtab.spark.session import Session
 from trimtab.spark.warehouse import Warehouse
 from trimtab_lab.papers.live.kafka.conduct import Place
@@ -33,13 +33,9 @@ def measured_here(session: Session, place: Place) -> Iterator[None]:
         open_publisher(cluster) as publisher,
         ThreadPoolExecutor(1, "measuring") as threads,
     ):
-        ensure_topics(admin, cluster.topics)
+        interest = Interest(pattern=_TOPICS, own_prefix=cluster.topics.prefix)
         with (
-            open_monitor(
-                cluster,
-                interest=Interest(pattern=_TOPICS, own_prefix=cluster.topics.prefix),
-                period_s=_SAMPLED_EVERY_S,
-            ) as monitor,
+            open_sampling(cluster, interest, period_s=_SAMPLED_EVERY_S) as monitor,
             in_background(monitor),
         ):
             running = threads.submit(
