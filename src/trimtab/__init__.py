@@ -77,12 +77,12 @@ from trimtab.plan.consumers.planner import (
     Autoscaler,
     FirstBin,
     Keeps,
-    Order,
     PackingOptions,
     PackingPlanner,
     PackingRule,
     ScalingDecision,
     ScalingRequest,
+    SortOrder,
 )
 from trimtab.plan.records.leaders import LeaderSnapshot, TopicLeaders
 from trimtab.plan.records.live_weights import LiveWeights
@@ -205,7 +205,6 @@ __all__ = [
     "Member",
     "MemberName",
     "NoFeasiblePlan",
-    "Order",
     "Outstanding",
     "OwnTopics",
     "PackingOptions",
@@ -232,6 +231,7 @@ __all__ = [
     "SchemaMismatch",
     "Scope",
     "Sink",
+    "SortOrder",
     "Source",
     "ThinData",
     "TokenRefused",

@@ -29,7 +29,7 @@ from tests.docs.helm_subset import (
 from trimtab.cli.durations import seconds
 from trimtab.cli.reference import commands
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import Kind
+from trimtab.plan.consumers.planner import PlannerKind
 from trimtab.plan.registry import PLANNERS
 from trimtab.settings import Settings
 
@@ -254,7 +254,7 @@ def test_values_that_make_no_sense_are_refused_by_the_schema(wrong):
 
 def test_a_planner_that_holds_a_latency_needs_one():
     schema = json.loads((CHART / "values.schema.json").read_text())
-    latency = {n for n, p in PLANNERS[Layer.CONSUMERS].items() if p.kind is Kind.LATENCY}
+    latency = {n for n, p in PLANNERS[Layer.CONSUMERS].items() if p.kind is PlannerKind.LATENCY}
 
     assert set(schema["if"]["properties"]["planner"]["enum"]) == latency
     assert refusals(merged(default_values(), {"planner": "trim", "sla": ""})) == []

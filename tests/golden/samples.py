@@ -42,8 +42,8 @@ from trimtab.model.control import (
     Receipt,
     Start,
     Started,
-    State,
     StateQuery,
+    StateReport,
     Stop,
     Stopped,
 )
@@ -308,7 +308,7 @@ _CONTROL: dict[str, Any] = {
     "stopped": Stopped(
         **SENDER, epoch=7, seq=41, partitions=TWO, committed={TWO[0]: 8988, TWO[1]: None}
     ),
-    "state": State(**SENDER, query_id="a1", partitions=TWO),
+    "state": StateReport(**SENDER, query_id="a1", partitions=TWO),
     "hello": Hello(**SENDER),
     "rate": Rate(**SENDER, max_bytes_s=2_300_000.0, max_records_s=None),
     "plan": PlanOrder(plan="7f3a9c01d2e4", hold_s=300.0, expires_ts=12),

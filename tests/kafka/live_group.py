@@ -30,7 +30,7 @@ from confluent_kafka import TopicPartition as TheirPartition
 from tests.kafka.streams import wait_until
 from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.errors import TrimtabError
-from trimtab.evaluate.order import Commit, Kind, Place, audit, findings
+from trimtab.evaluate.order import Commit, RecordPosition, ViolationKind, audit, findings
 from trimtab.kafka.admin import KafkaAdmin, TopicSpec
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics, ensure
@@ -237,7 +237,7 @@ class LiveGroup:
         self.loads: dict[int, float] = {}
         self.ask(LOW)
         self.clock_stands_at: int | None = None
-        self._acknowledged: set[Place] = set()
+        self._acknowledged: set[RecordPosition] = set()
         self._numbers: Counter[bytes] = Counter()
         self._since: dict[int, int] = {}
         self._over = threading.Event()
@@ -299,7 +299,9 @@ class LiveGroup:
 
     def _landed(self, error: object, message: Any) -> None:
         if error is None:
-            self._acknowledged.add(Place(self.topic, message.partition(), message.offset()))
+            self._acknowledged.add(
+                RecordPosition(self.topic, message.partition(), message.offset())
+            )
 
     @contextmanager
     def under_load(self) -> Iterator[None]:
@@ -564,7 +566,7 @@ class LiveGroup:
             if offset is not None
         ]
         broken = audit(receipts, expected=self._acknowledged, commits=commits)
-        worst = [v for v in broken if no_repeats or v.kind is not Kind.REPEAT]
+        worst = [v for v in broken if no_repeats or v.kind is not ViolationKind.REPEAT]
         assert not findings(broken, no_repeats=no_repeats), worst[:5]
         reports = [s for s in said if s.partition == 0]
         assert not overlaps(intervals(reports, receipts, self._living(reports)))

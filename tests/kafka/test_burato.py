@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from trimtab_lab.papers.burato.design import OURS, SLOWED, Cell, Policy, Setting, World
-from trimtab_lab.papers.burato.experiment import Design, burato
+from trimtab_lab.papers.burato.design import (
+    OURS,
+    SLOWED,
+    BrokerWorld,
+    BuratoCell,
+    PolicyName,
+    Setting,
+)
+from trimtab_lab.papers.burato.experiment import BuratoDesign, burato
 from trimtab_lab.papers.burato.kafka.ground import prepared
 
-SETTING = Setting(topic="U2", acks="1", world=World.SLOWED)
+SETTING = Setting(topic="U2", acks="1", world=BrokerWorld.SLOWED)
 
 
 def test_producers_that_follow_the_weights_leave_a_slow_broker_alone_and_others_do_not(
     cluster, tmp_path
 ):
     policies = (OURS, "uniform-sticky")
-    design = Design(
-        cells=tuple(Cell(setting=SETTING, policy=Policy(name), load=0.3) for name in policies),
+    design = BuratoDesign(
+        cells=tuple(
+            BuratoCell(setting=SETTING, policy=PolicyName(name), load=0.3) for name in policies
+        ),
         repetitions=1,
         duration_s=1.5,
     )

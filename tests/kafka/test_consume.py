@@ -40,8 +40,8 @@ from trimtab.model.control import (
     Rate,
     Start,
     Started,
-    State,
     StateQuery,
+    StateReport,
     Stop,
 )
 from trimtab.model.control_codec import control_from, control_to, receipt_from
@@ -253,14 +253,14 @@ def test_a_consumer_reads_what_it_is_told_to_and_nothing_else(stage):
         assert len(seen) == 85
 
         stage.command(StateQuery(epoch=2, query_id="q"))
-        wait_until(lambda: stage.reports(State), within_s=WITHIN_S, what="the state")
+        wait_until(lambda: stage.reports(StateReport), within_s=WITHIN_S, what="the state")
         wait_until(lambda: stage.reports(Rate), within_s=WITHIN_S, what="a sign of life")
 
     assert under_way.error is None
     assert under_way.totals is not None
     assert (under_way.totals.records, under_way.totals.dead_letters) == (85, 0)
     assert {r.incarnation for r in stage.reports()} == {under_way.consumer.incarnation}
-    assert stage.reports(State)[0].partitions == (stage.p0,)
+    assert stage.reports(StateReport)[0].partitions == (stage.p0,)
     assert [r.offset for r in seen if r.partition == 0] == list(range(55))
     receipts = stage.receipts()
     assert Counter((r.partition, r.offset) for r in receipts) == Counter(

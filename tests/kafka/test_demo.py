@@ -15,14 +15,14 @@ import pytest
 
 from tests.kafka.streams import wait_until
 from trimtab.kafka.cluster import Cluster
-from trimtab.local.cluster import BrokerState, LocalCluster
+from trimtab.local.cluster import BrokerProcessState, LocalCluster
 from trimtab.model.codec import read_loads, read_snapshot
 from trimtab.model.load import Unit
 from trimtab.model.murmur2 import home
 from trimtab.model.plan_codec import plan_id, read_plan
 from trimtab.report.tables import limits_of
 from trimtab.settings import load_settings
-from trimtab_lab.demo.story import Outcome, Scene, Script, play, write
+from trimtab_lab.demo.story import DemoEnvironment, DemoOutcome, Script, play, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,8 +72,8 @@ def listener() -> _Listener:
 @pytest.fixture(scope="module")
 def played(
     cluster: LocalCluster, spark: SparkSession, folder: Path, listener: _Listener
-) -> Outcome:
-    scene = Scene(
+) -> DemoOutcome:
+    scene = DemoEnvironment(
         cluster=Cluster(cluster.bootstrap_servers),
         spark=lambda: spark,
         settings=load_settings(),
@@ -82,7 +82,7 @@ def played(
     return play(SCRIPT, scene, listener)
 
 
-def test_every_partition_has_a_rate_and_every_group_a_lag(played: Outcome) -> None:
+def test_every_partition_has_a_rate_and_every_group_a_lag(played: DemoOutcome) -> None:
     found = played.measurement.partitions
 
     assert [p.partition for p in found] == list(range(SCRIPT.partitions))
@@ -92,7 +92,7 @@ def test_every_partition_has_a_rate_and_every_group_a_lag(played: Outcome) -> No
     assert played.measurement.rejects == 0
 
 
-def test_the_heaviest_key_is_the_one_that_was_sent_most(played: Outcome) -> None:
+def test_the_heaviest_key_is_the_one_that_was_sent_most(played: DemoOutcome) -> None:
     heaviest = played.measurement.keys[0]
 
     assert heaviest.key == b"0"
@@ -100,7 +100,7 @@ def test_the_heaviest_key_is_the_one_that_was_sent_most(played: Outcome) -> None
     assert heaviest.partition_home == home(b"0", SCRIPT.partitions)
 
 
-def test_the_plan_is_for_the_live_group_as_kafka_dealt_it(played: Outcome) -> None:
+def test_the_plan_is_for_the_live_group_as_kafka_dealt_it(played: DemoOutcome) -> None:
     before = played.plan.previous
 
     # range: the first two partitions to the first consumer, and so on
@@ -108,14 +108,14 @@ def test_the_plan_is_for_the_live_group_as_kafka_dealt_it(played: Outcome) -> No
     assert played.plan.scope.group == "demo-billing"
 
 
-def test_the_capacity_is_what_the_consumers_managed(played: Outcome) -> None:
+def test_the_capacity_is_what_the_consumers_managed(played: DemoOutcome) -> None:
     limits = limits_of(played.plan)
 
     assert limits.unit is Unit.RECORDS_S
     assert 0 < limits.capacity <= SCRIPT.pace_s
 
 
-def test_the_plan_leaves_no_consumer_overloaded_that_need_not_be(played: Outcome) -> None:
+def test_the_plan_leaves_no_consumer_overloaded_that_need_not_be(played: DemoOutcome) -> None:
     capacity, oversize = (
         limits_of(played.plan).capacity,
         {u.partition for u in played.plan.unplaced},
@@ -126,7 +126,7 @@ def test_the_plan_leaves_no_consumer_overloaded_that_need_not_be(played: Outcome
         assert load <= capacity or owned <= oversize
 
 
-def test_the_lines_are_whole_windows_inside_the_span(played: Outcome) -> None:
+def test_the_lines_are_whole_windows_inside_the_span(played: DemoOutcome) -> None:
     found, half = played.measurement, SCRIPT.line_s * 1e6 / 2
 
     assert played.history.keys() <= {p.name for p in found.partitions}
@@ -135,7 +135,7 @@ def test_the_lines_are_whole_windows_inside_the_span(played: Outcome) -> None:
     assert all(found.from_ts <= p.ts - half and p.ts + half <= found.to_ts for p in points)
 
 
-def test_the_loop_ran_a_group_and_lost_nothing(played: Outcome) -> None:
+def test_the_loop_ran_a_group_and_lost_nothing(played: DemoOutcome) -> None:
     found = played.loop.figures
 
     assert found["records"] > 0
@@ -143,7 +143,7 @@ def test_the_loop_ran_a_group_and_lost_nothing(played: Outcome) -> None:
     assert (found["order_findings"], found["unexplained"]) == (0, 0)
 
 
-def test_what_is_written_can_be_read_again(played: Outcome, folder: Path) -> None:
+def test_what_is_written_can_be_read_again(played: DemoOutcome, folder: Path) -> None:
     files = write(played, folder)
 
     assert read_loads(files.measurement)[0] == played.measurement
@@ -153,13 +153,15 @@ def test_what_is_written_can_be_read_again(played: Outcome, folder: Path) -> Non
     assert "<svg" in files.audit.read_text(encoding="utf-8")
 
 
-def test_the_cluster_was_audited_with_the_rates_that_were_measured(played: Outcome) -> None:
+def test_the_cluster_was_audited_with_the_rates_that_were_measured(played: DemoOutcome) -> None:
     assert played.audit.partitions == len(played.placed.partitions) > 0
     assert played.audit.loads.unit is Unit.BYTES_S
     assert len(played.audit.faults) == len(played.placed.brokers)
 
 
-def test_all_steps_were_announced_and_the_bars_moved(played: Outcome, listener: _Listener) -> None:
+def test_all_steps_were_announced_and_the_bars_moved(
+    played: DemoOutcome, listener: _Listener
+) -> None:
     assert listener.steps == [2, 3, 4, 5, 6]
     assert listener.moved > 0
 
@@ -186,7 +188,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path) -> None:
         status = LocalCluster("demo", home=tmp_path).status()
         LocalCluster("demo", home=tmp_path).down()
 
-    assert status.controller is BrokerState.ABSENT
+    assert status.controller is BrokerProcessState.ABSENT
     assert status.brokers == ()
     assert not _session_members(demo.pid)
 

@@ -29,7 +29,7 @@ from tests.kafka.live_group import (
 from tests.kafka.streams import wait_until
 from trimtab.apply.consumers.backends.measuring import measuring
 from trimtab.apply.consumers.backends.processes import ProcessBackend
-from trimtab.evaluate.order import Commit, Kind, Place, audit, findings
+from trimtab.evaluate.order import Commit, RecordPosition, ViolationKind, audit, findings
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import (
@@ -106,16 +106,16 @@ def test_an_epoch_that_falls_is_found() -> None:
 
 def test_the_audit_finds_what_a_fault_could_break() -> None:
     whole = [receipt("a", 0, 0), receipt("a", 1, 2), receipt("b", 2, 4)]
-    sent = {Place("orders", 0, offset) for offset in range(3)}
+    sent = {RecordPosition("orders", 0, offset) for offset in range(3)}
 
-    def kinds(receipts: list[Receipt], *commits: Commit) -> set[Kind]:
+    def kinds(receipts: list[Receipt], *commits: Commit) -> set[ViolationKind]:
         return set(findings(audit(receipts, expected=sent, commits=commits)))
 
     assert not kinds(whole)
-    assert kinds(whole[:2]) == {Kind.LOST}
-    assert Kind.INVERSION in kinds([whole[0], receipt("a", 2, 2), receipt("b", 1, 4)])
-    assert Kind.TWO_OWNERS in kinds([whole[0], receipt("b", 1, 2), receipt("c", 2, 2)])
-    assert kinds(whole, Commit("orders", 0, 3, 3)) == {Kind.REWIND}
+    assert kinds(whole[:2]) == {ViolationKind.LOST}
+    assert ViolationKind.INVERSION in kinds([whole[0], receipt("a", 2, 2), receipt("b", 1, 4)])
+    assert ViolationKind.TWO_OWNERS in kinds([whole[0], receipt("b", 1, 2), receipt("c", 2, 2)])
+    assert kinds(whole, Commit("orders", 0, 3, 3)) == {ViolationKind.REWIND}
 
 
 # ---------------------------------------------------------------- the group that is hurt

@@ -13,7 +13,7 @@ from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.workload.kafka.fill import fill
 from trimtab_lab.benchmarks.kafka.filled_topic import filled_topic
-from trimtab_lab.papers.live.kafka.conduct import Place
+from trimtab_lab.papers.live.kafka.conduct import LiveSite
 from trimtab_lab.papers.live.kafka.peak import peak
 
 
@@ -42,7 +42,7 @@ def test_a_topic_for_benchmarks_holds_exactly_what_was_asked_for_and_is_filled_o
 
 
 def test_a_consumer_s_peak_is_read_from_full_topics(cluster: LocalCluster, tmp_path: Path) -> None:
-    place = Place(cluster=Cluster(cluster.bootstrap_servers), folder=tmp_path)
+    place = LiveSite(cluster=Cluster(cluster.bootstrap_servers), folder=tmp_path)
 
     found = peak(place, megabytes=20.0, partitions=4, tables=2)
 

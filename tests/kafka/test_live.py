@@ -13,8 +13,8 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from pyspark.sql import SparkSession
 
-from trimtab.evaluate.order import Place as Expected
-from trimtab.evaluate.order import Rules, audit, findings
+from trimtab.evaluate.order import OrderRules, audit, findings
+from trimtab.evaluate.order import RecordPosition as Expected
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
@@ -24,7 +24,7 @@ from trimtab.model.reading import parse
 from trimtab_lab.papers.live.kafka import conduct as door
 from trimtab_lab.papers.live.kafka.conduct import Conducted, conduct
 from trimtab_lab.papers.live.kafka.told import told
-from trimtab_lab.papers.live.plan import LiveRun, Strategy, Workload, runs_of, unexplained
+from trimtab_lab.papers.live.plan import LiveRun, LiveWorkload, Strategy, runs_of, unexplained
 from trimtab_lab.papers.live.response import response_times
 from trimtab_lab.papers.live.spark.measuring import measured_here
 
@@ -34,7 +34,7 @@ SLA_S = 3.0
 def run(strategy: Strategy) -> LiveRun:
     return LiveRun(
         strategy=strategy,
-        workload=Workload.SHORT,
+        workload=LiveWorkload.SHORT,
         sla_s=SLA_S,
         most=2,
         max_quiet_s=600.0,  # it stays as it is while it waits for the load
@@ -81,27 +81,27 @@ def order_findings(receipts: list[Receipt], conducted: Conducted) -> dict[str, i
         for offset in range(start, end)
     ]
     assert expected
-    found = audit(receipts, expected=expected, rules=Rules(from_first=True))
+    found = audit(receipts, expected=expected, rules=OrderRules(from_first=True))
     return {str(kind): count for kind, count in findings(found).items()}
 
 
 @pytest.fixture
-def place(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> door.Place:
+def place(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> door.LiveSite:
     own = OwnTopics(f"t{uuid4().hex[:6]}.")
     monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
-    return door.Place(
+    return door.LiveSite(
         cluster=Cluster(cluster.bootstrap_servers, topics=own), folder=tmp_path / "runs"
     )
 
 
-def receipts_in(place: door.Place, conducted: Conducted) -> list[Receipt]:
+def receipts_in(place: door.LiveSite, conducted: Conducted) -> list[Receipt]:
     return receipts_of(place.cluster.servers, place.cluster.topics.receipts, conducted.name)
 
 
 @pytest.mark.timeout(900)  # a machine that is busy with other things takes its time
 def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
-    place: door.Place, spark: SparkSession
+    place: door.LiveSite, spark: SparkSession
 ) -> None:
     with measured_here(spark, place):
         ours = conduct(run(Strategy.OURS), place)
@@ -123,11 +123,13 @@ def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
 
 @pytest.mark.timeout(900)
 def test_the_loops_of_both_papers_scale_a_real_group_in_bytes_and_by_its_leader(
-    place: door.Place, spark: SparkSession
+    place: door.LiveSite, spark: SparkSession
 ) -> None:
     """Landau's loop packs bytes/s of records that differ in size; Ezzeddine's leader asks."""
-    asking = LiveRun(strategy=Strategy.LL_FFD_GROUP, workload=Workload.SHORT, sla_s=SLA_S, most=2)
-    [packing] = runs_of([Workload.BYTES_5], [Strategy.MWF], seeds=1, stretch=0.03)
+    asking = LiveRun(
+        strategy=Strategy.LL_FFD_GROUP, workload=LiveWorkload.SHORT, sla_s=SLA_S, most=2
+    )
+    [packing] = runs_of([LiveWorkload.BYTES_5], [Strategy.MWF], seeds=1, stretch=0.03)
     with measured_here(spark, place):
         group, landau = (conduct(each, place) for each in (asking, packing))
 

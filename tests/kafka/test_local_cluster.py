@@ -20,7 +20,7 @@ from tests.kafka.streams import wait_until
 from trimtab.cli.cluster import app
 from trimtab.errors import ClusterStartFailed, ConfigError
 from trimtab.kafka.probe import brokers_seen
-from trimtab.local.cluster import BrokerState, LocalCluster, SaslUser
+from trimtab.local.cluster import BrokerProcessState, LocalCluster, SaslUser
 from trimtab.local.jars import BROKER, broker_jars, jars_folder
 from trimtab.settings import load_settings
 
@@ -56,7 +56,7 @@ def test_brokers_are_up_in_the_racks_they_were_dealt_to(cluster):
     status = cluster.status()
 
     assert [(broker.id, broker.rack) for broker in status.brokers] == [(1, "a"), (2, "b"), (3, "c")]
-    assert {broker.state for broker in status.brokers} == {BrokerState.RUNNING}
+    assert {broker.state for broker in status.brokers} == {BrokerProcessState.RUNNING}
     assert brokers_seen(status.bootstrap_servers, 5) == {1, 2, 3}
 
 
@@ -79,13 +79,13 @@ def test_the_sasl_listener_lets_in_who_knows_the_password(cluster, sasl_user, me
 def test_a_killed_broker_is_missed_by_the_others_and_joins_again_after_start(cluster):
     first, second, _ = cluster.status().brokers
     cluster.kill(2)
-    assert cluster.status().brokers[1].state is BrokerState.DEAD
+    assert cluster.status().brokers[1].state is BrokerProcessState.DEAD
     wait_until(lambda: brokers_seen(f"127.0.0.1:{first.port}", 2) == {1, 3})
 
     cluster.start(2)
 
     again = cluster.status().brokers[1]
-    assert again.state is BrokerState.RUNNING
+    assert again.state is BrokerProcessState.RUNNING
     assert again.pid != second.pid
     assert brokers_seen(f"127.0.0.1:{first.port}", 5) == {1, 2, 3}
 
@@ -93,14 +93,14 @@ def test_a_killed_broker_is_missed_by_the_others_and_joins_again_after_start(clu
 def test_a_paused_broker_is_missed_by_the_others_and_resume_brings_it_back(cluster):
     first = cluster.status().brokers[0]
     cluster.pause(3)
-    assert cluster.status().brokers[2].state is BrokerState.PAUSED
+    assert cluster.status().brokers[2].state is BrokerProcessState.PAUSED
     with pytest.raises(ConfigError, match="paused, not dead"):
         cluster.start(3)
     wait_until(lambda: brokers_seen(f"127.0.0.1:{first.port}", 2) == {1, 2})
 
     cluster.resume(3)
 
-    assert cluster.status().brokers[2].state is BrokerState.RUNNING
+    assert cluster.status().brokers[2].state is BrokerProcessState.RUNNING
     wait_until(lambda: brokers_seen(f"127.0.0.1:{first.port}", 2) == {1, 2, 3})
 
 
@@ -129,7 +129,7 @@ def test_a_cluster_stopped_in_order_keeps_its_topics_for_the_next_up(small, smal
 
     small.down(keep_data=True)
     assert processes_of(small_home) == []
-    assert [broker.state for broker in small.status().brokers] == [BrokerState.ABSENT]
+    assert [broker.state for broker in small.status().brokers] == [BrokerProcessState.ABSENT]
     small.up()
 
     assert "kept" in topics(small)
@@ -141,8 +141,8 @@ def test_a_state_file_left_by_a_crash_is_recognised_and_the_data_is_used(small, 
         os.kill(pid, signal.SIGKILL)
 
     later = small_cluster(small_home)
-    wait_until(lambda: later.status().controller is BrokerState.DEAD)
-    wait_until(lambda: later.status().brokers[0].state is BrokerState.DEAD)
+    wait_until(lambda: later.status().controller is BrokerProcessState.DEAD)
+    wait_until(lambda: later.status().brokers[0].state is BrokerProcessState.DEAD)
     later.up()
 
     assert "survivor" in topics(later)
@@ -160,7 +160,7 @@ def test_a_port_taken_meanwhile_is_named_and_start_works_once_it_is_free(small):
 
     small.start(1)
 
-    assert small.status().brokers[0].state is BrokerState.RUNNING
+    assert small.status().brokers[0].state is BrokerProcessState.RUNNING
 
 
 def test_a_broker_without_its_data_is_formatted_anew_and_joins(small):

@@ -35,10 +35,10 @@ from trimtab.local.cluster import LocalCluster, SaslUser
 from trimtab.measure.counters import Count
 from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
-from trimtab.measure.spark.hot_keys import Mode
-from trimtab.measure.spark.jobs import How, measure
+from trimtab.measure.spark.hot_keys import CountingMode
+from trimtab.measure.spark.jobs import MeasureMethod, measure
 from trimtab.measure.spark.live import KeyCounting, KeysQuery
-from trimtab.measure.spark.spans import Asked, from_kafka
+from trimtab.measure.spark.spans import MeasureQuery, from_kafka
 from trimtab.model.cluster import TopicPartition
 from trimtab.spark.warehouse import Warehouse
 
@@ -95,14 +95,14 @@ def test_rates_and_keys_of_a_span_equal_a_brute_force_count_over_the_same_offset
         cluster.bootstrap_servers, topic, _skewed(1, 5000, start_ms=start, spread_ms=60_000)
     )
     assert sorted(sent) == sorted(read_all(cluster.bootstrap_servers, topic, 3))
-    asked = Asked(
+    asked = MeasureQuery(
         topics=frozenset({topic}),
         from_ts=(start + 10_000) * 1000,
         to_ts=(start + 40_000) * 1000,
         samples=False,
     )
     given = from_kafka(spark, admin, _target(cluster, own), asked)
-    found = measure(given, How(threshold=Count(20))).measurement
+    found = measure(given, MeasureMethod(threshold=Count(20))).measurement
     inside = [r for r in sent if start + 10_000 <= r.ts_ms < start + 40_000]
     by_partition = counts(((r._replace(ts_ms=0)) for r in inside), 1)
     assert {
@@ -120,14 +120,14 @@ def test_given_offsets_are_counted_to_the_record(
     produce(
         cluster.bootstrap_servers, topic, _skewed(2, 900, start_ms=now - 60_000, spread_ms=30_000)
     )
-    asked = Asked(
+    asked = MeasureQuery(
         topics=frozenset({topic}),
         from_ts=0,
         to_ts=0,
         offsets={TopicPartition(topic, 0): (10, 60), TopicPartition(topic, 1): (0, 5)},
     )
     given = from_kafka(spark, admin, _target(cluster, OwnTopics("nobody.")), asked)
-    found = measure(given, How(threshold=None)).measurement
+    found = measure(given, MeasureMethod(threshold=None)).measurement
     span_s = (found.to_ts - found.from_ts) / SECOND
     assert {p.partition: p.records_s for p in found.partitions} == {
         0: pytest.approx(50 / span_s),
@@ -142,14 +142,14 @@ def test_a_record_stamped_in_the_future_does_not_hide_those_behind_it(
     now = int(time.time() * 1000)
     good = [(now - 30_000 + i, b"k", 1) for i in range(50)]
     produce(cluster.bootstrap_servers, topic, [*good[:5], (now + 3_600_000, b"k", 1), *good[5:]])
-    asked = Asked(
+    asked = MeasureQuery(
         topics=frozenset({topic}),
         from_ts=(now - 60_000) * 1000,
         to_ts=now * 1000,
         samples=False,
     )
     given = from_kafka(spark, admin, _target(cluster, own), asked)
-    found = measure(given, How(threshold=None)).measurement
+    found = measure(given, MeasureMethod(threshold=None)).measurement
     assert sum(round((p.records_s or 0) * 60) for p in found.partitions) == 50
 
 
@@ -167,14 +167,16 @@ def test_a_partition_whose_older_records_are_deleted_is_measured_from_where_its_
     client = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
     client.delete_records({TheirPartition(topic, 0): 200})
     client.close()
-    asked = Asked(
+    asked = MeasureQuery(
         topics=frozenset({topic}),
         from_ts=(now - 40_000) * 1000,
         to_ts=now * 1000,
         samples=False,
     )
 
-    found = measure(from_kafka(spark, admin, _target(cluster, own), asked), How(threshold=None))
+    found = measure(
+        from_kafka(spark, admin, _target(cluster, own), asked), MeasureMethod(threshold=None)
+    )
 
     partitions = found.measurement.partitions
     assert [p.records_s for p in partitions] == [pytest.approx(10.0, rel=0.01)] * 3
@@ -188,7 +190,9 @@ def test_rates_of_samples_without_any_telemetry_are_refused(
     cluster: LocalCluster, admin: KafkaAdmin, own: OwnTopics, topic: str, spark: SparkSession
 ) -> None:
     now = int(time.time() * SECOND)
-    asked = Asked(topics=frozenset({topic}), from_ts=now - 60 * SECOND, to_ts=now, events=False)
+    asked = MeasureQuery(
+        topics=frozenset({topic}), from_ts=now - 60 * SECOND, to_ts=now, events=False
+    )
     with pytest.raises(ThinData, match="no telemetry"):
         from_kafka(spark, admin, _target(cluster, own), asked)
 
@@ -240,7 +244,7 @@ def _running(
     cluster: LocalCluster,
     own: OwnTopics,
     folder: Path,
-    asked: Asked,
+    asked: MeasureQuery,
     keys: KeyCounting | None,
 ) -> Iterator[Future[None]]:
     """The continuous jobs in a thread; fails when they end by themselves."""
@@ -279,8 +283,8 @@ def _started(folder: Path, name: str) -> bool:
     return any((folder / "checkpoints").glob(f"{name}-*/sources/0/0"))
 
 
-def _everything(topics: set[str]) -> Asked:
-    return Asked(topics=frozenset(topics), from_ts=0, to_ts=0)
+def _everything(topics: set[str]) -> MeasureQuery:
+    return MeasureQuery(topics=frozenset(topics), from_ts=0, to_ts=0)
 
 
 def _live_counts(
@@ -337,7 +341,7 @@ def test_streaming_finds_what_a_plain_count_finds_and_what_batch_finds(
     heavy = {p: (n, n) for p, n in key_counts(sent, 2000).items() if n >= 5}
     assert _live_keys(spark, tmp_path, topic) == heavy
     first, last = min(r.ts_ms for r in sent), max(r.ts_ms for r in sent)
-    asked = Asked(
+    asked = MeasureQuery(
         topics=frozenset({topic}),
         from_ts=first // 2000 * 2000 * 1000,
         to_ts=(last // 2000 + 1) * 2000 * 1000,
@@ -345,12 +349,12 @@ def test_streaming_finds_what_a_plain_count_finds_and_what_batch_finds(
     )
     given = from_kafka(spark, admin, _target(cluster, own), asked)
     batch = Warehouse(str(tmp_path / "batch"))
-    how = How(
+    how = MeasureMethod(
         window_s=2,
         min_span_s=1,
         key_window_s=2,
         threshold=Count(5),
-        mode=Mode.LOSSY,
+        mode=CountingMode.LOSSY,
         epsilon=1e-6,
     )
     measure(given, how, batch)

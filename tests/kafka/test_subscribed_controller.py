@@ -13,7 +13,7 @@ import pytest
 
 from tests.kafka.streams import wait_until
 from tests.kafka.test_group_mode import Members
-from trimtab.apply.consumers.controller import Verdict, View
+from trimtab.apply.consumers.controller import GroupVerdict, GroupView
 from trimtab.apply.consumers.kafka.leadership import GroupConfig, state_left
 from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController
 from trimtab.apply.consumers.policy import Aim, Measured, verdict
@@ -87,7 +87,7 @@ class World:
             on_decision=self.decisions.append,
         )
 
-    def judge(self, view: View, _: Measured, ts: int) -> Verdict | None:
+    def judge(self, view: GroupView, _: Measured, ts: int) -> GroupVerdict | None:
         self.looks += 1
         rate = {
             n: PartitionRate(

@@ -11,27 +11,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trimtab.apply.consumers.controller import (
-    Controller,
+    ConsumerExited,
+    ControllerRules,
+    ControllerState,
     Create,
     Decide,
     Effect,
     Event,
-    Gone,
-    Heard,
-    Kept,
+    GroupObserved,
+    GroupVerdict,
+    GroupView,
     Kill,
-    Led,
-    Looked,
+    LeadershipGained,
     Note,
-    Ordered,
     Persist,
+    PlanOrdered,
     Policy,
-    Record,
+    RemovalRefused,
     Remove,
-    Rules,
+    ReportReceived,
     Send,
-    Verdict,
-    View,
+    WriteJournal,
     step,
 )
 from trimtab.apply.consumers.directed import Directed, Say, obey
@@ -43,7 +43,7 @@ from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.plan import ConsumerPlan
 from trimtab.model.plan_codec import plan_id
 
-Step = Callable[[Controller, Event, Policy], tuple[Controller, tuple[Effect, ...]]]
+Step = Callable[[ControllerState, Event, Policy], tuple[ControllerState, tuple[Effect, ...]]]
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Process:
 def towards(target: Assignment) -> Policy:
     """Always wants this, of the partitions there are."""
 
-    def policy(view: View) -> Verdict | None:
+    def policy(view: GroupView) -> GroupVerdict | None:
         wanted = Assignment({p: c for p, c in target.items() if p in view.partitions})
         surplus = view.consumers - set(wanted.consumers)
         if wanted == view.assignment and not surplus:
@@ -74,7 +74,7 @@ def towards(target: Assignment) -> Policy:
             after=len(wanted.consumers),
             reason="so it was drawn",
         )
-        return Verdict(decision, wanted)
+        return GroupVerdict(decision, wanted)
 
     return policy
 
@@ -90,7 +90,7 @@ class World:
     commands: dict[int, list[Command]] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
     kept: GroupState | None = None
-    controller: Controller | None = None
+    controller: ControllerState | None = None
     heard: int = 0
     pending: list[Effect] = field(default_factory=list)
     born: int = 0
@@ -100,7 +100,7 @@ class World:
     unkillable: frozenset[int] = frozenset()
     violations: list[Note] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
-    rules: Rules = field(default_factory=Rules)
+    rules: ControllerRules = field(default_factory=ControllerRules)
     slow: dict[int, float] = field(default_factory=dict)  # how long a consumer takes to start
     wakes: list[tuple[float, str]] = field(default_factory=list)
     words: dict[int, str] = field(default_factory=dict)  # of those that end as they start
@@ -128,7 +128,7 @@ class World:
 
     def lead(self) -> None:
         """A controller takes over; what the last one was about to do is not done."""
-        self.controller = Controller(rules=self.rules)
+        self.controller = ControllerState(rules=self.rules)
         self.reigns += 1
         self.heard = len(self.reports)  # it reads from the end
         self.pending = []
@@ -136,10 +136,13 @@ class World:
         kept = [(self.plans[name], entry) for name, entry in newest.items()]
         left = left_by(kept, "g", now_ts=round(self.now * 1e6))
         nothing = towards(Assignment())
-        self.feed(Led(self.now, self.living(), self.kept, left.held_plan, left.held_s), nothing)
+        self.feed(
+            LeadershipGained(self.now, self.living(), self.kept, left.held_plan, left.held_s),
+            nothing,
+        )
         if left.unfinished is not None:
             plan, entry = left.unfinished
-            self.feed(Ordered(self.now, entry.plan, plan, step=entry.step), nothing)
+            self.feed(PlanOrdered(self.now, entry.plan, plan, step=entry.step), nothing)
 
     def order(self, plan: ConsumerPlan, policy: Policy, *, within_s: float = 30.0) -> None:
         """Somebody asks for a plan to be carried out."""
@@ -150,7 +153,7 @@ class World:
             JournalEntry(plan=name, state=PlanState.MADE, step=0, of=len(plan.moves), ts=ts)
         )
         self.feed(
-            Ordered(self.now, name, plan, until=self.now + within_s, hold_s=60.0, ts=ts), policy
+            PlanOrdered(self.now, name, plan, until=self.now + within_s, hold_s=60.0, ts=ts), policy
         )
 
     def feed(self, event: Event, policy: Policy) -> None:
@@ -166,7 +169,7 @@ class World:
                     self.commands.setdefault(consumer, []).append(command)
                 case Persist(state):
                     self.kept = state
-                case Record(entry):
+                case WriteJournal(entry):
                     self.journal.append(entry)
                 case Create() | Remove() | Kill():
                     self.pending.append(effect)
@@ -187,7 +190,7 @@ class World:
 
     def look(self, policy: Policy) -> None:
         """Time is up for another look."""
-        looked = Looked(
+        looked = GroupObserved(
             now=self.now, living=self.living(), partitions=self.partitions, words=self.words
         )
         self.feed(looked, policy)
@@ -197,7 +200,7 @@ class World:
         if self.controller is None or self.heard >= len(self.reports):
             return False
         self.heard += 1
-        self.feed(Heard(self.now, self.reports[self.heard - 1]), policy)
+        self.feed(ReportReceived(self.now, self.reports[self.heard - 1]), policy)
         return True
 
     # ------------------------------------------------------------ the orchestrator
@@ -221,13 +224,13 @@ class World:
                 for consumer in sorted(self.processes.keys() & set(consumers) - self.immovable):
                     self.let_go(consumer)
                 if kept := self.immovable & set(consumers):
-                    self.feed(Kept(self.now, kept), policy)
+                    self.feed(RemovalRefused(self.now, kept), policy)
             case Kill(consumer=consumer) if consumer in self.unkillable:
                 self.pending.append(effect)
                 return False
             case Kill(consumer=consumer, identity=identity):
                 self.kill(consumer, identity)
-                self.feed(Gone(self.now, consumer, identity), policy)
+                self.feed(ConsumerExited(self.now, consumer, identity), policy)
             case _:
                 raise TypeError(effect)
         self.check()

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from trimtab.evaluate.order import Commit, Kind, Place
+from trimtab.evaluate.order import Commit, RecordPosition, ViolationKind
 from trimtab.model.control import Receipt
 
-Fault = tuple[Kind, str, int, bytes | None, int]
+Fault = tuple[ViolationKind, str, int, bytes | None, int]
 """Kind, topic, partition, key and position of a violation."""
 
 STEP = 1_000
@@ -100,9 +100,9 @@ def _arrived(rng: Random, receipts: list[Receipt]) -> list[Receipt]:
     return kept
 
 
-def places(log: Sequence[Written], partition: int) -> list[Place]:
+def places(log: Sequence[Written], partition: int) -> list[RecordPosition]:
     """All records of a log, as the producer had them acknowledged."""
-    return [Place("t", partition, record.offset) for record in log]
+    return [RecordPosition("t", partition, record.offset) for record in log]
 
 
 # ---------------------------------------------------------------- faults
@@ -127,7 +127,9 @@ def steady(log: Sequence[Written], partition: int, *, service: int = STEP) -> li
 def lose(receipts: list[Receipt], at: int) -> tuple[list[Receipt], set[Fault]]:
     """Nobody processes the record at a place."""
     gone = receipts[at]
-    return receipts[:at] + receipts[at + 1 :], {(Kind.LOST, "t", gone.partition, None, gone.offset)}
+    return receipts[:at] + receipts[at + 1 :], {
+        (ViolationKind.LOST, "t", gone.partition, None, gone.offset)
+    }
 
 
 def swap(receipts: list[Receipt], at: int) -> tuple[list[Receipt], set[Fault]]:
@@ -141,7 +143,7 @@ def swap(receipts: list[Receipt], at: int) -> tuple[list[Receipt], set[Fault]]:
     changed[following[0]] = replace(
         late, started_ts=early.started_ts, finished_ts=early.finished_ts
     )
-    return changed, {(Kind.INVERSION, "t", early.partition, _key(early), _position(early))}
+    return changed, {(ViolationKind.INVERSION, "t", early.partition, _key(early), _position(early))}
 
 
 def intrude(receipts: list[Receipt], at: int) -> tuple[list[Receipt], set[Fault]]:
@@ -152,8 +154,8 @@ def intrude(receipts: list[Receipt], at: int) -> tuple[list[Receipt], set[Fault]
         mine, incarnation="intruder", consumer=99, started_ts=middle, finished_ts=mine.finished_ts
     )
     return [*receipts, intruder], {
-        (Kind.TWO_OWNERS, "t", mine.partition, None, mine.offset),
-        (Kind.REPEAT, "t", mine.partition, _key(mine), _position(mine)),
+        (ViolationKind.TWO_OWNERS, "t", mine.partition, None, mine.offset),
+        (ViolationKind.REPEAT, "t", mine.partition, _key(mine), _position(mine)),
     }
 
 

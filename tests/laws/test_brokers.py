@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.simulate import closed_forms
-from trimtab.simulate.brokers import Records, Service, SpeedChange, World, arrivals, served
+from trimtab.simulate.brokers import QueueWorld, Records, Service, SpeedChange, arrivals, served
 from trimtab.simulate.closed_forms import ClosedForm
 from trimtab.simulate.dispatchers import PARTITIONERS, POLICIES, choices, policy_of
-from trimtab.simulate.policy import DEFAULTS, Settings
+from trimtab.simulate.policy import DEFAULTS, DispatchSettings
 from trimtab.simulate.yardsticks import Effort, known, sweep
 
 ALL = [*POLICIES, *PARTITIONERS]
@@ -24,7 +24,7 @@ unhurried = settings(deadline=None, max_examples=60)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn) -> QueueWorld:
     """Brokers with ids that are no places, topics that overlap, speeds that change."""
     brokers = draw(st.lists(st.sampled_from([1, 2, 7, 42, 1001]), min_size=1, unique=True))
     topics = {
@@ -50,11 +50,13 @@ def worlds(draw: st.DrawFn) -> World:
     ]
     foreign = {brokers[0]: 0.2} if draw(st.booleans()) else {}
     leaders = LeaderSnapshot(topics)
-    return World(leaders=((0.0, leaders),), speeds=speeds, changes=tuple(changes), foreign=foreign)
+    return QueueWorld(
+        leaders=((0.0, leaders),), speeds=speeds, changes=tuple(changes), foreign=foreign
+    )
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[World, Records]:
+def runs(draw: st.DrawFn) -> tuple[QueueWorld, Records]:
     """A world and some records in it."""
     world = draw(worlds())
     return world, arrivals(
@@ -66,7 +68,9 @@ def runs(draw: st.DrawFn) -> tuple[World, Records]:
     )
 
 
-def one_by_one(world: World, records: Records, chosen: np.ndarray) -> list[tuple[float, float]]:
+def one_by_one(
+    world: QueueWorld, records: Records, chosen: np.ndarray
+) -> list[tuple[float, float]]:
     """Start and finish of each record, worked out record by record."""
     free = [0.0] * len(world.brokers)
     found = []
@@ -82,7 +86,7 @@ def one_by_one(world: World, records: Records, chosen: np.ndarray) -> list[tuple
 @given(runs(), st.sampled_from(ALL))
 def test_every_record_is_served_once_by_a_leader_and_in_order(run, policy):
     world, records = run
-    chosen = choices(policy, world, records, Settings(seed=1))
+    chosen = choices(policy, world, records, DispatchSettings(seed=1))
 
     done = served(world, records, chosen)
 
@@ -116,7 +120,7 @@ def test_all_at_once_is_the_same_as_one_by_one(run):
 @given(runs(), st.sampled_from(ALL), st.integers(0, 5))
 def test_equal_arguments_give_equal_choices(run, policy, seed):
     world, records = run
-    first, second = (choices(policy, world, records, Settings(seed=seed)) for _ in range(2))
+    first, second = (choices(policy, world, records, DispatchSettings(seed=seed)) for _ in range(2))
 
     assert np.array_equal(first, second)
 
@@ -128,7 +132,7 @@ def test_equal_arguments_give_equal_choices(run, policy, seed):
     st.integers(1, 5),
 )
 def test_with_equal_work_turns_are_as_good_as_knowing_everything(gaps, brokers):
-    world = replace(World.even(brokers), service=Service.CONSTANT)
+    world = replace(QueueWorld.even(brokers), service=Service.CONSTANT)
     records = Records.of(at=np.cumsum(gaps), work=np.ones(len(gaps)))
 
     in_turn, knowing = (
@@ -140,7 +144,7 @@ def test_with_equal_work_turns_are_as_good_as_knowing_everything(gaps, brokers):
 
 
 def simulated(policy, brokers, utilisation, *, dispatchers=1, effort, **changed):
-    world = replace(World.even(brokers), **changed)
+    world = replace(QueueWorld.even(brokers), **changed)
     (cell,) = sweep(
         lambda _: world,
         [policy_of(policy)],
@@ -177,7 +181,7 @@ def test_a_simulated_wait_agrees_with_its_exact_form(policy, brokers, utilisatio
 
     form = cell.closed_form
     assert form is not None
-    assert form.kind is closed_forms.Kind.EXACT
+    assert form.kind is closed_forms.FormKind.EXACT
     assert cell.half_width < 0.1 * form.mean_wait
     assert abs(cell.mean_wait - form.mean_wait) <= 2 * cell.half_width
     if (p99 := form.quantile(0.99)) is not None:
@@ -230,11 +234,13 @@ def test_what_each_knows_alone_is_worth_less_the_more_there_are(policy):
 
 
 def test_lengths_are_worth_less_the_older_they_are():
-    world = World.even(8)
+    world = QueueWorld.even(8)
     records = arrivals(world, utilisation=0.8, count=20_000, dispatchers=8)
 
     waits = [
-        served(world, records, choices("jsq", world, records, Settings(refresh=age))).wait.mean()
+        served(
+            world, records, choices("jsq", world, records, DispatchSettings(refresh=age))
+        ).wait.mean()
         for age in (None, 1.0, 5.0, 25.0)
     ]
 
@@ -244,7 +250,7 @@ def test_lengths_are_worth_less_the_older_they_are():
 
 @pytest.mark.parametrize("policy", ALL)
 def test_nobody_waits_less_than_one_queue_for_all(policy):
-    form = known(World.even(5), policy_of("least-work"), 0.85, 1, DEFAULTS)
+    form = known(QueueWorld.even(5), policy_of("least-work"), 0.85, 1, DEFAULTS)
 
     cell = simulated(policy, 5, 0.85, dispatchers=3, effort=Effort(count=6_000, seeds=4))
 

@@ -11,10 +11,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.laws.group_world import World, towards
 from trimtab.apply.consumers import controller as machine
-from trimtab.apply.consumers.controller import Controller, Effect, Event, Heard, Policy, Send, Stage
+from trimtab.apply.consumers.controller import (
+    ControllerState,
+    Effect,
+    Event,
+    MoveStage,
+    Policy,
+    ReportReceived,
+    Send,
+)
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.control import Start, State
+from trimtab.model.control import Start, StateReport
 
 P = [TopicPartition("orders", n) for n in range(6)]
 
@@ -126,20 +134,22 @@ def test_state_is_written_as_unclean_before_the_first_command_of_a_hand_over():
     assert clean == [True, False]
 
 
-def hasty(state: Controller, event: Event, policy: Policy) -> tuple[Controller, tuple[Effect, ...]]:
+def hasty(
+    state: ControllerState, event: Event, policy: Policy
+) -> tuple[ControllerState, tuple[Effect, ...]]:
     """A planted fault: starts a partition on its target without waiting for `stopped`."""
     after, effects = machine.step(state, event, policy)
     starts: list[Effect] = []
     for partition, move in after.moves.items():
-        if move.stage is Stage.STOPPING and move.target in after.ready:
+        if move.stage is MoveStage.STOPPING and move.target in after.ready:
             start = Start(epoch=after.epoch, seq=after.seq + 100, partitions=(partition,))
             starts.append(Send(move.target, start))
     return after, (*effects, *starts)
 
 
 def trusting(
-    state: Controller, event: Event, policy: Policy
-) -> tuple[Controller, tuple[Effect, ...]]:
+    state: ControllerState, event: Event, policy: Policy
+) -> tuple[ControllerState, tuple[Effect, ...]]:
     """A planted fault: takes a silent consumer for dead."""
     for consumer, member in state.members.items():
         if event.now - member.heard > 5:
@@ -152,11 +162,11 @@ def trusting(
 
 
 def forgetful(
-    state: Controller, event: Event, policy: Policy
-) -> tuple[Controller, tuple[Effect, ...]]:
+    state: ControllerState, event: Event, policy: Policy
+) -> tuple[ControllerState, tuple[Effect, ...]]:
     """A planted fault: what consumers answer about what they read is not listened to."""
-    if isinstance(event, Heard) and isinstance(event.report, State):
-        event = Heard(event.now, replace(event.report, partitions=()))
+    if isinstance(event, ReportReceived) and isinstance(event.report, StateReport):
+        event = ReportReceived(event.now, replace(event.report, partitions=()))
     return machine.step(state, event, policy)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trimtab.apply.records.forwarding import Progress
+from trimtab.apply.records.forwarding import ForwardProgress
 from trimtab.model.cluster import TopicPartition
 
 PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
@@ -16,7 +16,7 @@ class Books(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.progress = Progress()
+        self.progress = ForwardProgress()
         self.taken: dict[TopicPartition, dict[int, bool]] = {}
         self.committed: dict[TopicPartition, int] = {}
         self.arrived: set[tuple[TopicPartition, int]] = set()

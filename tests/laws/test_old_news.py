@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.laws.group_world import World, towards
-from trimtab.apply.consumers.controller import Gone
+from trimtab.apply.consumers.controller import ConsumerExited
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 
@@ -22,7 +22,7 @@ def test_word_of_another_process_does_not_free_what_the_present_one_reads(identi
     world.settle(APART)
     world.processes[1].frozen = True  # so that it could not give anything back
 
-    world.feed(Gone(world.now, 1, identity), towards(TOGETHER))
+    world.feed(ConsumerExited(world.now, 1, identity), towards(TOGETHER))
     for _ in range(5):
         world.turn(towards(TOGETHER))
 

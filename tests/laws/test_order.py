@@ -21,7 +21,7 @@ from tests.laws.processing import (
     steady,
     swap,
 )
-from trimtab.evaluate.order import Kind, Violation, audit, findings
+from trimtab.evaluate.order import Violation, ViolationKind, audit, findings
 
 SEEDS = st.integers(0, 2**32)
 
@@ -43,7 +43,9 @@ def test_a_run_as_at_least_once_allows_it_has_no_findings(
 
     assert findings(found) == {}
     seen = [r.offset for r in set(receipts)]  # equal ones are one that was sent twice
-    assert {v.kind for v in found} == ({Kind.REPEAT} if len(seen) > len(set(seen)) else set())
+    assert {v.kind for v in found} == (
+        {ViolationKind.REPEAT} if len(seen) > len(set(seen)) else set()
+    )
 
 
 @given(seed=SEEDS, records=st.integers(8, 20), fault=st.sampled_from(sorted(FAULTS)))
@@ -73,7 +75,7 @@ def test_owners_are_two_at_once_just_when_two_of_their_records_overlap(seed: int
         and b.started_ts < a.finished_ts
     }
 
-    found = [v for v in audit(told) if v.kind is Kind.TWO_OWNERS]
+    found = [v for v in audit(told) if v.kind is ViolationKind.TWO_OWNERS]
     assert len(found) == len(overlapping)
 
 
@@ -84,7 +86,7 @@ def _keyed(*seqs: int) -> list[Written]:
 def test_a_hole_in_the_numbers_is_a_loss_even_when_nobody_says_what_was_sent() -> None:
     receipts, _ = lose(steady(_keyed(1, 2, 3, 4, 5), 0), 2)
 
-    assert faults(audit(receipts)) == {(Kind.LOST, "t", 0, b"k", 3)}
+    assert faults(audit(receipts)) == {(ViolationKind.LOST, "t", 0, b"k", 3)}
 
 
 @pytest.mark.parametrize("at", range(3))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.laws.group_world import World, towards
 from trimtab.apply.consumers import controller
-from trimtab.apply.consumers.controller import Policy, Rules, View
+from trimtab.apply.consumers.controller import ControllerRules, GroupView, Policy
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
@@ -25,7 +25,7 @@ AFTER = Assignment({P[0]: 0, P[1]: 1, P[2]: 2, P[3]: 2, P[4]: 0, P[5]: 1})
 CRASHES = 60
 
 
-def quiet(_: View) -> None:
+def quiet(_: GroupView) -> None:
     """A policy that finds nothing to do."""
 
 
@@ -146,7 +146,7 @@ def test_a_controller_that_did_not_check_would_be_found(monkeypatch: pytest.Monk
 
 
 def test_more_consumers_than_there_may_be_are_refused() -> None:
-    world, plan = a_world(rules=Rules(max_consumers=2)), a_plan()
+    world, plan = a_world(rules=ControllerRules(max_consumers=2)), a_plan()
 
     world.order(plan, quiet)
     turn(world)

@@ -25,9 +25,9 @@ from trimtab.plan.consumers.planner import (
     DEFAULTS,
     FirstBin,
     Keeps,
-    Kind,
-    Order,
     PackingOptions,
+    PlannerKind,
+    SortOrder,
 )
 from trimtab.plan.registry import PLANNERS
 from trimtab.testing.strategies import PackingProblem, packing_problems
@@ -37,10 +37,12 @@ unhurried = settings(deadline=None, max_examples=60)  # a busy machine is no fau
 thorough = settings(deadline=None, max_examples=200)
 CONSUMERS = PLANNERS[Layer.CONSUMERS]
 # Those for latency have laws of their own, and `exact` asks a solver: few and small problems.
-QUICK = [name for name, p in CONSUMERS.items() if p.kind is not Kind.LATENCY and name != "exact"]
-PACKING = [name for name in QUICK if CONSUMERS[name].kind is Kind.PACKS]
-FITS = [name for name in SCANS if CONSUMERS[name].kind is Kind.PACKS]
-DEALING = [name for name in QUICK if CONSUMERS[name].kind is Kind.DEALS]
+QUICK = [
+    name for name, p in CONSUMERS.items() if p.kind is not PlannerKind.LATENCY and name != "exact"
+]
+PACKING = [name for name in QUICK if CONSUMERS[name].kind is PlannerKind.PACKS]
+FITS = [name for name in SCANS if CONSUMERS[name].kind is PlannerKind.PACKS]
+DEALING = [name for name in QUICK if CONSUMERS[name].kind is PlannerKind.DEALS]
 every_scan = pytest.mark.parametrize("name", SCANS)
 
 
@@ -76,7 +78,7 @@ def check_plan(plan: ConsumerPlan, problem: PackingProblem) -> None:
     check_moves(plan, before)
     check_reasons(plan, problem, before)
     check_figures(plan, problem, before)
-    if CONSUMERS[plan.planner].kind is Kind.PACKS:
+    if CONSUMERS[plan.planner].kind is PlannerKind.PACKS:
         check_places(plan, loads, problem.limits)
         check_bounds(plan)
     assert plan.previous == Assignment(before)
@@ -176,7 +178,7 @@ def questions(draw) -> tuple[PackingProblem, PackingOptions]:
         PackingOptions,
         seed=st.integers(0, 9),
         iteration=st.integers(0, 9),
-        order=st.sampled_from(Order),
+        order=st.sampled_from(SortOrder),
         nf_first_bin=st.sampled_from(FirstBin),
         lags=st.fixed_dictionaries({}, optional=dict.fromkeys(problem.loads, lags)),
         members=st.one_of(st.none(), st.integers(1, 12)),
@@ -230,11 +232,11 @@ def test_the_fast_planner_decides_as_the_scan_does_where_sums_are_rounded(tenths
         assert CONSUMERS[name](*asked) == SCANS[name](*asked)
 
 
-def variants() -> Iterator[tuple[str, Order, FirstBin]]:
+def variants() -> Iterator[tuple[str, SortOrder, FirstBin]]:
     """Every planner with a scan, with each choice that it reads."""
     for name in SCANS:
         reads = CONSUMERS[name].reads
-        for order in Order if "order" in reads else [Order.CANONICAL]:
+        for order in SortOrder if "order" in reads else [SortOrder.CANONICAL]:
             for first_bin in FirstBin if "nf_first_bin" in reads else [FirstBin.STICKY]:
                 yield name, order, first_bin
 
@@ -386,7 +388,7 @@ def test_a_plain_fit_moves_nothing_while_loads_stay(problem, first_bin):
 def test_a_new_order_moves_load_even_while_loads_stay(name):
     rng = random.Random(1)
     loads = {TopicPartition("t", n): rng.randrange(101) for n in range(40)}
-    asked = (GroupLimits(capacity=100), PackingOptions(order=Order.SHUFFLE))
+    asked = (GroupLimits(capacity=100), PackingOptions(order=SortOrder.SHUFFLE))
     first = CONSUMERS[name](loads, Assignment(), *asked)
     assert CONSUMERS[name](loads, first, *asked) == first
     later = replace(asked[1], iteration=1)

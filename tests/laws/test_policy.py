@@ -18,28 +18,28 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from tests.laws.group_world import World
-from trimtab.apply.consumers.controller import Policy, Rules, Verdict, View
+from trimtab.apply.consumers.controller import ControllerRules, GroupVerdict, GroupView, Policy
 from trimtab.apply.consumers.policy import Aim, Measured, urgent, verdict
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, PartitionRate, TopicRates
 from trimtab.model.load import Unit
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import Kind, PackingOptions
+from trimtab.plan.consumers.planner import PackingOptions, PlannerKind
 from trimtab.plan.registry import PLANNERS
 
 CAPACITY, SLA_S = 100, 5.0
 CONSUMERS = PLANNERS[Layer.CONSUMERS]
 ALL = list(CONSUMERS)
 QUICK = [name for name in ALL if name != "exact"]  # that one asks a solver
-LOADED = [name for name in ALL if CONSUMERS[name].kind is not Kind.DEALS]
+LOADED = [name for name in ALL if CONSUMERS[name].kind is not PlannerKind.DEALS]
 DEALING = [name for name in ALL if "members" in CONSUMERS[name].reads]
 NOW = 1_000_000_000
 P = [TopicPartition("orders", n) for n in range(12)]
 
 
 def aim_of(planner: str, **more: object) -> Aim:
-    latency = CONSUMERS[planner].kind is Kind.LATENCY
+    latency = CONSUMERS[planner].kind is PlannerKind.LATENCY
     aim = Aim(
         group="g",
         planner=planner,
@@ -65,11 +65,11 @@ def measured(loads: list[float], ts: int = NOW, lags: Sequence[int] = ()) -> Mea
     return Measured().heard(TopicRates(topic="orders", ts=ts, partitions=rates))
 
 
-def seen(owners: list[int | None], *, idle: int = 0, **more: object) -> View:
+def seen(owners: list[int | None], *, idle: int = 0, **more: object) -> GroupView:
     assignment = Assignment({P[n]: c for n, c in enumerate(owners) if c is not None})
     partitions = frozenset(P[: len(owners)])
     spare = [c for c in range(99) if c not in assignment.consumers][:idle]
-    view = View(
+    view = GroupView(
         now=0.0,
         quiet_s=0.0,
         since_scaling_s=math.inf,
@@ -103,17 +103,19 @@ def each(names: list[str]) -> Iterator[str]:
         yield name
 
 
-def check_answer(found: Verdict | None, view: View, loads: list[float], aim: Aim) -> None:
+def check_answer(found: GroupVerdict | None, view: GroupView, loads: list[float], aim: Aim) -> None:
     """A plan that relieves, or a wait that is named; a rule that ignores loads says so."""
     assert found is not None
     reason = found.decision.reason
     if found.target is not None:
         assert set(found.target) == view.partitions
-        if CONSUMERS[aim.planner].kind is not Kind.DEALS:
+        if CONSUMERS[aim.planner].kind is not PlannerKind.DEALS:
             assert not helpable(found.target, loads), reason
         return
     waits = "cooldown" in reason
-    ignores = CONSUMERS[aim.planner].kind is Kind.DEALS and "choose a planner that packs" in reason
+    ignores = (
+        CONSUMERS[aim.planner].kind is PlannerKind.DEALS and "choose a planner that packs" in reason
+    )
     assert waits or (ignores and found.decision.action is Action.REFUSE), reason
 
 
@@ -131,7 +133,7 @@ class Drawn(NamedTuple):
     """A group: its loads, who reads what, how far it is behind, and what it is held to."""
 
     loads: list[float]
-    view: View
+    view: GroupView
     lags: list[int]
     sla_s: float | None
 
@@ -205,7 +207,7 @@ def test_sums_that_are_rounded_are_no_overload_of_their_own(tenths):
     """Where a plan is not a relief any more, there is no overload to speak of either."""
     loads = [tenth * 0.1 for tenth, _ in tenths]
     view = seen([c for _, c in tenths])
-    for name in each([n for n in QUICK if CONSUMERS[n].kind is Kind.PACKS]):
+    for name in each([n for n in QUICK if CONSUMERS[n].kind is PlannerKind.PACKS]):
         found = verdict(view, measured(loads), aim_of(name), ts=NOW)
         if found is None or found.target is None:
             continue
@@ -317,7 +319,7 @@ class Drifting:
 
 def settled(planner: str, *, spares: int, immovable: frozenset[int] = frozenset()) -> Drifting:
     """Eight partitions of some 22 each, on the two consumers that they need, or on one more."""
-    world = World(frozenset(P[:8]), rules=Rules(warm_spares=spares), immovable=immovable)
+    world = World(frozenset(P[:8]), rules=ControllerRules(warm_spares=spares), immovable=immovable)
     group = Drifting(world, aim_of(planner), partitions=8)
     group.run(40)
     group.moves = 0
@@ -346,14 +348,16 @@ def test_an_idle_pod_that_cannot_be_removed_changes_nothing_either(planner):
 
     first = group.run(120)
 
-    deals = CONSUMERS[planner].kind is Kind.DEALS  # such a rule deals to whoever is there, once
+    deals = (
+        CONSUMERS[planner].kind is PlannerKind.DEALS
+    )  # such a rule deals to whoever is there, once
     assert set(first) <= ({"none", "refuse", "scale_up"} if deals else {"none"})
     assert first["scale_up"] <= deals
 
 
 @pytest.mark.parametrize("planner", ALL)
 def test_an_idle_consumer_that_nobody_asked_for_is_let_go(planner):
-    if CONSUMERS[planner].kind is Kind.DEALS:
+    if CONSUMERS[planner].kind is PlannerKind.DEALS:
         return  # such a rule deals to whoever is there
     group = settled(planner, spares=0)
     group.world.start(9)
@@ -382,7 +386,7 @@ def test_a_warm_spare_is_used_before_another_consumer_is_started(planner):
 @pytest.mark.parametrize("planner", DEALING)
 @pytest.mark.parametrize("spares", [1, 2])
 def test_a_warm_spare_takes_the_place_of_a_consumer_that_ended(planner, spares):
-    world = World(frozenset(P[:6]), rules=Rules(warm_spares=spares))
+    world = World(frozenset(P[:6]), rules=ControllerRules(warm_spares=spares))
     group = Drifting(world, aim_of(planner), partitions=6)
     for consumer in range(3):
         world.start(consumer)

@@ -9,7 +9,7 @@ import pytest
 from tests.laws.group_world import World, towards
 from tests.laws.test_policy import P, aim_of, measured
 from tests.laws.test_startup import turns
-from trimtab.apply.consumers.controller import Looked, Move, Phase, Stage, step
+from trimtab.apply.consumers.controller import GroupObserved, MoveStage, PartitionMove, Phase, step
 from trimtab.apply.consumers.policy import verdict
 from trimtab.model.assignment import Assignment
 from trimtab.model.control import Action
@@ -109,14 +109,14 @@ def test_a_consumer_that_cannot_be_ended_does_not_hold_up_the_help_for_others():
 @pytest.mark.parametrize(
     ("move", "held_by", "left"),
     [
-        (Move(target=1, stage=Stage.STARTING, asked=1, seq=9), 1, None),
-        (Move(target=0, stage=Stage.STOPPING, asked=1, seq=9), 1, None),
-        (Move(target=1), 0, None),
-        (Move(target=0), 1, None),
+        (PartitionMove(target=1, stage=MoveStage.STARTING, asked=1, seq=9), 1, None),
+        (PartitionMove(target=0, stage=MoveStage.STOPPING, asked=1, seq=9), 1, None),
+        (PartitionMove(target=1), 0, None),
+        (PartitionMove(target=0), 1, None),
         (
-            Move(target=1, stage=Stage.STOPPING, asked=0, seq=9),
+            PartitionMove(target=1, stage=MoveStage.STOPPING, asked=0, seq=9),
             0,
-            Move(target=None, stage=Stage.STOPPING, asked=0, seq=9),
+            PartitionMove(target=None, stage=MoveStage.STOPPING, asked=0, seq=9),
         ),
     ],
 )
@@ -126,7 +126,7 @@ def test_what_a_consumer_that_cannot_be_ended_may_read_stays_its_own(move, held_
     state = world.controller
     assert state is not None
     held = {p: c for p, c in state.held.items() if p != P[0]}
-    if move.stage is not Stage.STARTING:
+    if move.stage is not MoveStage.STARTING:
         held[P[0]] = held_by
     began = state.now - state.rules.sync_timeout_s - 1
     state = replace(
@@ -137,7 +137,7 @@ def test_what_a_consumer_that_cannot_be_ended_may_read_stays_its_own(move, held_
         held=held,
         killing=frozenset({1}),
     )
-    looked = Looked(now=state.now, living=world.living(), partitions=world.partitions)
+    looked = GroupObserved(now=state.now, living=world.living(), partitions=world.partitions)
 
     after, _ = step(state, looked, lambda _: None)
 

@@ -8,13 +8,13 @@ import pytest
 
 from tests.laws.group_world import World
 from tests.laws.test_policy import P, aim_of, measured
-from trimtab.apply.consumers.controller import Policy, Rules
+from trimtab.apply.consumers.controller import ControllerRules, Policy
 from trimtab.apply.consumers.policy import verdict
 from trimtab.model.control import Action
 
 
 def group(loads: list[float], *, patience_s: float = 300.0, **more: object) -> World:
-    world = World(frozenset(P[: len(loads)]), rules=Rules(start_timeout_s=patience_s))
+    world = World(frozenset(P[: len(loads)]), rules=ControllerRules(start_timeout_s=patience_s))
     return replace(world, **more)  # type: ignore[arg-type]
 
 

@@ -36,7 +36,7 @@ from trimtab.audit.layout import layout_of
 from trimtab.audit.leader_moves import leader_moves, peak_after
 from trimtab.audit.least_peak import least_peak
 from trimtab.audit.loads import (
-    TopicRates,
+    TopicLoad,
     broker_loads,
     rates_by_place,
     ratio,
@@ -78,16 +78,16 @@ def nodes_of(snapshot: ClusterSnapshot) -> dict[str, frozenset[int]]:
     return {topic: frozenset(nodes) for topic, nodes in node_lists(snapshot).items()}
 
 
-def rates_by_partition(snapshot: ClusterSnapshot, seed: int) -> TopicRates:
+def rates_by_partition(snapshot: ClusterSnapshot, seed: int) -> TopicLoad:
     """Rates of most partitions; some topics are known in part, some not at all."""
     rng = random.Random(seed)
     names = [p.name for p in snapshot.partitions if rng.random() < 0.8]
     return topic_rates(snapshot, {n: float(rng.choice((0, 1, 2, 9))) for n in names}, Unit.BYTES_S)
 
 
-def rates_for(snapshot: ClusterSnapshot, seed: int) -> TopicRates:
+def rates_for(snapshot: ClusterSnapshot, seed: int) -> TopicLoad:
     rng = random.Random(seed)
-    return TopicRates(by_topic={topic: float(rng.randint(0, 9)) for topic in snapshot.topics})
+    return TopicLoad(by_topic={topic: float(rng.randint(0, 9)) for topic in snapshot.topics})
 
 
 # ---------------------------------------------------------------- groups and overlaps
@@ -195,7 +195,7 @@ def test_the_pairs_that_are_kept_are_the_heaviest(
 
     alone = {
         group: broker_loads(
-            layout, found, TopicRates(by_topic={t: rates.by_topic[t] for t in one.topics})
+            layout, found, TopicLoad(by_topic={t: rates.by_topic[t] for t in one.topics})
         ).default.by_broker
         for group, one in enumerate(found.groups)
     }
@@ -254,7 +254,7 @@ def test_a_component_is_level_for_all_rates_only_if_it_is_one_group_of_even_topi
         one_group = all(nodes[topic] == brokers for topic in topics)
         level = {"default": True, "node": True}
         for topic in topics:
-            loads = broker_loads(layout, found, TopicRates(by_topic={topic: 60.0}))
+            loads = broker_loads(layout, found, TopicLoad(by_topic={topic: 60.0}))
             for policy, of in (("default", loads.default), ("node", loads.node)):
                 level[policy] &= len({round(of.by_broker[b], 9) for b in brokers}) == 1
         assert level["default"] == (one_group and not uneven & set(topics))

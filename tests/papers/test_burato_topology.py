@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.audit.loads import TopicRates
+from trimtab.audit.loads import TopicLoad
 from trimtab.audit.topology import Audit, AuditOptions, audit
 from trimtab.audit.unevenness import Level
 from trimtab.model.cluster import TopicPartition
@@ -145,7 +145,7 @@ def test_separate_groups_are_separate_components_and_overlapping_ones_are_not() 
 
 
 def loads_of(name: str, **rates: float) -> Any:
-    return audit(led(VECTORS[name].placed), TopicRates(by_topic=rates)).loads
+    return audit(led(VECTORS[name].placed), TopicLoad(by_topic=rates)).loads
 
 
 def test_the_ring_with_one_topic_twice_as_fast() -> None:

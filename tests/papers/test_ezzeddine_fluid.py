@@ -16,11 +16,11 @@ from trimtab.model.plan import Layer
 from trimtab.plan.consumers.planner import Keeps, PackingOptions
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, scheduled
-from trimtab.simulate.fluid import World, fluid
+from trimtab.simulate.fluid import FluidWorld, fluid
 from trimtab.workload.rate_streams import ezzeddine_workload_1
 
 SLA_S = 5.0
-WORLD = World(service_rate=100.0)
+WORLD = FluidWorld(service_rate=100.0)
 
 
 @cache

@@ -16,7 +16,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import FirstBin, Order, PackingOptions
+from trimtab.plan.consumers.planner import FirstBin, PackingOptions, SortOrder
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.consumers import kafka_default, landau
 from trimtab.simulate.packing import simulate, summary
@@ -36,7 +36,7 @@ def stream(seed):
 
 @cache
 def packed(seed, planner):
-    options = PackingOptions(seed=seed, order=Order.SHUFFLE, nf_first_bin=FirstBin.ZERO)
+    options = PackingOptions(seed=seed, order=SortOrder.SHUFFLE, nf_first_bin=FirstBin.ZERO)
     return simulate(stream(seed), PLANNERS[Layer.CONSUMERS][planner], options)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from trimtab_lab.papers import landau
 from trimtab_lab.papers.grid import here
-from trimtab_lab.papers.landau import Design
+from trimtab_lab.papers.landau import LandauDesign
 from trimtab_lab.papers.published import landau as paper
 
 SIX = ("mwf", "mbf", "mwfp", "mbfp", "bfd", "nfd")
@@ -25,7 +25,7 @@ WIDER = 1.5
 
 @cache
 def figures():
-    design = Design(
+    design = LandauDesign(
         seeds=1,
         iterations=300,
         deltas=DELTAS,

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.measure.spark.jobs import as_time
-from trimtab.measure.windows import MICROS, Sample
+from trimtab.measure.windows import MICROS, PartitionSample
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Receipt
 from trimtab.spark.schemas import EVENTS, RECEIPTS, SAMPLES
@@ -26,7 +26,7 @@ def events_frame(
 
 
 def samples_frame(
-    spark: SparkSession, series: Mapping[TopicPartition, Iterable[Sample]]
+    spark: SparkSession, series: Mapping[TopicPartition, Iterable[PartitionSample]]
 ) -> DataFrame:
     """Samples as the monitor would have taken them."""
     made: list[tuple[Any, ...]] = [

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from trimtab.measure.spark.hot_keys import Mode
-from trimtab_lab.benchmarks.benchmark import Stage, judged
+from trimtab.measure.spark.hot_keys import CountingMode
+from trimtab_lab.benchmarks.benchmark import BenchContext, judged
 from trimtab_lab.benchmarks.registry import BENCHMARKS
 from trimtab_lab.benchmarks.spark import data, sweep
 from trimtab_lab.benchmarks.spark.batch import our_keys
@@ -18,16 +18,16 @@ FEW = {"cells": 3}
 
 
 @pytest.fixture(scope="module")
-def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> BenchContext:
     home: Path = tmp_path_factory.mktemp("home")
-    return Stage(spark=lambda: spark, home=home, cache=home)
+    return BenchContext(spark=lambda: spark, home=home, cache=home)
 
 
 @pytest.mark.parametrize(
     "name", [name for name, b in BENCHMARKS.items() if b.spark and not b.kafka]
 )
 def test_a_benchmark_runs_and_says_what_was_agreed(
-    stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
+    stage: BenchContext, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = BENCHMARKS[name]
     rows = FEW.get(one.counted, ROWS)
@@ -49,7 +49,7 @@ def test_cells_are_every_heuristic_at_every_delta_before_the_next_seed() -> None
     assert told[60] == {**told[0], "seed": 1}
 
 
-def test_test_data_is_made_once(stage: Stage) -> None:
+def test_test_data_is_made_once(stage: BenchContext) -> None:
     data.samples(stage, 500)
     before = {path: path.stat().st_mtime_ns for path in stage.data.rglob("*.parquet")}
 
@@ -59,7 +59,7 @@ def test_test_data_is_made_once(stage: Stage) -> None:
     assert {path: path.stat().st_mtime_ns for path in stage.data.rglob("*.parquet")} == before
 
 
-def test_four_of_five_keys_are_distinct_where_it_says_so(stage: Stage) -> None:
+def test_four_of_five_keys_are_distinct_where_it_says_so(stage: BenchContext) -> None:
     events = data.events_mostly_distinct(stage, ROWS)
 
     seen = [r["count"] for r in events.groupBy("key").count().collect()]
@@ -68,12 +68,12 @@ def test_four_of_five_keys_are_distinct_where_it_says_so(stage: Stage) -> None:
     assert 0.8 * ROWS <= seen.count(1) < ROWS
 
 
-def test_both_modes_of_the_benchmark_find_the_same_heavy_keys(stage: Stage) -> None:
+def test_both_modes_of_the_benchmark_find_the_same_heavy_keys(stage: BenchContext) -> None:
     events = data.events(stage, ROWS)
 
     exact, lossy = (
         {(r.window_start, bytes(r.key)): (r.lower, r.upper) for r in our_keys(events, m).collect()}
-        for m in (Mode.TWO_PASS, Mode.LOSSY)
+        for m in (CountingMode.TWO_PASS, CountingMode.LOSSY)
     )
 
     assert exact

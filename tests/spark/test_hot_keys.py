@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.frames import events_frame
 from trimtab.errors import MeasurementError
 from trimtab.measure.counters import Count, Coverage, Share, Threshold
-from trimtab.measure.spark.hot_keys import Mode, heavy_keys
-from trimtab.measure.spark.jobs import Given, How, measure
+from trimtab.measure.spark.hot_keys import CountingMode, heavy_keys
+from trimtab.measure.spark.jobs import MeasureInput, MeasureMethod, measure
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.murmur2 import home
@@ -36,7 +36,7 @@ def stream(spark: SparkSession) -> tuple[DataFrame, Truth]:
 
 
 def _found(
-    stream: DataFrame, mode: Mode, threshold: Threshold, epsilon: float = 0.001
+    stream: DataFrame, mode: CountingMode, threshold: Threshold, epsilon: float = 0.001
 ) -> dict[tuple[int, bytes], tuple[int, int]]:
     frame = heavy_keys(
         stream, window_s=10, threshold=threshold, mode=mode, epsilon=epsilon, partitions={"t": 4}
@@ -46,10 +46,10 @@ def _found(
     return {(int(r.window_start.timestamp()) // 10, bytes(r.key)): (r.lower, r.upper) for r in rows}
 
 
-@pytest.mark.parametrize("mode", [Mode.TWO_PASS, Mode.GROUP_BY])
+@pytest.mark.parametrize("mode", [CountingMode.TWO_PASS, CountingMode.GROUP_BY])
 @pytest.mark.parametrize("threshold", [Count(30), Share(0.02)])
 def test_exact_ways_find_every_heavy_key_and_no_other(
-    stream: tuple[DataFrame, Truth], mode: Mode, threshold: Count | Share
+    stream: tuple[DataFrame, Truth], mode: CountingMode, threshold: Count | Share
 ) -> None:
     frame, truth = stream
     wanted = {
@@ -66,9 +66,9 @@ def test_exact_ways_find_every_heavy_key_and_no_other(
     assert _found(frame, mode, threshold) == wanted
 
 
-@pytest.mark.parametrize("mode", [Mode.LOSSY, Mode.ITEMS])
+@pytest.mark.parametrize("mode", [CountingMode.LOSSY, CountingMode.ITEMS])
 def test_sketches_miss_no_heavy_key_and_keep_their_bounds(
-    stream: tuple[DataFrame, Truth], mode: Mode
+    stream: tuple[DataFrame, Truth], mode: CountingMode
 ) -> None:
     frame, truth = stream
     found = _found(frame, mode, Count(30), epsilon=0.005)
@@ -79,9 +79,9 @@ def test_sketches_miss_no_heavy_key_and_keep_their_bounds(
     assert heavy <= found.keys()
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(CountingMode))
 def test_coverage_is_the_smallest_set_of_top_keys(
-    stream: tuple[DataFrame, Truth], mode: Mode
+    stream: tuple[DataFrame, Truth], mode: CountingMode
 ) -> None:
     frame, truth = stream
     found = _found(frame, mode, Coverage(0.3), epsilon=0.0001)
@@ -98,12 +98,12 @@ def test_coverage_is_the_smallest_set_of_top_keys(
 def test_an_epsilon_too_coarse_for_the_threshold_is_refused_with_the_reason(
     stream: tuple[DataFrame, Truth],
 ) -> None:
-    given = Given(
+    given = MeasureInput(
         from_ts=0,
         to_ts=20 * MICROS,
         partitions={TopicPartition("t", p): None for p in range(4)},
         events=stream[0],
     )
-    how = How(threshold=Count(3), mode=Mode.LOSSY, epsilon=0.05)
+    how = MeasureMethod(threshold=Count(3), mode=CountingMode.LOSSY, epsilon=0.05)
     with pytest.raises(MeasurementError, match=r"threshold|too coarse"):
         measure(given, how)

@@ -7,12 +7,14 @@ from pyspark.sql import SparkSession
 from tests.spark.frames import samples_frame
 from trimtab.measure.spark.commits import commits
 from trimtab.measure.spark.lag import lag
-from trimtab.measure.windows import MICROS, Sample
+from trimtab.measure.windows import MICROS, PartitionSample
 from trimtab.model.cluster import TopicPartition
 
 
-def at(second: int, end: int | None, **committed: int | None) -> Sample:
-    return Sample(ts=second * MICROS, leader=1, log_bytes=None, end_offset=end, committed=committed)
+def at(second: int, end: int | None, **committed: int | None) -> PartitionSample:
+    return PartitionSample(
+        ts=second * MICROS, leader=1, log_bytes=None, end_offset=end, committed=committed
+    )
 
 
 def test_commits_per_second_are_those_of_all_samples(spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from trimtab.evaluate.spark.live_outcomes import OutcomesQuery, Watching
 from trimtab.kafka.topics import OwnTopics
-from trimtab.measure.spark.spans import Asked
+from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import dumps
 from trimtab.model.control import Receipt
@@ -119,7 +119,9 @@ def test_windows_close_when_all_is_read_and_what_comes_later_or_broken_changes_n
 
 
 def test_groups_are_judged_apart_and_only_what_was_asked_for(bench: Bench) -> None:
-    asked = Asked(topics=frozenset({"t"}), groups=frozenset({"g", "other"}), from_ts=0, to_ts=0)
+    asked = MeasureQuery(
+        topics=frozenset({"t"}), groups=frozenset({"g", "other"}), from_ts=0, to_ts=0
+    )
     query = bench.query(Watching(window_s=10.0, asked=asked))
     of_groups = [done(0, 1), done(0, 2, group="other"), done(0, 3, group="third")]
 

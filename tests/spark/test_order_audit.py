@@ -10,7 +10,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tests.laws.processing import FAULTS, log_of, places, run_of, steady
 from tests.spark.frames import receipts_frame
-from trimtab.evaluate.order import Commit, Kind, Place, Rules, Violation, audit
+from trimtab.evaluate.order import (
+    Commit,
+    OrderRules,
+    RecordPosition,
+    Violation,
+    ViolationKind,
+    audit,
+)
 from trimtab.evaluate.spark.order_audit import log_audit, order_audit
 from trimtab.measure.spark.jobs import as_time
 from trimtab.model.control import Receipt
@@ -33,7 +40,7 @@ def _sorted(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _tables(
-    spark: SparkSession, expected: list[Place], commits: list[Commit]
+    spark: SparkSession, expected: list[RecordPosition], commits: list[Commit]
 ) -> tuple[DataFrame, DataFrame]:
     rows: list[tuple[Any, ...]] = [
         (c.topic, c.partition, as_time(c.ts), c.committed) for c in commits
@@ -44,10 +51,10 @@ def _tables(
     )
 
 
-def _scenes() -> tuple[list[Receipt], list[Place], list[Commit]]:
+def _scenes() -> tuple[list[Receipt], list[RecordPosition], list[Commit]]:
     """Sixty small runs, each on a topic of its own: legal, spoilt, or with receipts at random."""
     receipts: list[Receipt] = []
-    expected: list[Place] = []
+    expected: list[RecordPosition] = []
     commits: list[Commit] = []
     for seed in range(60):
         rng = Random(seed)
@@ -75,13 +82,13 @@ def test_spark_finds_what_the_referee_finds(spark: SparkSession) -> None:
     receipts, expected, commits = _scenes()
     frame = receipts_frame(spark, receipts).persist()
     wanted, reported = _tables(spark, expected, commits)
-    for rules in (Rules(), Rules(from_first=True, clock_skew_us=1_500)):
+    for rules in (OrderRules(), OrderRules(from_first=True, clock_skew_us=1_500)):
         found = order_audit(frame, run="r", rules=rules, expected=wanted, commits=reported)
 
         referee = audit(receipts, expected=expected, commits=commits, rules=rules)
 
         assert _sorted([_told(r) for r in found.collect()]) == _sorted([_kept(v) for v in referee])
-        assert {v.kind for v in referee} == set(Kind)
+        assert {v.kind for v in referee} == set(ViolationKind)
     frame.unpersist()
 
 
@@ -100,7 +107,7 @@ def test_the_log_of_a_topic_is_audited_within_each_partition(spark: SparkSession
         ("t", 1, 3, b"c", 1),  # the numbers begin anew
         ("t", 1, 4, b"c", 2),
     ]
-    found = log_audit(spark.createDataFrame(rows, _LOG), run="r", rules=Rules(from_first=True))
+    found = log_audit(spark.createDataFrame(rows, _LOG), run="r", rules=OrderRules(from_first=True))
 
     assert {_told(r) for r in found.collect()} == {
         ("inversion", "t", 0, b"a", 2),
@@ -111,8 +118,12 @@ def test_the_log_of_a_topic_is_audited_within_each_partition(spark: SparkSession
 
 def test_an_acknowledged_record_that_the_log_lacks_is_lost(spark: SparkSession) -> None:
     rows: list[tuple[Any, ...]] = [("t", 0, 0, b"a", 1), ("t", 0, 2, b"a", 3)]
-    expected, _ = _tables(spark, [Place("t", 0, 0), Place("t", 0, 1), Place("t", 0, 2)], [])
+    expected, _ = _tables(
+        spark, [RecordPosition("t", 0, 0), RecordPosition("t", 0, 1), RecordPosition("t", 0, 2)], []
+    )
 
-    found = log_audit(spark.createDataFrame(rows, _LOG), run="r", rules=Rules(), expected=expected)
+    found = log_audit(
+        spark.createDataFrame(rows, _LOG), run="r", rules=OrderRules(), expected=expected
+    )
 
     assert {_told(r) for r in found.collect()} == {("lost", "t", 0, None, 1)}

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from tests.spark.frames import receipts_frame
-from trimtab.evaluate.order import Kind, Rules
+from trimtab.evaluate.order import OrderRules, ViolationKind
 from trimtab.evaluate.spark.jobs import (
-    Asked,
-    Given,
     Judging,
+    ReceiptQuery,
+    ReceiptTables,
     ReplicasFrom,
     audit_receipts,
     expected_places,
@@ -39,7 +39,7 @@ from trimtab.model.control_codec import control_to, receipt_to
 from trimtab.spark import sources
 from trimtab.spark.warehouse import Warehouse
 
-ASKED = Asked(group="g", run="r", from_ts=0, to_ts=10**12)
+ASKED = ReceiptQuery(group="g", run="r", from_ts=0, to_ts=10**12)
 P0 = TopicPartition("t", 0)
 
 
@@ -83,7 +83,7 @@ RUN = [
 
 def test_an_outcome_adds_up(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
-    given = Given(receipts=receipts_frame(spark, [*RUN, RUN[0]]))  # one was sent twice
+    given = ReceiptTables(receipts=receipts_frame(spark, [*RUN, RUN[0]]))  # one was sent twice
 
     found = judge(spark, given, ASKED, Judging(sla_s=2, window_s=5), warehouse)
 
@@ -161,20 +161,23 @@ def test_a_hand_over_lasts_from_the_stop_until_somebody_has_started(spark: Spark
 def test_control_tells_who_lived_how_long_and_what_was_committed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    given = Given(receipts=receipts_frame(spark, RUN), control=_control(spark))
+    given = ReceiptTables(receipts=receipts_frame(spark, RUN), control=_control(spark))
     warehouse = Warehouse(str(tmp_path))
 
     found = judge(spark, given, ASKED, Judging(sla_s=2, replicas_from=ReplicasFrom.AUTO), warehouse)
-    audited = audit_receipts(spark, given, ASKED, rules=Rules(), warehouse=warehouse)
+    audited = audit_receipts(spark, given, ASKED, rules=OrderRules(), warehouse=warehouse)
 
     assert found.replicas_from == "control"
     assert found.handovers is not None
     assert found.handovers.moves == 1
     # Offset 1 was processed again at 5 s, though all below 2 had been committed at 3 s.
-    assert audited.counts == {Kind.REPEAT: 1, Kind.REWIND: 1}
+    assert audited.counts == {ViolationKind.REPEAT: 1, ViolationKind.REWIND: 1}
     assert audited.findings(no_repeats=False) == 1
     assert {r.kind for r in warehouse.read(spark, "violations").collect()} == {"repeat", "rewind"}
-    assert [(v.kind, v.at) for v in audited.first] == [(Kind.REPEAT, 1), (Kind.REWIND, 1)]
+    assert [(v.kind, v.at) for v in audited.first] == [
+        (ViolationKind.REPEAT, 1),
+        (ViolationKind.REWIND, 1),
+    ]
 
     warehouse.forget(spark, "violations", run="r")
     assert warehouse.read(spark, "violations").count() == 0, "the next audit begins anew"

@@ -16,7 +16,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep
 from trimtab.model.plan import Layer
 from trimtab.plan.registry import PLANNERS
-from trimtab.simulate.packing import Run, simulate, summary
+from trimtab.simulate.packing import PackingRun, simulate, summary
 from trimtab.simulate.replay import LagRow, RateRow
 from trimtab.simulate.tables import read_history
 from trimtab.spark.schemas import LAG, PARTITION_RATES
@@ -28,7 +28,7 @@ REFERENCE = ("bfd", "mwf")
 P = [TopicPartition("t", n) for n in range(12)]
 
 
-def _runs(seed: int, delta: float) -> tuple[Loads, dict[str, Run]]:
+def _runs(seed: int, delta: float) -> tuple[Loads, dict[str, PackingRun]]:
     rows = landau_stream(seed=seed, partitions=12, iterations=8, delta=delta, integer=True)
     steps = tuple(LoadStep(loads=dict(zip(P, row, strict=True))) for row in rows.tolist())
     stream = Loads(capacity=100, steps=steps)
@@ -36,7 +36,7 @@ def _runs(seed: int, delta: float) -> tuple[Loads, dict[str, Run]]:
     return stream, {name: simulate(stream, planners[name]) for name in NAMES}
 
 
-def _table(spark: SparkSession, worlds: dict[tuple[str, int], tuple[Loads, dict[str, Run]]]):
+def _table(spark: SparkSession, worlds: dict[tuple[str, int], tuple[Loads, dict[str, PackingRun]]]):
     rows = [
         (run, delta, name, k, p.partition, float(asked.loads[p]), step.assignment[p])
         for (run, delta), (stream, runs) in worlds.items()

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.frames import events_frame, samples_frame
 from trimtab.measure.spark.rates import rates_from_events, rates_from_samples
-from trimtab.measure.windows import MICROS, Sample, speed
+from trimtab.measure.windows import MICROS, PartitionSample, speed
 from trimtab.model.cluster import TopicPartition
 
 
@@ -71,7 +71,7 @@ def test_rates_from_samples_follow_the_same_rule_as_the_plain_function(
     assert {complete for *_, complete in wanted.values()} == {True, False}
 
 
-def _series(rng: Random) -> list[Sample]:
+def _series(rng: Random) -> list[PartitionSample]:
     samples, size, end, leader = [], 0, 0, 1
     for second in range(0, 90, rng.choice([1, 1, 1, 5, 12])):
         size = rng.randrange(50) if rng.random() < 0.03 else size + rng.randrange(100)
@@ -79,7 +79,7 @@ def _series(rng: Random) -> list[Sample]:
         leader = rng.choice([1, 2]) if rng.random() < 0.03 else leader
         unknown = rng.random() < 0.05
         samples.append(
-            Sample(
+            PartitionSample(
                 ts=second * MICROS + rng.randrange(1000),
                 leader=-1 if unknown else leader,
                 log_bytes=None if unknown else size,
@@ -101,7 +101,7 @@ def test_samples_and_events_of_the_same_stream_agree_within_one_sample_period(
         to_ts=30 * MICROS,
     ).collect()[0]
     watched = [
-        Sample(
+        PartitionSample(
             ts=second * MICROS,
             leader=1,
             log_bytes=10 * (count := sum(t < second for t in times)),

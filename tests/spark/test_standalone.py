@@ -20,7 +20,7 @@ from tests.spark.frames import events_frame
 from trimtab.errors import ConfigError
 from trimtab.local.jars import pyspark_home
 from trimtab.local.ports import free_ports
-from trimtab.measure.spark.jobs import How, measure
+from trimtab.measure.spark.jobs import MeasureMethod, measure
 from trimtab.measure.spark.spans import from_files
 from trimtab.model.codec import measurement_to
 from trimtab.spark.session import EXECUTOR_PACKAGES, SparkOptions, _missing, configuration
@@ -99,10 +99,12 @@ def test_a_standalone_cluster_of_two_workers_finds_what_local_mode_finds(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     from trimtab.measure.counters import Share
-    from trimtab.measure.spark.hot_keys import Mode
+    from trimtab.measure.spark.hot_keys import CountingMode
 
     given = from_files(spark, events=path, samples=None)
-    local = measure(given, How(threshold=Share(0.01), mode=Mode.LOSSY)).measurement
+    local = measure(
+        given, MeasureMethod(threshold=Share(0.01), mode=CountingMode.LOSSY)
+    ).measurement
     assert json.loads(done.stdout) == json.loads(json.dumps(measurement_to(local)))
     finished = [p.read_text() for p in tmp_path.glob("work-*/*/*/stderr")]
     assert len(finished) == 2, "both workers ran an executor"

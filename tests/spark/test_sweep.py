@@ -14,11 +14,11 @@ from trimtab.cli.main import run
 from trimtab.errors import MeasurementError
 from trimtab_lab.cli import experiment as cli
 from trimtab_lab.papers import packing_runs
-from trimtab_lab.papers.grid import Cell, here
+from trimtab_lab.papers.grid import GridCell, here
 from trimtab_lab.papers.spark.sweep import sweep
 
 CELLS = [
-    Cell(
+    GridCell(
         {
             "planner": planner,
             "delta": 10,
@@ -66,11 +66,11 @@ def test_finished_cells_are_not_run_again_and_failed_ones_are(
             raise ValueError("not yet")
         return {"n": parameters["n"]}
 
-    cells = [Cell({"n": n}, "v1") for n in range(3)]
+    cells = [GridCell({"n": n}, "v1") for n in range(3)]
     into = str(tmp_path / "cells")
     first = sweep(spark, cells, work, into=into)
     mended.touch()
-    second = sweep(spark, [*cells, Cell({"n": 3}, "v1")], work, into=into)
+    second = sweep(spark, [*cells, GridCell({"n": 3}, "v1")], work, into=into)
 
     assert first[cells[1].key].error == "ValueError: not yet"
     assert [done.figures for done in second.values()] == [{"n": n} for n in range(4)]
@@ -82,7 +82,7 @@ def test_another_version_of_the_code_is_another_cell(spark: SparkSession, tmp_pa
         return lambda _: {"version": version}
 
     for version in ("v1", "v2"):
-        cells = [Cell({"n": 0}, version)]
+        cells = [GridCell({"n": 0}, version)]
         found = sweep(spark, cells, work(version), into=str(tmp_path))
         assert found[cells[0].key].figures == {"version": version}
 
@@ -103,7 +103,7 @@ def test_what_an_interrupted_sweep_has_finished_is_kept(
             raise SystemExit(1)
         return {"n": parameters["n"]}
 
-    cells = [Cell({"n": n}, "v1") for n in range(3)]
+    cells = [GridCell({"n": n}, "v1") for n in range(3)]
     with pytest.raises(MeasurementError, match="running a sweep"):
         sweep(spark, cells, work, into=str(into))
     mended.touch()

@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.frames import events_frame, samples_frame
-from trimtab.measure.spark.jobs import Given, How, measure
+from trimtab.measure.spark.jobs import MeasureInput, MeasureMethod, measure
 from trimtab.measure.spark.spans import misstamped
-from trimtab.measure.windows import MICROS, Sample
+from trimtab.measure.windows import MICROS, PartitionSample
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Source
 
 HOUR_S = 3600
-PLAIN = How(threshold=None)
+PLAIN = MeasureMethod(threshold=None)
 
 
 def test_records_of_a_part_of_the_span_are_counted_over_that_part(spark: SparkSession) -> None:
@@ -39,7 +39,7 @@ def test_records_of_a_part_of_the_span_are_counted_over_that_part(spark: SparkSe
     for frame in frames[1:]:
         events = events.unionByName(frame)
     names = [TopicPartition(t, p) for t in (*rows, "idle") for p in (0, 1)]
-    given = Given(
+    given = MeasureInput(
         from_ts=0,
         to_ts=HOUR_S * MICROS,
         partitions=dict.fromkeys(names),
@@ -71,7 +71,7 @@ def test_records_of_a_part_of_the_span_are_counted_over_that_part(spark: SparkSe
 
 def test_the_span_told_is_the_one_used(spark: SparkSession) -> None:
     name = TopicPartition("t", 0)
-    given = Given(
+    given = MeasureInput(
         from_ts=0,
         to_ts=HOUR_S * MICROS,
         partitions={name: None},
@@ -88,7 +88,7 @@ def test_the_span_told_is_the_one_used(spark: SparkSession) -> None:
 
 def test_days_are_looked_at_as_well_as_minutes(spark: SparkSession) -> None:
     day_us, name = 86_400 * MICROS, TopicPartition("t", 0)
-    given = Given(
+    given = MeasureInput(
         from_ts=0,
         to_ts=2 * day_us,
         partitions={name: None},
@@ -107,7 +107,7 @@ def test_samples_of_a_time_without_records_are_left_out_as_well(spark: SparkSess
     #   records             60 ──────── 120, 10/s
     name = TopicPartition("t", 0)
     series = [
-        Sample(
+        PartitionSample(
             ts=second * MICROS,
             leader=1,
             log_bytes=max(0, second - 60) * 1000,
@@ -116,7 +116,7 @@ def test_samples_of_a_time_without_records_are_left_out_as_well(spark: SparkSess
         )
         for second in range(121)
     ]
-    given = Given(
+    given = MeasureInput(
         from_ts=0,
         to_ts=120 * MICROS,
         partitions={name: None},
@@ -139,10 +139,10 @@ def test_samples_of_a_part_of_the_span_tell_the_lag_and_not_the_rate(spark: Spar
     #   watched   0 ─── 6
     name = TopicPartition("t", 0)
     series = [
-        Sample(ts=s * MICROS, leader=1, log_bytes=s, end_offset=s * 10, committed={"g": 0})
+        PartitionSample(ts=s * MICROS, leader=1, log_bytes=s, end_offset=s * 10, committed={"g": 0})
         for s in range(7)
     ]
-    given = Given(
+    given = MeasureInput(
         from_ts=0,
         to_ts=60 * MICROS,
         partitions={name: None},
@@ -184,7 +184,7 @@ def test_records_whose_stamps_do_not_tell_when_they_came_are_counted(spark: Spar
 
 def test_a_rate_by_stamps_that_do_not_tell_it_is_incomplete_and_said(spark: SparkSession) -> None:
     name = TopicPartition("t", 0)
-    given = Given(
+    given = MeasureInput(
         from_ts=0,
         to_ts=60 * MICROS,
         partitions={name: None},
@@ -212,7 +212,7 @@ def test_a_partition_first_written_within_the_span_counts_from_its_first_record(
     late += [(at + i / 100, 4, None) for at in (90, 192, 299) for i in range(100)]
     few = [(150.0 + i * 30, 2, None) for i in range(5)]
     names = [TopicPartition("t", p) for p in range(5)]
-    given = Given(
+    given = MeasureInput(
         from_ts=0,
         to_ts=300 * MICROS,
         partitions=dict.fromkeys(names),
@@ -241,7 +241,7 @@ def test_a_topic_first_written_within_the_span_counts_from_its_first_record(
     #   t-1     empty                                     than the time before its first record
     rows = [(at + i / 100, 0, None) for at in (90, 192, 299) for i in range(100)]
     names = [TopicPartition("t", p) for p in range(2)]
-    given = Given(
+    given = MeasureInput(
         from_ts=0,
         to_ts=300 * MICROS,
         partitions={names[0]: 300, names[1]: 0},
@@ -264,13 +264,15 @@ def test_a_topic_first_written_within_the_span_counts_from_its_first_record(
 def test_topics_that_the_monitor_does_not_watch_are_counted(spark: SparkSession) -> None:
     watched, other, idle = (TopicPartition(topic, 0) for topic in ("a", "b", "c"))
     series = [
-        Sample(ts=second * MICROS, leader=1, log_bytes=second * 500, end_offset=second * 10)
+        PartitionSample(
+            ts=second * MICROS, leader=1, log_bytes=second * 500, end_offset=second * 10
+        )
         for second in range(61)
     ]
     events = events_frame(spark, [(i / 10, 0, None) for i in range(600)], topic="a").unionByName(
         events_frame(spark, [(i / 5, 0, None) for i in range(300)], topic="b")
     )
-    given = Given(
+    given = MeasureInput(
         from_ts=0,
         to_ts=60 * MICROS,
         partitions=dict.fromkeys((watched, other, idle)),

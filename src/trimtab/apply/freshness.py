@@ -19,7 +19,7 @@ from trimtab.model.plan_codec import consumers_snapshot_id, plan_id
 _NAMED = 3
 
 
-class Change(StrEnum):
+class PlanChange(StrEnum):
     """What happened to a partition since the plan was made."""
 
     APPEARED = "is new"
@@ -34,7 +34,7 @@ class Difference:
     """One partition that is not as the plan found it."""
 
     partition: TopicPartition
-    change: Change
+    change: PlanChange
 
     def __str__(self) -> str:
         return f"{self.partition} {self.change}"
@@ -48,19 +48,21 @@ def differences(
     orphans = frozenset(m.name for m in plan.moves if m.reason is Reason.ORPHAN)
     previous, there = plan.previous, frozenset(partitions)
 
-    def change(partition: TopicPartition) -> Change | None:
+    def change(partition: TopicPartition) -> PlanChange | None:
         was, now = previous.get(partition), assignment.get(partition)
         if partition not in plan.assignment:
-            return Change.APPEARED
+            return PlanChange.APPEARED
         if partition not in there:
-            return Change.VANISHED
+            return PlanChange.VANISHED
         if partition in orphans and now in dead:
             return None
         if was == now and partition not in orphans:
             return None
         if now is None:
-            return Change.NO_OWNER
-        return Change.OTHER_OWNER if was is not None or partition in orphans else Change.OWNER
+            return PlanChange.NO_OWNER
+        return (
+            PlanChange.OTHER_OWNER if was is not None or partition in orphans else PlanChange.OWNER
+        )
 
     changes = {p: change(p) for p in sorted({*plan.assignment, *there})}
     return tuple(Difference(p, found) for p, found in changes.items() if found is not None)

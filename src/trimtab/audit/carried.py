@@ -29,8 +29,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.audit.layout import Floats, Ints, Layout, Led, summed
-from trimtab.audit.loads import TopicRates, rates_by_place, ratio
+from trimtab.audit.layout import Floats, Ints, Layout, Leadership, summed
+from trimtab.audit.loads import TopicLoad, rates_by_place, ratio
 from trimtab.model.cluster import BrokerId, TopicPartition
 from trimtab.model.load import Unit
 
@@ -140,7 +140,7 @@ class Carried:
         return ratio(self.peak, self.bound)
 
 
-def weights_of(layout: Layout, rates: TopicRates | None = None) -> PartitionWeights:
+def weights_of(layout: Layout, rates: TopicLoad | None = None) -> PartitionWeights:
     """The load of each partition: its rate, else its size, else 1."""
     online = layout.leader_of >= 0
     size = len(layout.partitions)
@@ -174,7 +174,7 @@ def equal_weights(layout: Layout) -> PartitionWeights:
     )
 
 
-def _rates(layout: Layout, rates: TopicRates) -> tuple[Floats, NDArray[np.bool_]]:
+def _rates(layout: Layout, rates: TopicLoad) -> tuple[Floats, NDArray[np.bool_]]:
     if not rates.by_partition:  # by topic only: in equal parts
         rate, unknown = rates_by_place(layout, rates)
         absent = frozenset(unknown)
@@ -229,7 +229,7 @@ def placement_bound(falling: Floats, brokers: int, total: float) -> float:
 
 def topic_excess(
     layout_of_topics: tuple[Ints, Ints, Ints],
-    led: Led,
+    led: Leadership,
     weight: Floats,
     brokers: int,
 ) -> Floats:

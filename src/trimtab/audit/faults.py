@@ -51,13 +51,13 @@ from trimtab.audit.layout import (
     Floats,
     Ints,
     Layout,
-    Led,
+    Leadership,
     counted,
     padded,
     starts,
     summed,
 )
-from trimtab.audit.loads import TopicRates, least, rates_by_place, ratio, shares
+from trimtab.audit.loads import TopicLoad, least, rates_by_place, ratio, shares
 from trimtab.audit.overlap_changes import OverlapChanges
 from trimtab.audit.scenarios import Scenario
 from trimtab.audit.unevenness import spreads
@@ -206,7 +206,7 @@ class _Change:
     partitions: Ints  # all of these topics
     topic_of: Ints  # their topics, as positions in `topics`
     leader_of: Ints  # and their leaders
-    led: Led  # its topics are positions in `topics`
+    led: Leadership  # its topics are positions in `topics`
     available: Ints
 
 
@@ -216,7 +216,7 @@ class FaultScan:
     def __init__(
         self,
         layout: Layout,
-        rates: TopicRates | None = None,
+        rates: TopicLoad | None = None,
         *,
         weights: PartitionWeights | None = None,
         min_insync: Mapping[str, int] | None = None,

@@ -37,7 +37,7 @@ _LARGE_ID = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Led:
+class Leadership:
     """How many partitions of a topic a broker leads: a row for each pair where it is one or more.
 
     Rows are by topic, then by broker; those of the topics at `start[t]` … `start[t + 1]`.
@@ -80,7 +80,7 @@ class Layout:
     preferred: Ints
     held: Ints
     synced: Ints
-    led: Led
+    led: Leadership
     available: Ints
 
     @property
@@ -167,14 +167,16 @@ def padded(layout: Layout, name: str) -> Ints:
     return found
 
 
-def counted(topic_of: Ints, leader_of: Ints, *, topics: int, brokers: int) -> tuple[Led, Ints]:
+def counted(
+    topic_of: Ints, leader_of: Ints, *, topics: int, brokers: int
+) -> tuple[Leadership, Ints]:
     """Who leads how many partitions of what, and how many of each topic have a leader."""
     online = leader_of >= 0
     topic = topic_of[online]
     pair = np.sort(topic * brokers + leader_of[online])
     first = np.flatnonzero(np.diff(pair, prepend=-1))
     of_topic, broker = np.divmod(pair[first], max(brokers, 1))
-    led = Led(
+    led = Leadership(
         topic=of_topic,
         broker=broker,
         count=np.diff(first, append=pair.size),

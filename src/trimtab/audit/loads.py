@@ -14,7 +14,7 @@ Paper    Burato, sections 3.2 and 6; the formulas are stated in his examples.
 >>> from trimtab.audit.layout import layout_of
 >>> from trimtab.testing.placements import led
 >>> seen = layout_of(led({"A": {1: 1, 2: 2}, "B": {2: 1, 3: 1}}))
->>> rates = TopicRates(by_topic={"A": 6.0, "B": 6.0})
+>>> rates = TopicLoad(by_topic={"A": 6.0, "B": 6.0})
 >>> found = broker_loads(seen, max_groups(seen), rates)
 >>> found.default.by_broker, found.node.by_broker, found.least.peak
 ({1: 2.0, 2: 7.0, 3: 3.0}, {1: 3.0, 2: 6.0, 3: 3.0}, 4.0)
@@ -39,7 +39,7 @@ MOST_DOUBLED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRates:
+class TopicLoad:
     """How fast topics are written; one that is not in `by_topic` is unknown.
 
     Attributes:
@@ -119,7 +119,7 @@ def topic_rates(
     unit: Unit,
     *,
     left_out: Mapping[TopicPartition, float] | None = None,
-) -> TopicRates:
+) -> TopicLoad:
     """Rates by topic from rates by partition.
 
     A topic is known when all its partitions that have a leader are; where only some are, it is
@@ -133,7 +133,7 @@ def topic_rates(
             measured.setdefault(p.topic, []).append(rate)
         elif not p.offline:
             missing.add(p.topic)
-    return TopicRates(
+    return TopicLoad(
         by_topic={topic: fsum(measured[topic]) for topic in sorted(measured.keys() - missing)},
         unit=unit,
         in_part=tuple(sorted(measured.keys() & missing)),
@@ -145,7 +145,7 @@ def topic_rates(
 def broker_loads(
     layout: Layout,
     groups: Groups,
-    rates: TopicRates | None = None,
+    rates: TopicLoad | None = None,
     *,
     down: Collection[int] = (),
 ) -> BrokerLoads:
@@ -173,7 +173,7 @@ def broker_loads(
     )
 
 
-def rates_by_place(layout: Layout, rates: TopicRates | None) -> tuple[Floats, tuple[str, ...]]:
+def rates_by_place(layout: Layout, rates: TopicLoad | None) -> tuple[Floats, tuple[str, ...]]:
     """The rate of each topic, 0 where it is unknown, and the topics where it is."""
     if rates is None:
         return np.ones(len(layout.topics)), ()
@@ -228,7 +228,7 @@ def least(layout: Layout, groups: Groups, rate: Floats, mean: float) -> LeastPea
     )
 
 
-def _measured(layout: Layout, rates: TopicRates, up: int) -> PolicyLoad | None:
+def _measured(layout: Layout, rates: TopicLoad, up: int) -> PolicyLoad | None:
     if not rates.by_partition:
         return None
     names = map(attrgetter("topic", "partition"), layout.partitions)

@@ -14,7 +14,7 @@ from operator import or_
 import numpy as np
 
 from trimtab.audit.groups import as_bits, bits, topic_masks
-from trimtab.audit.layout import Ints, Layout, Led
+from trimtab.audit.layout import Ints, Layout, Leadership
 from trimtab.model.cluster import BrokerId
 
 _MOST_KEPT_BITS = 1 << 30
@@ -41,7 +41,7 @@ class OverlapChanges:
         self._named: dict[int, tuple[BrokerId, ...]] = {}
 
     def after(
-        self, changed_topics: Ints, led: Led, dead: Sequence[int]
+        self, changed_topics: Ints, led: Leadership, dead: Sequence[int]
     ) -> tuple[int, int, tuple[BrokerId, ...]]:
         """Pairs of topics that come and go, and the brokers where groups meet afterwards.
 

@@ -60,7 +60,7 @@ from trimtab.audit.leader_moves import (
 )
 from trimtab.audit.loads import (
     BrokerLoads,
-    TopicRates,
+    TopicLoad,
     broker_loads,
     rates_by_place,
     sent_by_groups,
@@ -160,7 +160,7 @@ class Audit:
 
     cluster: str | None
     options: AuditOptions
-    rates: TopicRates | None
+    rates: TopicLoad | None
     brokers: tuple[BrokerId, ...]
     topics: tuple[str, ...]
     partitions: int
@@ -213,7 +213,7 @@ class Audit:
 
 def audit(
     snapshot: ClusterSnapshot,
-    rates: TopicRates | None = None,
+    rates: TopicLoad | None = None,
     options: AuditOptions | None = None,
     *,
     progress: Progress | None = None,
@@ -305,7 +305,7 @@ def _nothing(_topic: str) -> bool:
 
 
 def _pairs(
-    layout: Layout, groups: Groups, rates: TopicRates | None, limit: int | None
+    layout: Layout, groups: Groups, rates: TopicLoad | None, limit: int | None
 ) -> tuple[Pair, ...]:
     rate, _ = rates_by_place(layout, rates)
     most = count_pairs(groups) if limit is None else limit

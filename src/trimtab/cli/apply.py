@@ -14,7 +14,7 @@ from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig
 from trimtab.cli.output import progress_bar, result, result_json, say, warn
 from trimtab.errors import ConfigError
 from trimtab.kafka.cluster import Cluster
-from trimtab.measure.group_state import GroupState
+from trimtab.measure.group_state import GroupSnapshot
 from trimtab.model.codec import VERSION, read_loads
 from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.journal_codec import journal_to
@@ -178,7 +178,7 @@ def read_named_plan(named: str, cluster: Cluster | None) -> AnyPlan:
     return plan
 
 
-def _of_file(plan: AnyPlan, path: Path, step: int | None) -> GroupState:
+def _of_file(plan: AnyPlan, path: Path, step: int | None) -> GroupSnapshot:
     found, warnings = read_loads(path)
     warn(warnings)
     if isinstance(found, Measurement):
@@ -188,10 +188,12 @@ def _of_file(plan: AnyPlan, path: Path, step: int | None) -> GroupState:
         )
     topics = frozenset(plan.scope.topics)
     situation = situation_of_file(found, origin=str(path), step=step)
-    return GroupState(frozenset(p for p in situation.loads if p.topic in topics), situation.current)
+    return GroupSnapshot(
+        frozenset(p for p in situation.loads if p.topic in topics), situation.current
+    )
 
 
-def _of_cluster(plan: AnyPlan, cluster: Cluster | None) -> GroupState | None:
+def _of_cluster(plan: AnyPlan, cluster: Cluster | None) -> GroupSnapshot | None:
     if plan.scope.group is None or cluster is None:
         return None
     return present_group(cluster, plan.scope.group, frozenset(plan.scope.topics))

@@ -109,8 +109,8 @@ def _local_cluster(settings: Settings, properties: ClientProperties) -> str:
 
 
 def _running(settings: Settings) -> ClusterStatus | None:
-    from trimtab.local.cluster import BrokerState, LocalCluster
+    from trimtab.local.cluster import BrokerProcessState, LocalCluster
 
     status = LocalCluster(home=settings.home).status()
-    runs = any(broker.state is BrokerState.RUNNING for broker in status.brokers)
+    runs = any(broker.state is BrokerProcessState.RUNNING for broker in status.brokers)
     return status if runs else None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-class Mode(StrEnum):
+class ConsumeMode(StrEnum):
     """Who says what is read."""
 
     DIRECTED = "directed"
@@ -52,12 +52,12 @@ def consume(
         list[str], typer.Option("--topic", metavar="T", help="A topic to read; may be repeated.")
     ],
     mode: Annotated[
-        Mode,
+        ConsumeMode,
         typer.Option(
             help="directed: the controller gives and takes single partitions. group: subscribe; "
             "the group's leader asks the controller."
         ),
-    ] = Mode.DIRECTED,
+    ] = ConsumeMode.DIRECTED,
     index: Annotated[
         int | None,
         typer.Option(
@@ -169,7 +169,7 @@ def consume(
     verbose: Verbose = False,
 ) -> None:
     """Read a group's partitions, handle or write each record, then commit, until Ctrl-C."""
-    if mode is Mode.DIRECTED and index is None:
+    if mode is ConsumeMode.DIRECTED and index is None:
         raise typer.BadParameter("a directed consumer needs one", param_hint="--index")
     if handler is None and service_time is None and lake is None:
         raise typer.BadParameter(
@@ -177,7 +177,7 @@ def consume(
         )
     if handler is not None and service_time is not None:
         raise typer.BadParameter("cannot be combined with --handler", param_hint="--service-time")
-    if instance_id is not None and mode is Mode.DIRECTED:
+    if instance_id is not None and mode is ConsumeMode.DIRECTED:
         raise typer.BadParameter(
             "a directed consumer is no member of its group; it has an --index",
             param_hint="--instance-id",
@@ -187,7 +187,7 @@ def consume(
             "must be 1 to 249 letters, digits, dots, dashes or underscores",
             param_hint="--instance-id",
         )
-    if mode is Mode.GROUP and from_ is From.LATEST:
+    if mode is ConsumeMode.GROUP and from_ is From.LATEST:
         raise typer.BadParameter("a subscribed group begins at the earliest", param_hint="--from")
     configure(verbose=verbose)
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
@@ -213,7 +213,7 @@ def consume(
         topics=tuple(dict.fromkeys(topic)),
         cluster=cluster_of(settings),
         index=index,
-        instance=instance_id or (pod_name() if mode is Mode.GROUP else None),
+        instance=instance_id or (pod_name() if mode is ConsumeMode.GROUP else None),
         handler=handle,
         sink=None if lake is None else Lake(lake),
         limits=Limits(batch_bytes=batch_bytes, wait_s=wait),
@@ -226,7 +226,7 @@ def consume(
     with until_interrupted() as stop:
         consumer = (
             DirectedConsumer(config, stop=stop)
-            if mode is Mode.DIRECTED
+            if mode is ConsumeMode.DIRECTED
             else GroupConsumer(config, controller_url=controller_url, token=token, stop=stop)
         )
         say(f"Consuming for group {group} ({mode}); Ctrl-C ends it after the record in hand.")

@@ -18,21 +18,21 @@ from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output, 
 from trimtab.cli.output import progress_bar, result, result_json, say, write_file
 from trimtab.cli.spark import Conf, Master, PropertiesFile, spark_session
 from trimtab.errors import BadFile, ConfigError, Findings
-from trimtab.evaluate.order import Rules
+from trimtab.evaluate.order import OrderRules
 from trimtab.evaluate.verdict import Audited, audited_to, outcome_to
 from trimtab.model.codec import dumps
 from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from trimtab.evaluate.spark.jobs import Asked, Given
+    from trimtab.evaluate.spark.jobs import ReceiptQuery, ReceiptTables
     from trimtab.spark.session import Session
 
 app = typer.Typer(name="evaluate", no_args_is_help=True)
 app.command("plan", short_help="A plan's forecast beside what came of it.")(evaluate_plan.plan)
 
 
-class Replicas(StrEnum):
+class ReplicaSource(StrEnum):
     """What replica-minutes are counted from."""
 
     AUTO = "auto"
@@ -176,7 +176,7 @@ def order(
     if acknowledged is not None and len(topics) != 1:
         raise ConfigError("--acknowledged is about one topic: give --topic once.")
     span = _span(since, from_, to, files=receipts is not None)
-    rules = Rules(
+    rules = OrderRules(
         gaps=gaps, from_first=from_first, clock_skew_us=round((clock_skew or 0.0) * MICROS)
     )
     ranges = None if offsets is None else read_offsets(offsets)
@@ -218,7 +218,7 @@ def order(
                     warehouse=kept,
                 )
         else:
-            asked = jobs.Asked(
+            asked = jobs.ReceiptQuery(
                 group=group or "", run=run, topics=topics, from_ts=span[0], to_ts=span[1]
             )
             audited = jobs.audit_receipts(
@@ -325,14 +325,14 @@ def outcome(
         ),
     ] = 60.0,
     replicas_from: Annotated[
-        Replicas,
+        ReplicaSource,
         typer.Option(
             "--replicas-from",
             help="What replica-minutes are counted from: the consumers' reports on the control "
             "topic, the decisions, or their receipts. auto: reports where there are any, else "
             "receipts.",
         ),
-    ] = Replicas.AUTO,
+    ] = ReplicaSource.AUTO,
     since: Since = None,
     from_: From = None,
     to: To = None,
@@ -368,7 +368,7 @@ def outcome(
     from trimtab.report.verdict import outcome_view
     from trimtab.spark.warehouse import Warehouse
 
-    asked = jobs.Asked(group=group, run=run, from_ts=span[0], to_ts=span[1])
+    asked = jobs.ReceiptQuery(group=group, run=run, from_ts=span[0], to_ts=span[1])
     how = jobs.Judging(
         sla_s=sla, window_s=window, replicas_from=jobs.ReplicasFrom(replicas_from.value)
     )
@@ -412,7 +412,9 @@ def _span(
     return start, end
 
 
-def _given(session: Session, settings: Settings, asked: Asked, receipts: Path | None) -> Given:
+def _given(
+    session: Session, settings: Settings, asked: ReceiptQuery, receipts: Path | None
+) -> ReceiptTables:
     from trimtab.evaluate.spark import jobs
     from trimtab.spark.session import spark_errors
 

@@ -46,7 +46,7 @@ from trimtab.services.measure import (
 from trimtab.settings import Settings
 
 if TYPE_CHECKING:
-    from trimtab.measure.spark.jobs import Found
+    from trimtab.measure.spark.jobs import MeasureResult
     from trimtab.spark.session import Session
 
 _MOST_NOTES = 10
@@ -322,7 +322,7 @@ def _check(options: MeasureOptions) -> None:
         )
 
 
-def _show(found: Found, options: MeasureOptions, request: MeasureRequest) -> None:
+def _show(found: MeasureResult, options: MeasureOptions, request: MeasureRequest) -> None:
     from trimtab.report.measurement import measurement_view
 
     value = measurement_to(found.measurement)

@@ -32,14 +32,14 @@ from trimtab.cli.planner_options import (
     over_after,
 )
 from trimtab.errors import ConfigError
-from trimtab.measure.group_state import GroupState
+from trimtab.measure.group_state import GroupSnapshot
 from trimtab.model.codec import read_loads
 from trimtab.model.load import Loads, Measurement, Unit
 from trimtab.model.plan import Layer
 from trimtab.model.plan_codec import plan_to
 from trimtab.model.writing import write_plan
 from trimtab.plan.consumers.plan import plan_consumers
-from trimtab.plan.consumers.planner import FirstBin, Order
+from trimtab.plan.consumers.planner import FirstBin, SortOrder
 from trimtab.plan.consumers.situation import (
     Situation,
     cautions,
@@ -149,7 +149,7 @@ def consumers_plan(
     lag_threshold: LagThreshold = None,
     sticky_keeps: StickyKeeps = None,
     seed: Seed = 0,
-    order: InOrder = Order.CANONICAL,
+    order: InOrder = SortOrder.CANONICAL,
     nf_first_bin: NfFirstBin = FirstBin.STICKY,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
@@ -248,14 +248,16 @@ def _remark(situation: Situation) -> None:
         say("Nobody reads anything yet: every partition is planned as a new one.")
 
 
-def _about_cluster(found: Loads | Measurement, live: GroupState, *, origin: Path) -> Iterator[str]:
+def _about_cluster(
+    found: Loads | Measurement, live: GroupSnapshot, *, origin: Path
+) -> Iterator[str]:
     """A word about loads that were measured on another cluster than that of the group."""
     measured_on = found.cluster if isinstance(found, Measurement) else None
     if None not in (measured_on, live.cluster) and measured_on != live.cluster:
         yield f"{origin} was measured on cluster {measured_on}, not on {live.cluster}"
 
 
-def _topics(live: GroupState, group: str, asked: frozenset[str] | None) -> frozenset[str]:
+def _topics(live: GroupSnapshot, group: str, asked: frozenset[str] | None) -> frozenset[str]:
     """The topics to plan for, of those that exist."""
     there = frozenset(p.topic for p in live.partitions)
     if asked is None and not there:

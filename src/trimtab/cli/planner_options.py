@@ -16,9 +16,9 @@ from trimtab.plan.consumers.planner import (
     DEFAULTS,
     FirstBin,
     Keeps,
-    Order,
     PackingOptions,
     PackingPlanner,
+    SortOrder,
     never,
 )
 from trimtab.plan.registry import PLANNERS, planner_of
@@ -30,7 +30,7 @@ Seed = Annotated[
     int, typer.Option("--seed", metavar="N", help="Of every choice left to chance.", min=0)
 ]
 InOrder = Annotated[
-    Order,
+    SortOrder,
     typer.Option(
         "--order",
         help="In which order nf, ff, bf and wf take partitions; shuffle: anew at every step.",

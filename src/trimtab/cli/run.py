@@ -17,7 +17,7 @@ import typer
 
 from trimtab.cli.addresses import listen_address
 from trimtab.cli.connection import cluster_of, controller_token
-from trimtab.cli.consume import Mode
+from trimtab.cli.consume import ConsumeMode
 from trimtab.cli.decisions import told
 from trimtab.cli.durations import seconds, seconds_or_zero
 from trimtab.cli.metrics_options import METRICS_HOST, MetricsHost, MetricsPort, serve_metrics
@@ -31,13 +31,13 @@ from trimtab.model.control import Decision
 from trimtab.model.load import Unit
 from trimtab.model.plan import Layer
 from trimtab.observe.logging import configure
-from trimtab.plan.consumers.planner import Kind
+from trimtab.plan.consumers.planner import PlannerKind
 from trimtab.plan.registry import planner_of
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from trimtab.apply.consumers.backends.backend import Backend
-    from trimtab.apply.consumers.controller import Rules, Verdict, View
+    from trimtab.apply.consumers.controller import ControllerRules, GroupVerdict, GroupView
     from trimtab.apply.consumers.kafka.leadership import GroupConfig
     from trimtab.apply.consumers.planning import Judge
     from trimtab.apply.consumers.policy import Aim, Measured
@@ -184,12 +184,12 @@ def run(
         ),
     ] = None,
     mode: Annotated[
-        Mode,
+        ConsumeMode,
         typer.Option(
             help="directed: single partitions are given and taken. group: the group's own leader "
             "asks for the plan at every rebalance."
         ),
-    ] = Mode.DIRECTED,
+    ] = ConsumeMode.DIRECTED,
     backend: Annotated[
         BackendName, typer.Option("--backend", help="Who starts and stops consumers.")
     ] = BackendName.PROCESSES,
@@ -263,25 +263,25 @@ def run(
     settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
     chosen = planner_of(Layer.CONSUMERS, planner)
     unit = unit or (Unit.RECORDS_S if sla is not None else Unit.BYTES_S)
-    if chosen.kind is Kind.LATENCY and (sla is None or unit is not Unit.RECORDS_S):
+    if chosen.kind is PlannerKind.LATENCY and (sla is None or unit is not Unit.RECORDS_S):
         raise ConfigError(
             f"{planner} holds a group to a latency, in records/s.",
             hint="Give --sla, such as 5s." if sla is None else "Leave --unit out.",
         )
-    if chosen.kind is Kind.PACKS and sla is not None and unit is not Unit.RECORDS_S:
+    if chosen.kind is PlannerKind.PACKS and sla is not None and unit is not Unit.RECORDS_S:
         say(
             f"{planner} packs by {unit} and does not hold the group to --sla, which only judges "
             "what came of it; leave --unit out to have backlogs counted."
         )
     if cooldown is None:
-        cooldown = _GROUP_COOLDOWN_S if mode is Mode.GROUP else 0.0
+        cooldown = _GROUP_COOLDOWN_S if mode is ConsumeMode.GROUP else 0.0
     who = _Scaling(mode, backend, workload, consume, keda, listen, cooldown)
     who.check(execute=execute)
     if capacity is not None and capacity <= 0:
         raise typer.BadParameter("a consumer carries more than nothing", param_hint="--capacity")
     silence_s = _silence_s(dead_after, mode)
     patience_s = _patience_s(start_timeout, BackendName.KUBERNETES if keda else backend)
-    from trimtab.apply.consumers.controller import Rules
+    from trimtab.apply.consumers.controller import ControllerRules
     from trimtab.apply.consumers.planning import PlanningThread
     from trimtab.apply.consumers.policy import Aim
 
@@ -309,7 +309,7 @@ def run(
     )
     serve_metrics(metrics_port, metrics_host)
 
-    rules = Rules(
+    rules = ControllerRules(
         warm_spares=warm_spares,
         dead_after_s=silence_s,
         start_timeout_s=patience_s,
@@ -322,7 +322,7 @@ def run(
             open_now.enter_context(_after(for_, stop))
         tell = open_now.enter_context(told(settings.warehouse / "decisions", as_json=as_json))
         judge = open_now.enter_context(closing(PlanningThread(_judging(aim))))
-        config = asked.config(directs=execute and mode is Mode.DIRECTED)
+        config = asked.config(directs=execute and mode is ConsumeMode.DIRECTED)
         ours = threading.Event()
         if measure:
             say("Measuring; the first decision takes half a minute.")
@@ -345,9 +345,9 @@ def run(
         )  # else they are another's
 
 
-def _silence_s(dead_after: float | None, mode: Mode) -> float:
+def _silence_s(dead_after: float | None, mode: ConsumeMode) -> float:
     """How long a consumer may be silent."""
-    if dead_after is not None and mode is Mode.GROUP:
+    if dead_after is not None and mode is ConsumeMode.GROUP:
         raise ConfigError(
             "--dead-after has no effect in group mode: the brokers end the session of a member "
             "that is silent for 10 s, and its partitions go to the other members.",
@@ -376,7 +376,7 @@ def _judging(aim: Aim) -> Judge:
     """Decides by the policy; the time limit of a planner begins anew with every decision."""
     from trimtab.apply.consumers.policy import verdict
 
-    def judge(view: View, measured: Measured, ts: int) -> Verdict | None:
+    def judge(view: GroupView, measured: Measured, ts: int) -> GroupVerdict | None:
         timed = replace(aim.options, expired=over_after(aim.options.time_limit_s))
         return verdict(view, measured, replace(aim, options=timed), ts=ts)
 
@@ -387,7 +387,7 @@ def _judging(aim: Aim) -> Judge:
 class _Scaling:
     """Who starts and stops consumers, and what they do."""
 
-    mode: Mode
+    mode: ConsumeMode
     backend: BackendName
     workload: str | None
     consume: str | None
@@ -397,7 +397,7 @@ class _Scaling:
 
     def check(self, *, execute: bool) -> None:
         """Refuses what does not go together."""
-        if self.keda is not None and self.mode is not Mode.GROUP:
+        if self.keda is not None and self.mode is not ConsumeMode.GROUP:
             raise ConfigError(
                 "KEDA may stop any consumer, and a directed one may be busy.",
                 hint="Use --keda with --mode group.",
@@ -429,10 +429,10 @@ class _Scaling:
                 "--workload has no effect without --backend kubernetes, or with --keda.",
                 hint="Add --backend kubernetes, or leave --workload out.",
             )
-        from trimtab.apply.consumers.backends.kubernetes import Workload, WorkloadKind
+        from trimtab.apply.consumers.backends.kubernetes import KubernetesWorkload, WorkloadKind
 
-        kind = Workload.named(self.workload).kind
-        if kind is WorkloadKind.DEPLOYMENT and self.mode is Mode.DIRECTED:
+        kind = KubernetesWorkload.named(self.workload).kind
+        if kind is WorkloadKind.DEPLOYMENT and self.mode is ConsumeMode.DIRECTED:
             raise ConfigError(
                 "Directed consumers need numbers that stay; pods of a Deployment have none.",
                 hint="Give --workload statefulset/NAME, or use --mode group.",
@@ -471,7 +471,7 @@ class _Asked:
         settings: Settings,
         group: str,
         topics: tuple[str, ...],
-        rules: Rules,
+        rules: ControllerRules,
     ) -> None:
         self.settings, self.group, self.topics, self.rules = settings, group, topics, rules
         self.cluster = cluster_of(settings)
@@ -507,10 +507,10 @@ class _Asked:
         stop: threading.Event,
     ) -> bool:
         """Controls the group until it is told to stop; says whether it led then."""
-        if who.mode is Mode.DIRECTED:
-            from trimtab.apply.consumers.kafka.directed_controller import GroupController
+        if who.mode is ConsumeMode.DIRECTED:
+            from trimtab.apply.consumers.kafka.directed_controller import DirectedController
 
-            controller = GroupController(config, scaled.backend, judge, on_decision=scaled.tell)
+            controller = DirectedController(config, scaled.backend, judge, on_decision=scaled.tell)
             return controller.run(stop)
         from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController
 
@@ -548,7 +548,7 @@ class _Asked:
 
         words = shlex.split(who.consume or "")
         named = [w for topic in self.topics for w in ("--topic", topic)]
-        url = ["--controller-url", f"http://{who.listen}"] if who.mode is Mode.GROUP else []
+        url = ["--controller-url", f"http://{who.listen}"] if who.mode is ConsumeMode.GROUP else []
 
         def command(index: int) -> Sequence[str]:
             return self._trimtab(
@@ -560,9 +560,12 @@ class _Asked:
         return ProcessBackend(command, self.folder, workdir=Path.cwd())
 
     def _kubernetes(self, workload: str | None) -> Backend:
-        from trimtab.apply.consumers.backends.kubernetes import KubernetesBackend, Workload
+        from trimtab.apply.consumers.backends.kubernetes import (
+            KubernetesBackend,
+            KubernetesWorkload,
+        )
 
-        return KubernetesBackend(Workload.named(workload or ""))
+        return KubernetesBackend(KubernetesWorkload.named(workload or ""))
 
     @contextmanager
     def _keda(

@@ -39,7 +39,7 @@ from trimtab.errors import ConfigError
 from trimtab.model.codec import by_partition, dumps, loads_to
 from trimtab.model.load import Loads, Unit
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import FirstBin, Order
+from trimtab.plan.consumers.planner import FirstBin, SortOrder
 from trimtab.plan.registry import PLANNERS
 from trimtab.services.simulate import (
     RandomWalk,
@@ -50,7 +50,7 @@ from trimtab.services.simulate import (
 )
 
 if TYPE_CHECKING:
-    from trimtab.simulate.packing import Run
+    from trimtab.simulate.packing import PackingRun
 
 app = typer.Typer(
     name="simulate",
@@ -82,7 +82,7 @@ class PackingConditions:
     """Options of planners that hold for every simulation."""
 
     seed: Seed = 0
-    order: InOrder = Order.CANONICAL
+    order: InOrder = SortOrder.CANONICAL
     nf_first_bin: NfFirstBin = FirstBin.STICKY
     consumers: Consumers = None
     sticky_keeps: StickyKeeps = None
@@ -319,7 +319,7 @@ def packing(options: PackingVerbOptions) -> None:
     )
 
 
-def _run_to(run: Run) -> dict[str, Any]:
+def _run_to(run: PackingRun) -> dict[str, Any]:
     """A run for programs: equal for equal input, so without the time it took."""
     from trimtab.simulate.packing import summary
 

@@ -26,9 +26,9 @@ from trimtab.services.simulate_brokers import (
 from trimtab.settings import load_settings
 
 if TYPE_CHECKING:
-    from trimtab.simulate.brokers import World
-    from trimtab.simulate.policy import Settings as PolicySettings
-    from trimtab.simulate.yardsticks import Cell
+    from trimtab.simulate.brokers import QueueWorld
+    from trimtab.simulate.policy import DispatchSettings as PolicySettings
+    from trimtab.simulate.yardsticks import YardstickCell
 
 _POLICIES = "random,round-robin,node,sqf,jsq-d,jiq,jsq-own,jsq,least-work"
 _PICTURES = (".svg", ".png")
@@ -197,13 +197,13 @@ def _comparison(options: BrokersOptions, topology: BrokerTopology) -> PolicyComp
     """The options in the words of the service."""
     from trimtab.simulate.brokers import Service
     from trimtab.simulate.dispatchers import policy_of
-    from trimtab.simulate.policy import Settings
+    from trimtab.simulate.policy import DispatchSettings
     from trimtab.simulate.yardsticks import Effort
 
     if options.service not in tuple(Service):
         raise ConfigError(f"--service takes {' or '.join(Service)}, not {options.service!r}.")
     try:
-        settings = Settings(d=options.d, refresh=options.refresh)
+        settings = DispatchSettings(d=options.d, refresh=options.refresh)
     except ValueError as error:
         raise ConfigError(f"That cannot be simulated: {error}.") from error
     leaders, fast = topology.leaders, _speeds(options.speeds, topology.speeds)
@@ -224,7 +224,9 @@ def _comparison(options: BrokersOptions, topology: BrokerTopology) -> PolicyComp
     )
 
 
-def _document(options: BrokersOptions, found: Sequence[Cell], world: World) -> dict[str, Any]:
+def _document(
+    options: BrokersOptions, found: Sequence[YardstickCell], world: QueueWorld
+) -> dict[str, Any]:
     _, leaders = world.leaders[0]
     return {
         "brokers": {str(broker): world.speeds[broker] for broker in world.brokers},
@@ -245,7 +247,9 @@ def _document(options: BrokersOptions, found: Sequence[Cell], world: World) -> d
     }
 
 
-def _draw(plot: Path, found: Sequence[Cell], world: World, settings: PolicySettings) -> None:
+def _draw(
+    plot: Path, found: Sequence[YardstickCell], world: QueueWorld, settings: PolicySettings
+) -> None:
     from trimtab.report.yardsticks import picture
     from trimtab.simulate.yardsticks import curves
 

@@ -25,7 +25,7 @@ from trimtab.report.columns import least_width, new_table
 from trimtab.services.steer import steer_producers
 
 if TYPE_CHECKING:
-    from trimtab.apply.records.kafka.steering import Step
+    from trimtab.apply.records.kafka.steering import SteeringStep
 
 _QUARTER = 0.25
 
@@ -100,7 +100,7 @@ def steer(options: SteerOptions) -> None:
     )
 
 
-def step_json(told: Step) -> Json:
+def step_json(told: SteeringStep) -> Json:
     """A look, as --json shows it: the record that is published, and the reasons."""
     return weights_to(told.weights) | {
         "published": told.published,
@@ -120,7 +120,7 @@ def step_json(told: Step) -> Json:
 
 
 @contextmanager
-def _shown(*, as_json: bool) -> Iterator[Callable[[Step], None]]:
+def _shown(*, as_json: bool) -> Iterator[Callable[[SteeringStep], None]]:
     """A table that lives on a terminal; else a line for each change."""
     if not as_json and sys.stdout.isatty():
         with Live(console=talk, auto_refresh=False, transient=True) as live:
@@ -129,7 +129,7 @@ def _shown(*, as_json: bool) -> Iterator[Callable[[Step], None]]:
 
     shown: dict[int, tuple[float, str]] = {}
 
-    def on_step(told: Step) -> None:
+    def on_step(told: SteeringStep) -> None:
         if as_json and told.changed:
             result_json(step_json(told))
         elif not as_json and _is_news(told, shown):
@@ -140,7 +140,7 @@ def _shown(*, as_json: bool) -> Iterator[Callable[[Step], None]]:
     yield on_step
 
 
-def _is_news(told: Step, shown: Mapping[int, tuple[float, str]]) -> bool:
+def _is_news(told: SteeringStep, shown: Mapping[int, tuple[float, str]]) -> bool:
     """Whether a person would want to know: on the way up a line for each quarter will do."""
     return told.verdicts.keys() != shown.keys() or any(
         verdict.why != shown[broker][1] or abs(verdict.weight - shown[broker][0]) >= _QUARTER
@@ -148,13 +148,13 @@ def _is_news(told: Step, shown: Mapping[int, tuple[float, str]]) -> bool:
     )
 
 
-def _words(told: Step) -> Iterator[str]:
+def _words(told: SteeringStep) -> Iterator[str]:
     for broker, verdict in told.verdicts.items():
         reason = f" ({verdict.reason})" if verdict.weight < 1 else ""
         yield f"{broker}: {verdict.weight:.2f}{reason}"
 
 
-def _fitting(told: Step, console: Console) -> RenderableType:
+def _fitting(told: SteeringStep, console: Console) -> RenderableType:
     """The table; on a terminal that is too narrow for it a line for each broker.
 
     What lives on a terminal cannot be wider than that: its lines would be broken anywhere.
@@ -165,7 +165,7 @@ def _fitting(told: Step, console: Console) -> RenderableType:
     return Text("\n".join(_words(told)))
 
 
-def steering_view(told: Step) -> Table:
+def steering_view(told: SteeringStep) -> Table:
     """What was seen of each broker, and its weight; it fits 80 columns with ordinary figures."""
     table = new_table(
         *("broker", "weight", "probes\np90", "requests\np50", "leads", "why"),

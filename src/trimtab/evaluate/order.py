@@ -45,7 +45,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Receipt
 
 
-class Kind(StrEnum):
+class ViolationKind(StrEnum):
     """What may be wrong."""
 
     LOST = "lost"
@@ -59,7 +59,7 @@ class Kind(StrEnum):
 class Violation:
     """One breach; `at` is a sequence number where the record has one, else an offset."""
 
-    kind: Kind
+    kind: ViolationKind
     topic: str
     partition: int
     key: bytes | None
@@ -68,7 +68,7 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class OrderRules:
     """How strict the audit is.
 
     `gaps`: sequence numbers have no holes, so that a hole is a loss. `from_first`: they begin at 1,
@@ -81,7 +81,7 @@ class Rules:
     clock_skew_us: int = 0
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """Where a record lies."""
 
     topic: str
@@ -98,7 +98,7 @@ class Commit(NamedTuple):
     committed: int
 
 
-class Stream(NamedTuple):
+class RecordStream(NamedTuple):
     """Records among which order is promised; `turn` counts how often the numbers began anew."""
 
     topic: str
@@ -109,7 +109,7 @@ class Stream(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class OwnershipInterval:
     """A time in which one incarnation, and no other, started records of a partition."""
 
     incarnation: str
@@ -123,12 +123,12 @@ class Hold:
 def audit(
     receipts: Iterable[Receipt],
     *,
-    expected: Collection[Place] = (),
+    expected: Collection[RecordPosition] = (),
     commits: Collection[Commit] = (),
-    rules: Rules | None = None,
+    rules: OrderRules | None = None,
 ) -> tuple[Violation, ...]:
     """Every breach in the receipts of one group, repeats included."""
-    chosen = rules or Rules()
+    chosen = rules or OrderRules()
     given = list(dict.fromkeys(receipts))  # a producer that insists may send one twice
     covered = {place.topic for place in expected}
     found = [*missing(given, expected)]
@@ -147,17 +147,21 @@ def _place(one: Violation) -> tuple[str, int, int, str, bytes]:
     return (one.topic, one.partition, one.at, str(one.kind), one.key or b"")
 
 
-def findings(violations: Iterable[Violation], *, no_repeats: bool = False) -> Counter[Kind]:
+def findings(
+    violations: Iterable[Violation], *, no_repeats: bool = False
+) -> Counter[ViolationKind]:
     """How many of each kind fail the audit; a repeat does so only when none is allowed."""
-    return Counter(v.kind for v in violations if no_repeats or v.kind is not Kind.REPEAT)
+    return Counter(v.kind for v in violations if no_repeats or v.kind is not ViolationKind.REPEAT)
 
 
-def missing(receipts: Iterable[Receipt], expected: Collection[Place]) -> Iterator[Violation]:
+def missing(
+    receipts: Iterable[Receipt], expected: Collection[RecordPosition]
+) -> Iterator[Violation]:
     """The expected records that nobody processed."""
-    processed = {Place(r.topic, r.partition, r.offset) for r in receipts}
+    processed = {RecordPosition(r.topic, r.partition, r.offset) for r in receipts}
     for place in sorted(set(expected) - processed):
         yield Violation(
-            kind=Kind.LOST,
+            kind=ViolationKind.LOST,
             topic=place.topic,
             partition=place.partition,
             key=None,
@@ -169,14 +173,14 @@ def missing(receipts: Iterable[Receipt], expected: Collection[Place]) -> Iterato
 # ---------------------------------------------------------------- streams
 
 
-def streams(receipts: Sequence[Receipt]) -> dict[Stream, dict[int, list[Receipt]]]:
+def streams(receipts: Sequence[Receipt]) -> dict[RecordStream, dict[int, list[Receipt]]]:
     """The receipts of every record of every stream, by its position there."""
     begins = _beginnings(receipts)
-    found: dict[Stream, dict[int, list[Receipt]]] = {}
+    found: dict[RecordStream, dict[int, list[Receipt]]] = {}
     for r in receipts:
         keyed = r.key is not None and r.seq is not None
         ones = begins.get((r.topic, r.partition, r.key), ()) if r.seq is not None else ()
-        stream = Stream(
+        stream = RecordStream(
             topic=r.topic,
             key=r.key if keyed else None,
             partition=None if keyed else r.partition,
@@ -204,7 +208,9 @@ def first(receipts: Iterable[Receipt]) -> Receipt:
     return min(receipts, key=lambda r: (r.started_ts, r.finished_ts, r.incarnation))
 
 
-def _at(kind: Kind, stream: Stream, receipt: Receipt, at: int, detail: str) -> Violation:
+def _at(
+    kind: ViolationKind, stream: RecordStream, receipt: Receipt, at: int, detail: str
+) -> Violation:
     return Violation(
         kind=kind,
         topic=receipt.topic,
@@ -216,26 +222,26 @@ def _at(kind: Kind, stream: Stream, receipt: Receipt, at: int, detail: str) -> V
 
 
 def _gaps(
-    stream: Stream, records: Mapping[int, list[Receipt]], *, from_first: bool
+    stream: RecordStream, records: Mapping[int, list[Receipt]], *, from_first: bool
 ) -> Iterator[Violation]:
     before = 0 if from_first else min(records) - 1
     for position in sorted(records):
         if position > before + 1:
             span = f"{before + 1}" if position == before + 2 else f"{before + 1} to {position - 1}"
             detail = f"seq {span} was not processed, seq {position} was"
-            yield _at(Kind.LOST, stream, first(records[position]), before + 1, detail)
+            yield _at(ViolationKind.LOST, stream, first(records[position]), before + 1, detail)
         before = max(before, position)
 
 
-def _repeats(stream: Stream, records: Mapping[int, list[Receipt]]) -> Iterator[Violation]:
+def _repeats(stream: RecordStream, records: Mapping[int, list[Receipt]]) -> Iterator[Violation]:
     for position, receipts in records.items():
         if len(receipts) > 1:
             detail = f"{_name(stream)} {position} was processed {len(receipts)} times"
-            yield _at(Kind.REPEAT, stream, first(receipts), position, detail)
+            yield _at(ViolationKind.REPEAT, stream, first(receipts), position, detail)
 
 
 def _inversions(
-    stream: Stream, records: Mapping[int, list[Receipt]], skew: int
+    stream: RecordStream, records: Mapping[int, list[Receipt]], skew: int
 ) -> Iterator[Violation]:
     for position, receipts in records.items():
         later = [(at, records[at]) for at in sorted(records) if at > position]
@@ -252,10 +258,10 @@ def _inversions(
         if witness is not None:
             name = _name(stream)
             detail = f"{name} {position} was processed after {name} {witness}"
-            yield _at(Kind.INVERSION, stream, mine, position, detail)
+            yield _at(ViolationKind.INVERSION, stream, mine, position, detail)
 
 
-def _overtook(stream: Stream, mine: Receipt, theirs: Sequence[Receipt], skew: int) -> bool:
+def _overtook(stream: RecordStream, mine: Receipt, theirs: Sequence[Receipt], skew: int) -> bool:
     if stream.key is not None:
         other = first(theirs)
         started, finished = other.started_ts, other.finished_ts
@@ -269,14 +275,14 @@ def _before(one: Receipt, other: Receipt) -> bool:
     return one.started_ts < other.started_ts or one.finished_ts < other.finished_ts
 
 
-def _name(stream: Stream) -> str:
+def _name(stream: RecordStream) -> str:
     return "seq" if stream.numbered else "offset"
 
 
 # ---------------------------------------------------------------- owners
 
 
-def holds_of(receipts: Iterable[Receipt]) -> dict[TopicPartition, list[Hold]]:
+def holds_of(receipts: Iterable[Receipt]) -> dict[TopicPartition, list[OwnershipInterval]]:
     """Who held each partition, one after the other, by the starts of its records."""
     ordered = sorted(
         receipts,
@@ -285,12 +291,12 @@ def holds_of(receipts: Iterable[Receipt]) -> dict[TopicPartition, list[Hold]]:
             *(r.started_ts, r.finished_ts, r.offset, r.incarnation),
         ),
     )
-    found: dict[TopicPartition, list[Hold]] = {}
+    found: dict[TopicPartition, list[OwnershipInterval]] = {}
     for (topic, partition, incarnation), run in groupby(
         ordered, key=lambda r: (r.topic, r.partition, r.incarnation)
     ):
         held = list(run)
-        hold = Hold(
+        hold = OwnershipInterval(
             incarnation=incarnation,
             consumer=held[0].consumer,
             first_offset=min(r.offset for r in held),
@@ -303,10 +309,10 @@ def holds_of(receipts: Iterable[Receipt]) -> dict[TopicPartition, list[Hold]]:
 
 
 def two_owners(
-    name: TopicPartition, holds: Sequence[Hold], *, clock_skew_us: int = 0
+    name: TopicPartition, holds: Sequence[OwnershipInterval], *, clock_skew_us: int = 0
 ) -> Iterator[Violation]:
     """The pairs of incarnations that worked on a partition at once."""
-    busy: dict[str, Hold] = {}  # of each incarnation the hold that ended last
+    busy: dict[str, OwnershipInterval] = {}  # of each incarnation the hold that ended last
     seen: set[frozenset[str]] = set()
     for hold in holds:
         for incarnation, other in sorted(busy.items()):
@@ -320,7 +326,7 @@ def two_owners(
                     "had finished"
                 )
                 yield Violation(
-                    kind=Kind.TWO_OWNERS,
+                    kind=ViolationKind.TWO_OWNERS,
                     topic=name.topic,
                     partition=name.partition,
                     key=None,
@@ -358,5 +364,5 @@ def _done(commits: Iterable[Commit], topic: str, partition: int, *, before_ts: i
 
 def _rewind(topic: str, partition: int, at: int, detail: str) -> Violation:
     return Violation(
-        kind=Kind.REWIND, topic=topic, partition=partition, key=None, at=at, detail=detail
+        kind=ViolationKind.REWIND, topic=topic, partition=partition, key=None, at=at, detail=detail
     )

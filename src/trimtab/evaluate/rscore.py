@@ -116,7 +116,7 @@ def judged(
     )
 
 
-class Judged(NamedTuple):
+class PackingScore(NamedTuple):
     """The figures of a whole run; all but `moves`, which is a sum, are means over iterations.
 
     `overload` is the part of the load above what its consumers can carry.
@@ -130,10 +130,10 @@ class Judged(NamedTuple):
     overload: float
 
 
-def over_all(iterations: Sequence[Iteration]) -> Judged:
+def over_all(iterations: Sequence[Iteration]) -> PackingScore:
     """Judges a run. Utilisation is the mean over the iterations in which anybody was in use."""
     used = [i.utilisation for i in iterations if i.utilisation is not None]
-    return Judged(
+    return PackingScore(
         mean_consumers=fmean(i.consumers for i in iterations),
         e_rscore=e_rscore([i.rscore for i in iterations]),
         moves=sum(i.moves for i in iterations),

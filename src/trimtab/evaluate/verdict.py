@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from trimtab.evaluate.order import Kind, Violation
+from trimtab.evaluate.order import Violation, ViolationKind
 from trimtab.model.codec import VERSION, Json, key_field
 
 
@@ -23,12 +23,14 @@ class Audited:
     expected: int | None
     rejects: int
     unnumbered: int
-    counts: Mapping[Kind, int]
+    counts: Mapping[ViolationKind, int]
     first: tuple[Violation, ...]
 
     def findings(self, *, no_repeats: bool) -> int:
         """How many violations fail the audit."""
-        return sum(n for kind, n in self.counts.items() if no_repeats or kind is not Kind.REPEAT)
+        return sum(
+            n for kind, n in self.counts.items() if no_repeats or kind is not ViolationKind.REPEAT
+        )
 
 
 def audited_to(audited: Audited, *, no_repeats: bool) -> Json:
@@ -43,7 +45,7 @@ def audited_to(audited: Audited, *, no_repeats: bool) -> Json:
         "expected": audited.expected,
         "rejects": audited.rejects,
         "unnumbered": audited.unnumbered,
-        "counts": {str(kind): audited.counts.get(kind, 0) for kind in Kind},
+        "counts": {str(kind): audited.counts.get(kind, 0) for kind in ViolationKind},
         "findings": audited.findings(no_repeats=no_repeats),
         "violations": [
             {

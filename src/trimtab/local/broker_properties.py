@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trimtab.errors import ConfigError
-from trimtab.local.cluster_state import CONTROLLER, Node, State
+from trimtab.local.cluster_state import CONTROLLER, LocalClusterState, LocalNode
 from trimtab.local.ports import HOST
 
 LOG4J_PROPERTIES = """\
@@ -82,7 +82,7 @@ def fingerprint(sasl: SaslUser) -> str:
 
 
 def node_properties(
-    node: Node, state: State, *, data: Path, sasl: SaslUser | None
+    node: LocalNode, state: LocalClusterState, *, data: Path, sasl: SaslUser | None
 ) -> dict[str, str]:
     """Returns the content of a node's `server.properties`."""
     protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}

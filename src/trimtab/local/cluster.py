@@ -41,10 +41,10 @@ from trimtab.local.broker_properties import (
 from trimtab.local.class_archive import class_archive, class_path
 from trimtab.local.cluster_state import (
     CONTROLLER,
-    BrokerState,
-    Node,
+    BrokerProcessState,
+    LocalClusterState,
+    LocalNode,
     Shape,
-    State,
     state_from_json,
     state_to_json,
 )
@@ -54,7 +54,7 @@ from trimtab.local.ports import HOST, free_ports, is_free
 from trimtab.local.processes import ProcessId, ProcessState, end, process_state, send, spawn
 from trimtab.model.files import write_atomically
 
-__all__ = ["BrokerState", "BrokerStatus", "ClusterStatus", "LocalCluster", "SaslUser"]
+__all__ = ["BrokerProcessState", "BrokerStatus", "ClusterStatus", "LocalCluster", "SaslUser"]
 
 MOST_BROKERS = 26
 LEAST_FREE_BYTES = 500_000_000
@@ -74,7 +74,7 @@ class BrokerStatus:
     rack: str
     port: int
     pid: int | None
-    state: BrokerState
+    state: BrokerProcessState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class ClusterStatus:
     cluster_id: str | None
     bootstrap_servers: str
     sasl_bootstrap_servers: str | None
-    controller: BrokerState
+    controller: BrokerProcessState
     brokers: tuple[BrokerStatus, ...]
 
 
@@ -185,7 +185,7 @@ class LocalCluster:
                 cluster_id=None,
                 bootstrap_servers="",
                 sasl_bootstrap_servers=None,
-                controller=BrokerState.ABSENT,
+                controller=BrokerProcessState.ABSENT,
                 brokers=(),
             )
         return ClusterStatus(
@@ -233,17 +233,17 @@ class LocalCluster:
         """Starts a dead broker on its data; returns when it has joined the cluster again."""
         with self._locked():
             state, node = self._find(broker)
-            if node.state is BrokerState.PAUSED:
+            if node.state is BrokerProcessState.PAUSED:
                 raise ConfigError(
                     f"Broker {broker} is paused, not dead.",
                     hint="Resume it instead of starting it.",
                 )
-            if state.controller.state is not BrokerState.RUNNING:
+            if state.controller.state is not BrokerProcessState.RUNNING:
                 raise ClusterStartFailed(
                     f"Broker {broker} cannot join: the controller is {state.controller.state}.",
                     hint='"trimtab cluster up" starts whatever is missing.',
                 )
-            if node.state is not BrokerState.RUNNING:
+            if node.state is not BrokerProcessState.RUNNING:
                 self._start(state, (node,))
 
     def kill(self, broker: int) -> None:
@@ -293,16 +293,16 @@ class LocalCluster:
                 (self.folder / "cluster.json").unlink()
             raise
 
-    def _start_missing(self, state: State) -> None:
+    def _start_missing(self, state: LocalClusterState) -> None:
         """Starts the nodes of a known cluster that have no process."""
         for node in state.nodes:
-            if node.state is BrokerState.DEAD:
+            if node.state is BrokerProcessState.DEAD:
                 self._say(f"{node.name} is dead: starting it again.")
-            if node.state is BrokerState.PAUSED:
+            if node.state is BrokerProcessState.PAUSED:
                 self._say(f"{node.name} is paused and stays so.")
         self._start(state, tuple(node for node in state.nodes if not node.is_alive))
 
-    def _start(self, state: State, nodes: tuple[Node, ...]) -> None:
+    def _start(self, state: LocalClusterState, nodes: tuple[LocalNode, ...]) -> None:
         """Starts nodes and waits until the living cluster agrees on who is there."""
         if not nodes:
             self._wait_until_joined(state, started=())
@@ -329,7 +329,9 @@ class LocalCluster:
             self._let_user_in(state)
             undo.pop_all()
 
-    def _format(self, state: State, nodes: Iterable[Node], jvm: Sequence[str]) -> None:
+    def _format(
+        self, state: LocalClusterState, nodes: Iterable[LocalNode], jvm: Sequence[str]
+    ) -> None:
         """Formats the data folders that need it, all at once."""
         running: dict[str, subprocess.Popen[bytes]] = {}
         try:
@@ -363,10 +365,12 @@ class LocalCluster:
                 process.kill()
                 process.wait()
 
-    def _wait_until_joined(self, state: State, *, started: Collection[Node]) -> None:
+    def _wait_until_joined(
+        self, state: LocalClusterState, *, started: Collection[LocalNode]
+    ) -> None:
         """Returns when each running broker counts itself and all that started among the living."""
         expected = {node.id for node in started if node.id != CONTROLLER}
-        waiting = [node for node in state.brokers if node.state is BrokerState.RUNNING]
+        waiting = [node for node in state.brokers if node.state is BrokerProcessState.RUNNING]
         deadline = time.monotonic() + self._timeout_s
         while waiting:
             for node in started:
@@ -377,11 +381,11 @@ class LocalCluster:
                 what = f"no answer after {self._timeout_s:.0f} s"
                 raise _start_failed(waiting[0].name, what, self.logs)
 
-    def _let_user_in(self, state: State) -> None:
+    def _let_user_in(self, state: LocalClusterState) -> None:
         """Makes the SASL user known to SCRAM; by the plain listener, for `ps` shows commands."""
         if self._sasl is None:
             return
-        if any(node.state is not BrokerState.RUNNING for node in state.brokers):
+        if any(node.state is not BrokerProcessState.RUNNING for node in state.brokers):
             return  # one was paused after an earlier up, which knew the user
         from trimtab.kafka.probe import add_scram_user, lets_in
 
@@ -402,7 +406,7 @@ class LocalCluster:
         compiled = () if self._enduring else (_SOON,)
         return (str(java), *_JVM, *compiled, *shared, "-cp", class_path(jars))
 
-    def _command(self, node: Node, jvm: Sequence[str]) -> list[str]:
+    def _command(self, node: LocalNode, jvm: Sequence[str]) -> list[str]:
         return [
             *jvm,
             *(_CONTROLLER_HEAP if node.id == CONTROLLER else _BROKER_HEAP),
@@ -412,16 +416,16 @@ class LocalCluster:
 
     # ---- files ----------------------------------------------------------------------------------
 
-    def _data(self, node: Node) -> Path:
+    def _data(self, node: LocalNode) -> Path:
         return self.folder / node.name / "data"
 
-    def _settings(self, node: Node) -> Path:
+    def _settings(self, node: LocalNode) -> Path:
         return self.folder / node.name / "server.properties"
 
-    def _log(self, node: Node) -> Path:
+    def _log(self, node: LocalNode) -> Path:
         return self.logs / f"{node.name}.log"
 
-    def _write_settings(self, state: State) -> None:
+    def _write_settings(self, state: LocalClusterState) -> None:
         """Writes what nodes read at their start, once: a cluster keeps its shape."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)  # a SASL password may lie in it
@@ -437,12 +441,12 @@ class LocalCluster:
                     self._settings(node), "".join(f"{k}={v}\n" for k, v in settings.items())
                 )
 
-    def _new_state(self) -> State:
+    def _new_state(self) -> LocalClusterState:
         shape = self._shape
         ports = iter(free_ports(1 + shape.brokers * (2 if self._sasl else 1)))
-        controller = Node(id=CONTROLLER, rack=None, port=next(ports), sasl_port=None)
+        controller = LocalNode(id=CONTROLLER, rack=None, port=next(ports), sasl_port=None)
         brokers = (
-            Node(
+            LocalNode(
                 id=number,
                 rack=chr(ord("a") + (number - 1) % shape.racks),
                 port=next(ports),
@@ -450,7 +454,9 @@ class LocalCluster:
             )
             for number in range(1, shape.brokers + 1)
         )
-        return State(cluster_id=_new_cluster_id(), shape=shape, nodes=(controller, *brokers))
+        return LocalClusterState(
+            cluster_id=_new_cluster_id(), shape=shape, nodes=(controller, *brokers)
+        )
 
     def _remove(self) -> None:
         """Removes the folder, if it is one of ours."""
@@ -463,7 +469,7 @@ class LocalCluster:
                 hint="Look at TRIMTAB_HOME, or give the cluster another --name.",
             )
 
-    def _read(self) -> State | None:
+    def _read(self) -> LocalClusterState | None:
         path = self.folder / "cluster.json"
         with self._usable_folders():
             try:
@@ -479,7 +485,7 @@ class LocalCluster:
                 f"remove {self.folder}.",
             ) from error
 
-    def _write(self, state: State) -> None:
+    def _write(self, state: LocalClusterState) -> None:
         write_atomically(self.folder / "cluster.json", json.dumps(state_to_json(state), indent=1))
 
     @contextlib.contextmanager
@@ -512,7 +518,7 @@ class LocalCluster:
 
     # ---- checks ---------------------------------------------------------------------------------
 
-    def _find(self, broker: int) -> tuple[State, Node]:
+    def _find(self, broker: int) -> tuple[LocalClusterState, LocalNode]:
         state = self._read()
         if state is None:
             raise ConfigError(
@@ -525,7 +531,7 @@ class LocalCluster:
             f'The cluster "{self.name}" has no broker {broker}, only 1 to {len(state.brokers)}.'
         )
 
-    def _living_process(self, broker: int) -> tuple[Node, ProcessId]:
+    def _living_process(self, broker: int) -> tuple[LocalNode, ProcessId]:
         _, node = self._find(broker)
         if node.process is None or not node.is_alive:
             raise ConfigError(
@@ -538,7 +544,11 @@ class LocalCluster:
         with self._locked():
             node, process = self._living_process(broker)
             send(process, number)
-            wanted = BrokerState.PAUSED if number == signal.SIGSTOP else BrokerState.RUNNING
+            wanted = (
+                BrokerProcessState.PAUSED
+                if number == signal.SIGSTOP
+                else BrokerProcessState.RUNNING
+            )
             deadline = time.monotonic() + 5.0
             while node.state is not wanted and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -569,7 +579,7 @@ class LocalCluster:
                 hint="Free some space, or set TRIMTAB_HOME to a folder on another disk.",
             )
 
-    def _check_ports(self, nodes: Iterable[Node]) -> None:
+    def _check_ports(self, nodes: Iterable[LocalNode]) -> None:
         for node in nodes:
             for port in (node.port, node.sasl_port):
                 if port is not None and not is_free(port):
@@ -619,7 +629,7 @@ def _is_formatted(data: Path, cluster_id: str) -> bool:
     )
 
 
-def _living(nodes: Iterable[Node]) -> tuple[ProcessId, ...]:
+def _living(nodes: Iterable[LocalNode]) -> tuple[ProcessId, ...]:
     return tuple(
         node.process
         for node in nodes
@@ -627,7 +637,7 @@ def _living(nodes: Iterable[Node]) -> tuple[ProcessId, ...]:
     )
 
 
-def _seen_by(broker: Node) -> frozenset[int]:
+def _seen_by(broker: LocalNode) -> frozenset[int]:
     if is_free(broker.port):
         time.sleep(0.1)
         return frozenset()

@@ -13,7 +13,7 @@ CONTROLLER = 100
 """Node id of the controller; brokers have 1 … N."""
 
 
-class BrokerState(StrEnum):
+class BrokerProcessState(StrEnum):
     """What a broker is doing; `absent` was stopped in order, or never started."""
 
     RUNNING = "running"
@@ -34,7 +34,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class LocalNode:
     """A controller or broker: where it listens, and the process that it last was."""
 
     id: int
@@ -49,48 +49,48 @@ class Node:
         return "controller" if self.id == CONTROLLER else f"broker-{self.id}"
 
     @property
-    def state(self) -> BrokerState:
+    def state(self) -> BrokerProcessState:
         """What its process is doing now."""
         if self.process is None:
-            return BrokerState.ABSENT
-        return BrokerState(process_state(self.process).value)
+            return BrokerProcessState.ABSENT
+        return BrokerProcessState(process_state(self.process).value)
 
     @property
     def is_alive(self) -> bool:
         """Is there a process, running or paused?"""
-        return self.state in (BrokerState.RUNNING, BrokerState.PAUSED)
+        return self.state in (BrokerProcessState.RUNNING, BrokerProcessState.PAUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class LocalClusterState:
     """What `cluster.json` says."""
 
     cluster_id: str
     shape: Shape
-    nodes: tuple[Node, ...]
+    nodes: tuple[LocalNode, ...]
     """The controller first."""
 
     @property
-    def controller(self) -> Node:
+    def controller(self) -> LocalNode:
         """The controller."""
         return self.nodes[0]
 
     @property
-    def brokers(self) -> tuple[Node, ...]:
+    def brokers(self) -> tuple[LocalNode, ...]:
         """The brokers, by id."""
         return self.nodes[1:]
 
-    def node(self, node_id: int) -> Node:
+    def node(self, node_id: int) -> LocalNode:
         """The node of this id."""
         return next(node for node in self.nodes if node.id == node_id)
 
-    def with_process(self, node_id: int, process: ProcessId | None) -> State:
+    def with_process(self, node_id: int, process: ProcessId | None) -> LocalClusterState:
         """The same state, one node's process replaced."""
         nodes = (replace(n, process=process) if n.id == node_id else n for n in self.nodes)
         return replace(self, nodes=tuple(nodes))
 
 
-def state_to_json(state: State) -> dict[str, Any]:
+def state_to_json(state: LocalClusterState) -> dict[str, Any]:
     """Returns the state as `cluster.json` holds it."""
     return {
         "v": 1,
@@ -100,17 +100,17 @@ def state_to_json(state: State) -> dict[str, Any]:
     }
 
 
-def state_from_json(value: Mapping[str, Any]) -> State:
+def state_from_json(value: Mapping[str, Any]) -> LocalClusterState:
     """Returns the state that `cluster.json` holds; ValueError, KeyError or TypeError if none."""
     if value["v"] != 1:
         raise ValueError(f"its version is {value['v']}, this Trimtab reads 1")
     shape = value["shape"]
     nodes = tuple(
-        Node(**{**node, "process": ProcessId(**node["process"]) if node["process"] else None})
+        LocalNode(**{**node, "process": ProcessId(**node["process"]) if node["process"] else None})
         for node in value["nodes"]
     )
     properties = tuple(sorted(shape["properties"].items()))
-    return State(
+    return LocalClusterState(
         cluster_id=value["cluster_id"],
         shape=Shape(**{**shape, "properties": properties}),
         nodes=nodes,

@@ -83,7 +83,7 @@ CONNECTOR = JarSet(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class FetchProgress:
     """How far a fetch has come."""
 
     found: int = 0
@@ -91,7 +91,7 @@ class Progress:
     current: str = ""
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[FetchProgress], None]
 ProgressBar = Callable[[str], AbstractContextManager[Report]]
 
 
@@ -117,7 +117,7 @@ def progress_on_stderr(title: str) -> Iterator[Report]:
     with Bar(*columns, console=console) as bar:
         task = bar.add_task(title, total=None, current="")
 
-        def report(progress: Progress) -> None:
+        def report(progress: FetchProgress) -> None:
             total = progress.found if progress.fetched else None
             bar.update(task, total=total, completed=progress.fetched, current=progress.current)
 
@@ -256,7 +256,7 @@ def _resolve(jar_set: JarSet, *, work: Path, log: Path, report: Report, spark_ho
         str(program),
     ]
     telling: deque[str] = deque(maxlen=4)
-    so_far = Progress()
+    so_far = FetchProgress()
     with (
         log.open("w") as out,
         subprocess.Popen(
@@ -289,7 +289,7 @@ def _resolve(jar_set: JarSet, *, work: Path, log: Path, report: Report, spark_ho
         raise _fetch_failed(jar_set, " | ".join(telling) or f"exit code {code}", log.parent)
 
 
-def after_line(so_far: Progress, line: str) -> Progress:
+def after_line(so_far: FetchProgress, line: str) -> FetchProgress:
     """Returns the progress after one more line of Ivy's talk."""
     if match := re.match(r"\s+found \S+#(\S+);(\S+) in ", line):
         return replace(so_far, found=so_far.found + 1, current=f"{match[1]} {match[2]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from trimtab.measure.ring import TopicRates
+from trimtab.measure.ring import RingRates
 from trimtab.measure.windows import lag_records
 from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.model.load import PartitionLoad
@@ -51,7 +51,7 @@ def show_sample(partitions: Iterable[Replicas], committed: Committed) -> None:
     )
 
 
-def show_rates(topics: Iterable[TopicRates]) -> None:
+def show_rates(topics: Iterable[RingRates]) -> None:
     """Shows rates in place of the last ones; a rate that has gone stale is not shown."""
     seen = tuple(topics)
     metrics.measure_partition_bytes_per_second.read_from(
@@ -63,7 +63,7 @@ def show_rates(topics: Iterable[TopicRates]) -> None:
     metrics.measure_group_lag_seconds.read_from(lambda: _lag_seconds(seen))
 
 
-def _lag_seconds(topics: Iterable[TopicRates]) -> Series:
+def _lag_seconds(topics: Iterable[RingRates]) -> Series:
     return {
         (group, *_labels(p.name)): seconds
         for p in _fresh(topics)
@@ -71,7 +71,7 @@ def _lag_seconds(topics: Iterable[TopicRates]) -> Series:
     }
 
 
-def _fresh(topics: Iterable[TopicRates]) -> Iterator[PartitionLoad]:
+def _fresh(topics: Iterable[RingRates]) -> Iterator[PartitionLoad]:
     return (p for topic in topics for p in topic.partitions if p.partition not in topic.stale)
 
 

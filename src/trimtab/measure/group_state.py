@@ -18,7 +18,7 @@ _SETTLED = frozenset({"STABLE", "EMPTY"})
 
 
 @dataclass(frozen=True, slots=True)
-class GroupState:
+class GroupSnapshot:
     """All partitions that exist of a group's topics, and who reads them.
 
     `members` says who the consumers of the assignment are, `cluster` where they are, if known.
@@ -30,7 +30,7 @@ class GroupState:
     cluster: str | None = None
 
 
-def group_state(admin: Admin, name: str, topics: frozenset[str] | None = None) -> GroupState:
+def group_state(admin: Admin, name: str, topics: frozenset[str] | None = None) -> GroupSnapshot:
     """Asks for a group's state; without `topics`, for those it reads or has offsets for.
 
     A group that does not exist reads nothing; neither does a topic that does not exist have
@@ -49,11 +49,11 @@ def group_state(admin: Admin, name: str, topics: frozenset[str] | None = None) -
         topics = frozenset(p.topic for p in (*owned, *committed))
     partitions = frozenset(p.name for p in admin.topics(sorted(topics))) if topics else frozenset()
     if group is None:
-        return GroupState(partitions, Assignment())
+        return GroupSnapshot(partitions, Assignment())
     assignment = present_assignment(group, topics).only(dict.fromkeys(partitions))
     names = {
         consumer: MemberName(client_id=m.client_id, host=m.host, member_id=m.member_id)
         for consumer, m in numbered_members(group, topics).items()
         if consumer in assignment.consumers
     }
-    return GroupState(partitions, assignment, names)
+    return GroupSnapshot(partitions, assignment, names)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class State(StrEnum):
+class LagState(StrEnum):
     """What the history says of a group on a partition."""
 
     OK = "ok"
@@ -91,23 +91,23 @@ def lag_floors(history: Sequence[_Known]) -> list[int]:
 
 # The order matters: going back explains everything after it, and a group without lag is well
 # whatever else it does.
-RULES: tuple[tuple[Callable[[Sequence[_Known]], bool], State], ...] = (
-    (is_rewound, State.REWOUND),
-    (is_keeping_up, State.OK),
-    (is_stopped, State.STOPPED),
-    (is_stalled, State.STALLED),
-    (is_losing_ground, State.ERROR),
-    (is_falling_behind, State.WARNING),
+RULES: tuple[tuple[Callable[[Sequence[_Known]], bool], LagState], ...] = (
+    (is_rewound, LagState.REWOUND),
+    (is_keeping_up, LagState.OK),
+    (is_stopped, LagState.STOPPED),
+    (is_stalled, LagState.STALLED),
+    (is_losing_ground, LagState.ERROR),
+    (is_falling_behind, LagState.WARNING),
 )
 
 
-def verdict(history: Sequence[Reading]) -> State:
+def verdict(history: Sequence[Reading]) -> LagState:
     """The state of the first rule that says yes; unknown when the newest look is not whole."""
     if not history or history[-1].end is None or history[-1].committed is None:
-        return State.UNKNOWN
+        return LagState.UNKNOWN
     known = [
         _Known(r.end, r.committed) for r in history if r.end is not None and r.committed is not None
     ]
     if len(known) == 1:
-        return State.OK if known[0].lag == 0 else State.UNKNOWN
-    return next((state for rule, state in RULES if rule(known)), State.OK)
+        return LagState.OK if known[0].lag == 0 else LagState.UNKNOWN
+    return next((state for rule, state in RULES if rule(known)), LagState.OK)

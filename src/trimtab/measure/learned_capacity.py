@@ -32,7 +32,7 @@ _MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class CommitProgress:
     """One partition over a span: what arrived and what its group committed, per second.
 
     `lag` is that at the end of the span, `least_lag` the lowest that was seen (None: not known),
@@ -110,12 +110,12 @@ class Learned(NamedTuple):
 
 
 def learned(
-    progress: Mapping[TopicPartition, Progress], readers: Assignment, *, span_s: float
+    progress: Mapping[TopicPartition, CommitProgress], readers: Assignment, *, span_s: float
 ) -> Learned:
     """What each consumer handled, if it was behind all the time; `readers` did not change.
 
     >>> hot = TopicPartition("orders", 0)
-    >>> behind = {hot: Progress(arrived_s=150.0, committed_s=100.0, lag=9000)}
+    >>> behind = {hot: CommitProgress(arrived_s=150.0, committed_s=100.0, lag=9000)}
     >>> learned(behind, Assignment({hot: 0}), span_s=60).records_s
     {0: 100.0}
     """
@@ -143,7 +143,7 @@ def learned_from(measured: Measurement, group: str, readers: Assignment) -> Lear
         committed_s, lag = p.committed_s.get(group), p.lag.get(group)
         if committed_s is not None and lag is not None and p.records_s is not None:
             sized = p.bytes_s is not None and p.records_s > 0
-            progress[p.name] = Progress(
+            progress[p.name] = CommitProgress(
                 arrived_s=p.records_s,
                 committed_s=committed_s,
                 lag=lag,

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from trimtab.measure.windows import MICROS, Sample, Speed, lag_records, lag_seconds, speed
+from trimtab.measure.windows import MICROS, PartitionSample, Speed, lag_records, lag_seconds, speed
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import PartitionLoad, Source
 
@@ -24,7 +24,7 @@ GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRates:
+class RingRates:
     """All partitions of one topic, as of `ts`, the newest sample used."""
 
     topic: str
@@ -36,7 +36,7 @@ class TopicRates:
 
 @dataclass(slots=True)
 class _Series:
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[PartitionSample] = field(default_factory=list)
     last: Speed | None = None
 
 
@@ -55,7 +55,7 @@ class SampleRing:
     def _width(self) -> int:
         return round(self.window_s * MICROS)
 
-    def add(self, name: TopicPartition, sample: Sample, *, past: bool = False) -> bool:
+    def add(self, name: TopicPartition, sample: PartitionSample, *, past: bool = False) -> bool:
         """Takes a sample; False when it was known already or comes too late.
 
         A sample of the `past` may lie in a closed window: it serves the sliding one only.
@@ -73,7 +73,7 @@ class SampleRing:
         self.newest_ts = max(self.newest_ts, sample.ts)
         return True
 
-    def rates(self) -> Iterator[TopicRates]:
+    def rates(self) -> Iterator[RingRates]:
         """The rates of every topic over the newest window; topics too young give none."""
         self._forget()
         start = self.newest_ts - self._width
@@ -87,11 +87,11 @@ class SampleRing:
                 continue
             loads = tuple(self._load(n, recent[n]) for n in names)
             stale = frozenset(n.partition for n in names if self._stale(recent[n], max(times)))
-            yield TopicRates(
+            yield RingRates(
                 topic=topic, ts=max(times), window_start=min(times), partitions=loads, stale=stale
             )
 
-    def close(self) -> Iterator[tuple[int, Mapping[TopicPartition, tuple[Sample, ...]]]]:
+    def close(self) -> Iterator[tuple[int, Mapping[TopicPartition, tuple[PartitionSample, ...]]]]:
         """Closes every tumbling window that samples have passed; gives its start and samples."""
         while self.newest_ts >= self.closed_until + self._width + round(GRACE_S * MICROS):
             start, end = self.closed_until, self.closed_until + self._width
@@ -109,7 +109,7 @@ class SampleRing:
     def _window_start(self, ts: int) -> int:
         return ts // self._width * self._width
 
-    def _load(self, name: TopicPartition, samples: list[Sample]) -> PartitionLoad:
+    def _load(self, name: TopicPartition, samples: list[PartitionSample]) -> PartitionLoad:
         series = self._series[name]
         now = speed(samples, min_span_s=self.min_span_s, max_gap_s=self.window_s / 3)
         if now.bytes_s is not None:
@@ -129,7 +129,7 @@ class SampleRing:
         )
 
     @staticmethod
-    def _stale(samples: list[Sample], newest_ts: int) -> bool:
+    def _stale(samples: list[PartitionSample], newest_ts: int) -> bool:
         """Whether the newest sample of the topic tells nothing new of this partition."""
         return not samples or samples[-1].log_bytes is None or samples[-1].ts < newest_ts
 

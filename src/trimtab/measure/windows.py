@@ -9,7 +9,7 @@ Cost     One pass over the samples.
 Paper    Landau et al., the monitor's queue; the restart rule is ours.
 
 >>> def at(second, size):
-...     return Sample(ts=second * 1_000_000, leader=1, log_bytes=size, end_offset=size)
+...     return PartitionSample(ts=second * 1_000_000, leader=1, log_bytes=size, end_offset=size)
 >>> speed([at(0, 100), at(10, 600)], min_span_s=3, max_gap_s=10).bytes_s
 50.0
 >>> speed([at(0, 900), at(5, 100), at(10, 600)], min_span_s=3, max_gap_s=10).bytes_s
@@ -26,7 +26,7 @@ MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class PartitionSample:
     """One look at one partition; None where the cluster did not say."""
 
     ts: int
@@ -46,7 +46,7 @@ class Speed:
     complete: bool
 
 
-def speed(samples: Sequence[Sample], *, min_span_s: float, max_gap_s: float) -> Speed:
+def speed(samples: Sequence[PartitionSample], *, min_span_s: float, max_gap_s: float) -> Speed:
     """Rates over samples in order of time; the Spark step `rates` gives the same figures."""
     sizes = [(s.ts, s.log_bytes, s.leader) for s in samples if s.log_bytes is not None]
     ends = [(s.ts, s.end_offset, 0) for s in samples if s.end_offset is not None]
@@ -88,7 +88,7 @@ def lag_records(end_offset: int | None, committed: int | None) -> int | None:
     return max(end_offset - committed, 0)
 
 
-def lag_seconds(samples: Sequence[Sample], committed: int | None) -> float | None:
+def lag_seconds(samples: Sequence[PartitionSample], committed: int | None) -> float | None:
     """How long ago the end of the log stood where the committed offset is now.
 
     Interpolates between the two samples around that moment; None when the samples do not reach

@@ -71,7 +71,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class StateReport:
     """The answer to a query: what is read now."""
 
     consumer: int
@@ -122,7 +122,7 @@ class PlanOrder:
 
 
 Command = Start | Stop | StateQuery
-Report = Started | Stopped | State | Hello | Rate
+Report = Started | Stopped | StateReport | Hello | Rate
 ControlMessage = Command | Report | MemberRate | PlanOrder
 
 

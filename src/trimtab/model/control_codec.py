@@ -35,8 +35,8 @@ from trimtab.model.control import (
     Receipt,
     Start,
     Started,
-    State,
     StateQuery,
+    StateReport,
     Stop,
     Stopped,
     TopicRates,
@@ -49,7 +49,7 @@ _TYPES: Mapping[type, str] = {
     StateQuery: "state_query",
     Started: "started",
     Stopped: "stopped",
-    State: "state",
+    StateReport: "state",
     Hello: "hello",
     Rate: "rate",
     MemberRate: "rate",
@@ -146,7 +146,7 @@ _READERS: Mapping[str, Callable[[Node], ControlMessage]] = {
     ),
     "started": lambda n: Started(**_from(n), **_command(n)),
     "stopped": _stopped,
-    "state": lambda n: State(
+    "state": lambda n: StateReport(
         **_from(n), query_id=n.need("query_id").text(), partitions=_partitions(n)
     ),
     "hello": lambda n: Hello(**_from(n), partitions=_partitions(n)),

@@ -48,7 +48,7 @@ class FaultRow(NamedTuple):
     bad: bool
 
 
-class Row(NamedTuple):
+class AuditRow(NamedTuple):
     """A topic, or a pair of groups, with what is to be said of it."""
 
     name: str
@@ -88,7 +88,7 @@ def audit_page(audit: Audit) -> str:
         faults=[_row(fault) for fault in audit.faults[:_MOST_FAULTS]],
         faults_total=len(audit.faults),
         uneven=[
-            Row(
+            AuditRow(
                 u.topic,
                 some([f"{b}: {c}" for b, c in zip(u.brokers, u.counts, strict=True)], 12),
                 f"{float(u.peak_to_mean):.2f}",
@@ -98,7 +98,7 @@ def audit_page(audit: Audit) -> str:
         ],
         uneven_total=len(audit.uneven),
         pairs=[
-            Row(
+            AuditRow(
                 " – ".join(some(audit.groups[g].topics, 3) for g in (p.first, p.second)),
                 some(p.brokers, 12),
                 load(p.rate or 0.0, audit.loads.unit),
@@ -159,10 +159,10 @@ def _highest_after(audit: Audit) -> Figure:
     )
 
 
-def _policies(audit: Audit) -> list[Row]:
+def _policies(audit: Audit) -> list[AuditRow]:
     loads = audit.loads
     rows = [
-        Row(name, f"broker {policy.broker}", f"{policy.peak_to_mean:.2f}")
+        AuditRow(name, f"broker {policy.broker}", f"{policy.peak_to_mean:.2f}")
         for name, policy in (
             ("to partitions in turn (default)", loads.default),
             ("to leaders in turn (node, or an SQF each)", loads.node),
@@ -170,7 +170,7 @@ def _policies(audit: Audit) -> list[Row]:
         if policy.broker is not None
     ]
     best = f"brokers {some(loads.least.brokers, 8)}" if loads.least.brokers else "–"
-    rows.append(Row("freely (an SQF shared by all)", best, f"{loads.least.peak_to_mean:.2f}"))
+    rows.append(AuditRow("freely (an SQF shared by all)", best, f"{loads.least.peak_to_mean:.2f}"))
     return rows
 
 

@@ -33,7 +33,7 @@ class Figure(NamedTuple):
     beside: str = ""
 
 
-class Row(NamedTuple):
+class PageRow(NamedTuple):
     """One partition in the table of all."""
 
     name: str
@@ -54,7 +54,7 @@ class MoveRow(NamedTuple):
     why: str
 
 
-class Change(NamedTuple):
+class FigureChange(NamedTuple):
     """A decision that changed something: when, how many consumers before and after, and why."""
 
     at: str
@@ -62,12 +62,12 @@ class Change(NamedTuple):
     reason: str
 
 
-class Judged(NamedTuple):
+class JudgedRow(NamedTuple):
     """What came of a group that a controller ran."""
 
     sent: str
     figures: list[Figure]
-    changes: list[Change]
+    changes: list[FigureChange]
 
 
 def page(
@@ -76,7 +76,7 @@ def page(
     states: States,
     plan: ConsumerPlan,
     settings: Mapping[str, str],
-    judged: Judged | None = None,
+    judged: JudgedRow | None = None,
 ) -> str:
     """The whole report; `settings` are rows for its last table, such as versions."""
     limits = limits_of(plan)
@@ -186,7 +186,7 @@ def _plan_facts(plan: ConsumerPlan, unit: Unit) -> dict[str, str]:
     return facts
 
 
-def _row(p: PartitionLoad, plan: ConsumerPlan, states: States) -> Row:
+def _row(p: PartitionLoad, plan: ConsumerPlan, states: States) -> PageRow:
     def rate(value: float | None, unit: Unit) -> str:
         return "unknown" if value is None else quantity(value, unit)
 
@@ -198,7 +198,7 @@ def _row(p: PartitionLoad, plan: ConsumerPlan, states: States) -> Row:
 
     was, will = plan.previous.get(p.name), plan.assignment.get(p.name)
     old, new = ("–" if c is None else str(c) for c in (was, will))
-    return Row(
+    return PageRow(
         name=str(p.name),
         bytes_s=rate(p.bytes_s, Unit.BYTES_S),
         records_s=rate(p.records_s, Unit.RECORDS_S),

@@ -18,7 +18,7 @@ from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import ConsumerMove, ConsumerPlan, Reason
 from trimtab.model.plan_codec import plan_id
 from trimtab.report.columns import new_table
-from trimtab.simulate.packing import Run, summary
+from trimtab.simulate.packing import PackingRun, summary
 
 if TYPE_CHECKING:
     from trimtab.simulate.replay import History, Replayed
@@ -211,7 +211,7 @@ def _unplaced(plan: ConsumerPlan) -> Iterator[str]:
         )
 
 
-def simulation_view(runs: Sequence[Run]) -> RenderableType:
+def simulation_view(runs: Sequence[PackingRun]) -> RenderableType:
     """What each planner needed, side by side; for a single one also how it went on its way."""
     parts: list[RenderableType] = [_compared(runs)]
     if len(runs) == 1:
@@ -220,7 +220,7 @@ def simulation_view(runs: Sequence[Run]) -> RenderableType:
     return Group(*parts)
 
 
-def _compared(runs: Sequence[Run]) -> Table:
+def _compared(runs: Sequence[PackingRun]) -> Table:
     """Planners and their figures; the best trade-offs are marked."""
     figures = {run.planner: summary(run) for run in runs}
     scores = {}
@@ -278,7 +278,7 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def _steps(run: Run) -> Table:
+def _steps(run: PackingRun) -> Table:
     table = new_table("step", "consumers", "Rscore", "moves", "load", "utilisation", left=0)
     for k, step in enumerate(run.steps):
         table.add_row(
@@ -292,7 +292,7 @@ def _steps(run: Run) -> Table:
     return table
 
 
-def _sparklines(run: Run) -> Table:
+def _sparklines(run: PackingRun) -> Table:
     table = new_table("over the steps", "", "least", "most", box=box.SIMPLE_HEAD)
     for name, values in {
         "consumers": [float(step.consumers) for step in run.steps],

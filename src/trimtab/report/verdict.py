@@ -8,18 +8,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.evaluate.order import Kind
+from trimtab.evaluate.order import ViolationKind
 from trimtab.evaluate.verdict import Audited, Blocking, Outcome
 from trimtab.report.columns import new_table
 from trimtab.report.measurement import readable
 
 _MOST_ROWS = 40
 _MEANS = {
-    Kind.LOST: "not processed",
-    Kind.REPEAT: "processed more than once",
-    Kind.INVERSION: "processed after a later one",
-    Kind.TWO_OWNERS: "two consumers at once",
-    Kind.REWIND: "committed offset went back",
+    ViolationKind.LOST: "not processed",
+    ViolationKind.REPEAT: "processed more than once",
+    ViolationKind.INVERSION: "processed after a later one",
+    ViolationKind.TWO_OWNERS: "two consumers at once",
+    ViolationKind.REWIND: "committed offset went back",
 }
 
 
@@ -27,8 +27,8 @@ def audit_view(audited: Audited, *, no_repeats: bool) -> RenderableType:
     """What was looked at, how much of each kind, and the first violations."""
     counts = new_table("kind", "count", "", "", title="Order", box=None)
     counts.columns[1].justify = "right"
-    for kind in Kind:
-        allowed = kind is Kind.REPEAT and not no_repeats
+    for kind in ViolationKind:
+        allowed = kind is ViolationKind.REPEAT and not no_repeats
         note = "allowed: at least once" if allowed and audited.counts.get(kind) else ""
         counts.add_row(str(kind), f"{audited.counts.get(kind, 0):,}", _MEANS[kind], note)
     parts: list[RenderableType] = [_looked_at(audited), Text(), counts]

@@ -18,14 +18,14 @@ from rich.text import Text
 
 from trimtab.report.columns import new_table
 from trimtab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
-from trimtab.simulate.closed_forms import ClosedForm, Kind
+from trimtab.simulate.closed_forms import ClosedForm, FormKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.typing import RcKeyType
 
-    from trimtab.simulate.brokers import World
-    from trimtab.simulate.yardsticks import Cell
+    from trimtab.simulate.brokers import QueueWorld
+    from trimtab.simulate.yardsticks import YardstickCell
 
 Format = Literal["svg", "png"]
 Curves = Mapping[tuple[str, int | None], Sequence[tuple[float, ClosedForm]]]
@@ -47,7 +47,7 @@ _LOOK = {
 }
 _ROUND = frozenset({"default", "improved", "node", "sqf", "weighted-node"})
 _WIDE = frozenset({"round-robin", "jsq-own"})  # others may stand on the same spot
-_DASHES: dict[Kind, Literal["-", "--"]] = {Kind.EXACT: "-", Kind.LIMIT: "--"}
+_DASHES: dict[FormKind, Literal["-", "--"]] = {FormKind.EXACT: "-", FormKind.LIMIT: "--"}
 _STYLE: dict[RcKeyType, Any] = {
     "font.size": 9.0,
     "svg.fonttype": "none",
@@ -58,11 +58,11 @@ _STYLE: dict[RcKeyType, Any] = {
     "legend.frameon": False,
     "grid.alpha": 0.25,
 }
-_KIND = {Kind.EXACT: "", Kind.LIMIT: "→ ", Kind.BOUND: "≥ "}
+_KIND = {FormKind.EXACT: "", FormKind.LIMIT: "→ ", FormKind.BOUND: "≥ "}
 
 
 def yardsticks_view(
-    cells: Sequence[Cell], world: World, *, arrivals: int, seeds: int
+    cells: Sequence[YardstickCell], world: QueueWorld, *, arrivals: int, seeds: int
 ) -> RenderableType:
     """A table for each utilisation, policies in the order in which they were asked for."""
     parts: list[RenderableType] = []
@@ -76,18 +76,18 @@ def yardsticks_view(
         f"{arrivals:,} records × {seeds} run{'s' * (seeds > 1)}, the first fifth left out.",
         *(["± is half of the interval of 95 %."] if seeds > 1 else []),
         *([f"× is the wait over that of {_BEST}."] if _best(cells) else []),
-        *(["→ is a limit for many brokers."] if Kind.LIMIT in forms else []),
-        *(["≥ is a bound: one queue for all brokers."] if Kind.BOUND in forms else []),
+        *(["→ is a limit for many brokers."] if FormKind.LIMIT in forms else []),
+        *(["≥ is a bound: one queue for all brokers."] if FormKind.BOUND in forms else []),
         *(["A wait grows where a broker was given more than it can serve."] if grows else []),
     ]
     return Group(*parts, Text("\n".join(notes), style="dim"))
 
 
-def _best(cells: Sequence[Cell]) -> float | None:
+def _best(cells: Sequence[YardstickCell]) -> float | None:
     return next((cell.mean_wait for cell in cells if cell.policy == _BEST), None)
 
 
-def _table(cells: Sequence[Cell], world: World) -> Table:
+def _table(cells: Sequence[YardstickCell], world: QueueWorld) -> Table:
     best = _best(cells)
     uneven = any(max(c.offered.values()) > 1.05 * c.utilisation for c in cells)
     known = any(c.closed_form is not None for c in cells)
@@ -133,8 +133,8 @@ def _interval(mean: float | None, half_width: float | None) -> str:
     return shown if half_width is None else f"{shown} ± {half_width:.{after}f}"
 
 
-def _off(cell: Cell) -> str:
-    if cell.difference is None or (cell.closed_form and cell.closed_form.kind is Kind.BOUND):
+def _off(cell: YardstickCell) -> str:
+    if cell.difference is None or (cell.closed_form and cell.closed_form.kind is FormKind.BOUND):
         return "–"
     return f"{cell.difference:+.1%}"
 
@@ -160,7 +160,7 @@ def _digits(number: float | None) -> str:
     return f"{number:.{digits}f}"
 
 
-def picture(cells: Sequence[Cell], curves: Curves, *, form: Format = "svg") -> bytes:
+def picture(cells: Sequence[YardstickCell], curves: Curves, *, form: Format = "svg") -> bytes:
     """Mean waits over utilisation: simulated ones as marks, closed forms as lines.
 
     Each number of dispatchers has its own panel; policies for which it does not matter are in all.
@@ -187,7 +187,7 @@ def picture(cells: Sequence[Cell], curves: Curves, *, form: Format = "svg") -> b
     return ("\n".join(lines) + "\n").encode()
 
 
-def _panel(axes: Axes, cells: Sequence[Cell], curves: Curves, many: int) -> None:
+def _panel(axes: Axes, cells: Sequence[YardstickCell], curves: Curves, many: int) -> None:
     from matplotlib.ticker import PercentFormatter
 
     for (name, of), points in curves.items():
@@ -226,7 +226,7 @@ def _mark(name: str) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "markersize": size, "markerfacecolor": "none"}
 
 
-def _legend(cells: Sequence[Cell], curves: Curves) -> list[Any]:
+def _legend(cells: Sequence[YardstickCell], curves: Curves) -> list[Any]:
     from matplotlib.lines import Line2D
 
     steady = {cell.policy for cell in cells if cell.mean_wait}
@@ -241,7 +241,7 @@ def _legend(cells: Sequence[Cell], curves: Curves) -> list[Any]:
         for name in dict.fromkeys(cell.policy for cell in cells)
     ]
     kinds = {f.kind for points in curves.values() for _, f in points if f.mean_wait < math.inf}
-    words = {Kind.EXACT: "in theory", Kind.LIMIT: "in theory,\nmany brokers"}
+    words = {FormKind.EXACT: "in theory", FormKind.LIMIT: "in theory,\nmany brokers"}
     handles += [
         Line2D([], [], linestyle=_DASHES[kind], color=_INK, linewidth=1.2, label=words[kind])
         for kind in _DASHES

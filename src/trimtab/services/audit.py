@@ -16,7 +16,7 @@ from trimtab.model.load import Measurement, Unit
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 
 if TYPE_CHECKING:
-    from trimtab.audit.loads import TopicRates
+    from trimtab.audit.loads import TopicLoad
     from trimtab.audit.topology import Audit, AuditOptions
     from trimtab.kafka.cluster import Cluster
 
@@ -77,7 +77,7 @@ def audit_cluster(
         placed = _of_file(request, request.source, listener)
     else:
         placed = _of_cluster(request, request.source, clock)
-    rates: TopicRates | None = None
+    rates: TopicLoad | None = None
     quiet = 0.0
     if request.loads is not None:
         rates, quiet = _rates(request.loads, placed.taken, now_ts=clock(), listener=listener)
@@ -145,7 +145,7 @@ def _of_cluster(request: AuditRequest, cluster: Cluster, clock: Callable[[], int
 
 def _rates(
     file: LoadsFile, taken: ClusterSnapshot, *, now_ts: int, listener: ProgressListener
-) -> tuple[TopicRates, float]:
+) -> tuple[TopicLoad, float]:
     """The rates, and the load of a broker below which they are too little to act upon.
 
     That is for measurements: whoever writes a file by hand may count in units of their own.
@@ -214,7 +214,7 @@ def _doubt(
 def _warn_of_unknown_partitions(
     request: AuditRequest,
     path: Path,
-    rates: TopicRates,
+    rates: TopicLoad,
     taken: ClusterSnapshot,
     listener: ProgressListener,
 ) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trimtab.kafka.cluster import Cluster
-from trimtab.measure.group_state import GroupState, group_state
+from trimtab.measure.group_state import GroupSnapshot, group_state
 
 
-def present_group(cluster: Cluster, group: str, topics: frozenset[str] | None) -> GroupState:
+def present_group(cluster: Cluster, group: str, topics: frozenset[str] | None) -> GroupSnapshot:
     """A group as the brokers know it, else as its controller has written it down.
 
     A directed group has no members in the brokers' eyes. Without `topics` they are those that the

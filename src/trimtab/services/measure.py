@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from trimtab.kafka.publisher import RecordPublisher
     from trimtab.measure.kafka.monitor import Interest
     from trimtab.measure.spark.continuous import Beat, Results
-    from trimtab.measure.spark.hot_keys import Mode
-    from trimtab.measure.spark.jobs import Found, Given, How
+    from trimtab.measure.spark.hot_keys import CountingMode
+    from trimtab.measure.spark.jobs import MeasureInput, MeasureMethod, MeasureResult
     from trimtab.measure.spark.live import KeyCounting, Supervised
-    from trimtab.measure.spark.spans import Asked
+    from trimtab.measure.spark.spans import MeasureQuery
     from trimtab.spark.session import Session
 
 
@@ -68,11 +68,11 @@ class MeasureRequest:
         self,
         span: tuple[int, int],
         offsets: Mapping[TopicPartition, tuple[int, int]] | None = None,
-    ) -> Asked:
+    ) -> MeasureQuery:
         """What is read of the cluster."""
-        from trimtab.measure.spark.spans import Asked
+        from trimtab.measure.spark.spans import MeasureQuery
 
-        return Asked(
+        return MeasureQuery(
             topics=self.topics or frozenset(p.topic for p in offsets or ()),
             pattern=self.pattern,
             groups=self.groups,
@@ -85,17 +85,17 @@ class MeasureRequest:
             offsets=offsets,
         )
 
-    def how(self) -> How:
+    def how(self) -> MeasureMethod:
         """The parameters of the job."""
-        from trimtab.measure.spark.hot_keys import Mode
-        from trimtab.measure.spark.jobs import How
+        from trimtab.measure.spark.hot_keys import CountingMode
+        from trimtab.measure.spark.jobs import MeasureMethod
 
-        return How(
+        return MeasureMethod(
             window_s=self.window_s,
             min_span_s=self.settings.min_span_s,
             key_window_s=self.key_window_s,
             threshold=None if self.keys == "none" else self.threshold,
-            mode=Mode.TWO_PASS if self.keys in ("auto", "none") else _mode(self.keys),
+            mode=CountingMode.TWO_PASS if self.keys in ("auto", "none") else _mode(self.keys),
             epsilon=self.epsilon,
         )
 
@@ -111,14 +111,14 @@ class MeasureRequest:
 
     def counting(self) -> KeyCounting | None:
         """How keys are counted continuously, if they are."""
-        from trimtab.measure.spark.hot_keys import Mode
+        from trimtab.measure.spark.hot_keys import CountingMode
         from trimtab.measure.spark.jobs import default_epsilon
         from trimtab.measure.spark.live import KeyCounting
 
         if self.keys == "none":
             return None
-        mode = Mode.LOSSY if self.keys == "auto" else _mode(self.keys)
-        if mode not in (Mode.LOSSY, Mode.ITEMS):
+        mode = CountingMode.LOSSY if self.keys == "auto" else _mode(self.keys)
+        if mode not in (CountingMode.LOSSY, CountingMode.ITEMS):
             raise ConfigError(f"--continuous counts keys with lossy or items, not with {mode}.")
         return KeyCounting(
             window_s=self.key_window_s or self.live_key_window_s,
@@ -175,7 +175,7 @@ def measure_files(
     *,
     start_spark: Callable[[], Session],
     listener: ProgressListener = NO_LISTENER,
-) -> Found:
+) -> MeasureResult:
     """Measures tables; what cannot be read is refused before Spark is started."""
     from trimtab.measure.spark.spans import from_files
     from trimtab.spark.session import spark_errors
@@ -203,7 +203,7 @@ def measure_span(
     *,
     start_spark: Callable[[], Session],
     listener: ProgressListener = NO_LISTENER,
-) -> Found:
+) -> MeasureResult:
     """Measures a part of the logs; what can be refused is refused before Spark is started."""
     from trimtab.measure.spark.jobs import check_span
     from trimtab.measure.spark.spans import check_topics, ends_now, from_kafka
@@ -227,15 +227,17 @@ def measure_span(
 
 
 def publish_measurement(
-    cluster: Cluster, request: MeasureRequest, found: Found
+    cluster: Cluster, request: MeasureRequest, found: MeasureResult
 ) -> PublishedRecords:
     """Publishes rates and heavy keys of one measurement to our topics."""
     from trimtab.kafka.publisher import open_publisher
     from trimtab.kafka.topics import ensure_topics
-    from trimtab.measure.spark.hot_keys import Mode
+    from trimtab.measure.spark.hot_keys import CountingMode
 
     how, own, measured = request.how(), cluster.topics, found.measurement
-    epsilon = 0.0 if how.mode in (Mode.TWO_PASS, Mode.GROUP_BY) else how.counting_epsilon
+    epsilon = (
+        0.0 if how.mode in (CountingMode.TWO_PASS, CountingMode.GROUP_BY) else how.counting_epsilon
+    )
     with cluster.admin() as admin:
         ensure_topics(admin, own)
     start, end = measured.from_ts, measured.to_ts
@@ -339,8 +341,12 @@ def _outcomes(
 
 
 def _measured(
-    session: Session, request: MeasureRequest, given: Given, how: How, listener: ProgressListener
-) -> Found:
+    session: Session,
+    request: MeasureRequest,
+    given: MeasureInput,
+    how: MeasureMethod,
+    listener: ProgressListener,
+) -> MeasureResult:
     from trimtab.measure.spark.jobs import measure
     from trimtab.spark.session import watched
     from trimtab.spark.warehouse import Warehouse
@@ -409,13 +415,15 @@ def _is_sampled(cluster: Cluster, admin: Admin, period_s: float) -> bool:
     return any(found.ends[p] > start for p, start in found.starts.items())
 
 
-def _mode(name: str) -> Mode:
-    from trimtab.measure.spark.hot_keys import Mode
+def _mode(name: str) -> CountingMode:
+    from trimtab.measure.spark.hot_keys import CountingMode
 
     try:
-        return Mode(name)
+        return CountingMode(name)
     except ValueError as error:
-        raise ConfigError(f"--keys is one of auto, none, {', '.join(Mode)}, not {name}.") from error
+        raise ConfigError(
+            f"--keys is one of auto, none, {', '.join(CountingMode)}, not {name}."
+        ) from error
 
 
 def _published(publisher: RecordPublisher) -> PublishedRecords:

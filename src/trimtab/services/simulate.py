@@ -12,12 +12,12 @@ from trimtab.errors import ConfigError
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import tidy
 from trimtab.model.load import GroupLimits, Loads, LoadStep, Unit
-from trimtab.plan.consumers.planner import Kind, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import PackingOptions, PackingPlanner, PlannerKind
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 
 if TYPE_CHECKING:
-    from trimtab.simulate.fluid import World
-    from trimtab.simulate.packing import Run
+    from trimtab.simulate.fluid import FluidWorld
+    from trimtab.simulate.packing import PackingRun
     from trimtab.simulate.replay import History, Replayed
 
 
@@ -65,7 +65,7 @@ def simulate_planners(
     *,
     dead: Sequence[str] = (),
     listener: ProgressListener = NO_LISTENER,
-) -> list[Run]:
+) -> list[PackingRun]:
     """Runs each planner over the stream; `dead` are consumers that go, as `STEP:N`."""
     from trimtab.simulate.packing import simulate
     from trimtab.simulate.tables import read_stream
@@ -76,7 +76,7 @@ def simulate_planners(
     _check(loads, planners, origin=str(stream), listener=listener)
     gone = _dead(dead, len(loads.steps))
     total = len(loads.steps) * len(planners)
-    runs: list[Run] = []
+    runs: list[PackingRun] = []
     for place, planner in enumerate(planners):
         done = place * len(loads.steps)
 
@@ -152,14 +152,14 @@ def replay_planners(
     return past, found
 
 
-def _consumers(request: ReplayRequest, past: History) -> tuple[GroupLimits, World]:
+def _consumers(request: ReplayRequest, past: History) -> tuple[GroupLimits, FluidWorld]:
     """What consumers are planned to carry, and how fast they really are."""
     from trimtab.simulate.consumers import CAPACITY_RATIO
-    from trimtab.simulate.fluid import World
+    from trimtab.simulate.fluid import FluidWorld
 
     rate, interval_s = request.service_rate, request.interval_s
     try:
-        return GroupLimits(capacity=request.capacity, unit=request.unit), World(
+        return GroupLimits(capacity=request.capacity, unit=request.unit), FluidWorld(
             service_rate=request.capacity / CAPACITY_RATIO if rate is None else rate,
             step_s=request.step_s,
             decision_interval_s=past.window_s if interval_s is None else interval_s,
@@ -184,7 +184,7 @@ def _check(
                 f"{origin}: steps[{k}]: the loads add up to more than a number can hold."
             )
     for planner in planners:
-        if planner.kind is Kind.LATENCY and loads.unit is not Unit.RECORDS_S:
+        if planner.kind is PlannerKind.LATENCY and loads.unit is not Unit.RECORDS_S:
             listener.warning(
                 f"{planner.name} compares loads in {loads.unit} with lags, which are records"
             )

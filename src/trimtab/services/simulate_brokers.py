@@ -13,10 +13,10 @@ from trimtab.services.progress import NO_LISTENER, ProgressListener
 
 if TYPE_CHECKING:
     from trimtab.plan.records.leaders import LeaderSnapshot
-    from trimtab.simulate.brokers import Service, SpeedChange, World
-    from trimtab.simulate.policy import Policy
-    from trimtab.simulate.policy import Settings as PolicySettings
-    from trimtab.simulate.yardsticks import Cell, Effort
+    from trimtab.simulate.brokers import QueueWorld, Service, SpeedChange
+    from trimtab.simulate.policy import DispatchPolicy
+    from trimtab.simulate.policy import DispatchSettings as PolicySettings
+    from trimtab.simulate.yardsticks import Effort, YardstickCell
 
 DEFAULT_BROKERS = 10
 
@@ -44,7 +44,7 @@ class PolicyComparison:
     """Which policies are compared, on which brokers, and how busy these are."""
 
     topology: BrokerTopology
-    policies: Sequence[Policy]
+    policies: Sequence[DispatchPolicy]
     utilisations: Sequence[float]
     dispatchers: Sequence[int]
     service: Service
@@ -88,7 +88,7 @@ def topology_of(
 
 def compare_policies(
     asked: PolicyComparison, *, listener: ProgressListener = NO_LISTENER
-) -> tuple[list[Cell], World]:
+) -> tuple[list[YardstickCell], QueueWorld]:
     """A cell for each utilisation, policy and number of dispatchers; and the simulated world."""
     from trimtab.simulate.yardsticks import cells, sweep
 
@@ -136,13 +136,13 @@ def _of_file(path: Path, own_prefix: str, listener: ProgressListener) -> BrokerT
     return BrokerTopology(LeaderSnapshot(online), speeds)
 
 
-def _world(asked: PolicyComparison, utilisation: float) -> World:
-    from trimtab.simulate.brokers import World
+def _world(asked: PolicyComparison, utilisation: float) -> QueueWorld:
+    from trimtab.simulate.brokers import QueueWorld
 
     speeds = asked.topology.speeds
     length = asked.effort.count / (utilisation * sum(speeds.values()))
     try:
-        world = World(
+        world = QueueWorld(
             leaders=((0.0, asked.topology.leaders),),
             speeds=speeds,
             rates=asked.rates,

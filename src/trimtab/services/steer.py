@@ -11,7 +11,7 @@ from trimtab.services.progress import NO_LISTENER, ProgressListener
 if TYPE_CHECKING:
     import threading
 
-    from trimtab.apply.records.kafka.steering import SteeringReport, Step
+    from trimtab.apply.records.kafka.steering import SteeringReport, SteeringStep
     from trimtab.kafka.cluster import Cluster
 
 _LEAST_INTERVAL_S = 0.05
@@ -27,7 +27,7 @@ def steer_producers(
     valid_s: float = 10.0,
     stop: threading.Event,
     for_s: float | None = None,
-    on_step: Callable[[Step], None] = lambda _: None,
+    on_step: Callable[[SteeringStep], None] = lambda _: None,
     listener: ProgressListener = NO_LISTENER,
 ) -> SteeringReport:
     """Steers until `stop` is set or `for_s` seconds have passed; `on_step` is told each look.

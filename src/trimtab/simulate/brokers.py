@@ -10,7 +10,7 @@ Cost     O(records), in arrays: a million in some 0.1 s, besides the choice of b
 Paper    Burato, chapter 5: producers are dispatchers, brokers are queues. Ours: unequal speeds,
          foreign load, speeds that change, leaders that move.
 
->>> world = World.even(2)
+>>> world = QueueWorld.even(2)
 >>> some = Records.of(at=[0.0, 0.1, 0.2], work=[1.0, 1.0, 1.0])
 >>> served(world, some, [0, 1, 0]).wait.tolist()
 [0.0, 0.0, 0.8]
@@ -136,7 +136,7 @@ Pace = Steady | Varying
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class QueueWorld:
     """Brokers, what they lead, and what is known to happen to them.
 
     Attributes:
@@ -295,7 +295,7 @@ class Records:
         )
 
 
-def sending_rates(world: World, dispatchers: int) -> tuple[float, ...]:
+def sending_rates(world: QueueWorld, dispatchers: int) -> tuple[float, ...]:
     """How much each dispatcher sends, compared with the others; see `arrivals`."""
     rates = [0.0] * dispatchers
     for number, topic in enumerate(world.topics):
@@ -306,7 +306,7 @@ def sending_rates(world: World, dispatchers: int) -> tuple[float, ...]:
 
 
 def arrivals(
-    world: World, *, utilisation: float, count: int, dispatchers: int = 1, seed: int = 0
+    world: QueueWorld, *, utilisation: float, count: int, dispatchers: int = 1, seed: int = 0
 ) -> Records:
     """Records at random times (Poisson), foreign ones among them, that keep brokers that busy.
 
@@ -348,7 +348,7 @@ class Served:
     wait: Floats
 
 
-def served(world: World, records: Records, choices: npt.ArrayLike) -> Served:
+def served(world: QueueWorld, records: Records, choices: npt.ArrayLike) -> Served:
     """Each broker serves what it was given, one after another."""
     chosen = np.asarray(choices, np.int64)
     start, finish = np.full(len(records), np.nan), np.full(len(records), np.nan)
@@ -368,7 +368,7 @@ def served(world: World, records: Records, choices: npt.ArrayLike) -> Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class QueueOutcome:
     """What a run came to, foreign records and the warm-up left out of all waits.
 
     Attributes:
@@ -392,7 +392,9 @@ class Outcome:
     offered_error: Mapping[int, float] = field(default_factory=dict)
 
 
-def outcome(world: World, records: Records, done: Served, *, warm_up: float = 0.2) -> Outcome:
+def outcome(
+    world: QueueWorld, records: Records, done: Served, *, warm_up: float = 0.2
+) -> QueueOutcome:
     """The figures of a run; its first part, by records, is left out."""
     first = int(len(records) * warm_up)
     counted = np.arange(len(records)) >= first
@@ -407,7 +409,7 @@ def outcome(world: World, records: Records, done: Served, *, warm_up: float = 0.
     squares = np.bincount(done.broker[counted], records.work[counted] ** 2, len(world.brokers))
     sent = np.bincount(done.broker[own], minlength=len(world.brokers))
     can = [float(np.diff(pace.done(np.array([began, ended])))[0]) for pace in world.paces]
-    return Outcome(
+    return QueueOutcome(
         mean_wait=float(waits.mean()),
         p50=p50,
         p95=p95,

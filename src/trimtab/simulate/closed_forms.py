@@ -32,7 +32,7 @@ _RARE = 1e-8
 _LAST_TERM = 1e-12
 
 
-class Kind(StrEnum):
+class FormKind(StrEnum):
     """What a form is worth."""
 
     EXACT = "exact"
@@ -45,7 +45,7 @@ class ClosedForm:
     """A mean wait, and where waits have an exponential tail also that."""
 
     name: str
-    kind: Kind
+    kind: FormKind
     mean_wait: float
     waits: float | None = None
     """The part of all records that wait at all; P(wait > x) = waits · exp(−decay · x)."""
@@ -63,7 +63,7 @@ def m_m_1(utilisation: float) -> ClosedForm:
     _below_one(utilisation)
     return ClosedForm(
         name="M/M/1",
-        kind=Kind.EXACT,
+        kind=FormKind.EXACT,
         mean_wait=utilisation / (1 - utilisation),
         waits=utilisation,
         decay=1 - utilisation,
@@ -74,7 +74,7 @@ def m_d_1(utilisation: float) -> ClosedForm:
     """The same with records that all take equally long: half the wait."""
     _below_one(utilisation)
     mean = utilisation / (2 * (1 - utilisation))
-    return ClosedForm(name="M/D/1", kind=Kind.EXACT, mean_wait=mean)
+    return ClosedForm(name="M/D/1", kind=FormKind.EXACT, mean_wait=mean)
 
 
 def m_m_n(brokers: int, utilisation: float) -> ClosedForm:
@@ -87,7 +87,7 @@ def m_m_n(brokers: int, utilisation: float) -> ClosedForm:
     waits = blocked / (1 - utilisation * (1 - blocked))
     decay = brokers - offered
     return ClosedForm(
-        name="M/M/n", kind=Kind.EXACT, mean_wait=waits / decay, waits=waits, decay=decay
+        name="M/M/n", kind=FormKind.EXACT, mean_wait=waits / decay, waits=waits, decay=decay
     )
 
 
@@ -114,7 +114,9 @@ def m_d_n(brokers: int, utilisation: float) -> ClosedForm | None:
         if terms[-1] <= _LAST_TERM * waiting or waiting == 0.0:
             break
         first += block
-    return ClosedForm(name="M/D/n", kind=Kind.EXACT, mean_wait=waiting / (brokers * utilisation))
+    return ClosedForm(
+        name="M/D/n", kind=FormKind.EXACT, mean_wait=waiting / (brokers * utilisation)
+    )
 
 
 def round_robin(brokers: int, utilisation: float) -> ClosedForm:
@@ -127,7 +129,7 @@ def round_robin(brokers: int, utilisation: float) -> ClosedForm:
             break
     return ClosedForm(
         name="E_n/M/1",
-        kind=Kind.EXACT,
+        kind=FormKind.EXACT,
         mean_wait=found / (1 - found),
         waits=found,
         decay=1 - found,
@@ -146,7 +148,7 @@ def shortest_of_many(d: int, utilisation: float) -> ClosedForm:
         if term < 1e-16:
             break
         i += 1
-    return ClosedForm(name=f"shortest of {d}, n → ∞", kind=Kind.LIMIT, mean_wait=mean)
+    return ClosedForm(name=f"shortest of {d}, n → ∞", kind=FormKind.LIMIT, mean_wait=mean)
 
 
 def shortest_of_few(d: int, brokers: int, utilisation: float) -> ClosedForm | None:
@@ -169,7 +171,7 @@ def shortest_of_few(d: int, brokers: int, utilisation: float) -> ClosedForm | No
     ]
     mean = _records_inside(states, d, utilisation) / (brokers * utilisation) - 1
     name = f"chain of {brokers} queues"
-    return ClosedForm(name=name, kind=Kind.EXACT, mean_wait=mean)
+    return ClosedForm(name=name, kind=FormKind.EXACT, mean_wait=mean)
 
 
 def idle_queue_many(brokers_each: float, utilisation: float) -> ClosedForm:
@@ -197,7 +199,7 @@ def idle_queue_many(brokers_each: float, utilisation: float) -> ClosedForm:
     stream = brentq(without, _RARE * utilisation, utilisation, xtol=1e-14)
     return ClosedForm(
         name="idle queue, n → ∞",
-        kind=Kind.LIMIT,
+        kind=FormKind.LIMIT,
         mean_wait=stream / (1 - stream),
         waits=stream,
         decay=1 - stream,
@@ -224,11 +226,11 @@ def split(
         if load == 0:
             continue
         if busy >= 1:
-            return ClosedForm(name="M/M/1 each", kind=Kind.EXACT, mean_wait=math.inf)
+            return ClosedForm(name="M/M/1 each", kind=FormKind.EXACT, mean_wait=math.inf)
         queue = m_d_1(busy) if constant else m_m_1(busy)
         mean += load / total * queue.mean_wait / speeds[broker]
     name = f"M/{'D' if constant else 'M'}/1 each"
-    return ClosedForm(name=name, kind=Kind.EXACT, mean_wait=mean)
+    return ClosedForm(name=name, kind=FormKind.EXACT, mean_wait=mean)
 
 
 # ---------------------------------------------------------------- chains

@@ -10,18 +10,18 @@ from trimtab.model.load import GroupLimits
 from trimtab.plan.consumers.least_loaded_ffd import Demand, decide
 from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
 from trimtab.simulate.consumers import kafka_default
-from trimtab.simulate.fluid import Controller, Order, Sight
+from trimtab.simulate.fluid import FluidController, FluidOrder, Sight
 
 
-def fixed(partitions: Collection[TopicPartition], consumers: int) -> Order:
+def fixed(partitions: Collection[TopicPartition], consumers: int) -> FluidOrder:
     """A group of so many consumers that share the partitions in turn; some may have none."""
-    return Order.of(kafka_default(partitions, consumers), consumers)
+    return FluidOrder.of(kafka_default(partitions, consumers), consumers)
 
 
-def autoscaler(*, service_rate: float, sla_s: float, cooldown_s: float = 0.0) -> Controller:
+def autoscaler(*, service_rate: float, sla_s: float, cooldown_s: float = 0.0) -> FluidController:
     """Ezzeddine's AutoScaleCG, with the service rate that consumers report."""
 
-    def control(seen: Sight, /) -> Order | None:
+    def control(seen: Sight, /) -> FluidOrder | None:
         demand = Demand(arrivals=seen.rates, lags=seen.lags, mu=service_rate, sla_s=sla_s)
         decision = decide(
             demand,
@@ -31,7 +31,7 @@ def autoscaler(*, service_rate: float, sla_s: float, cooldown_s: float = 0.0) ->
             cooldown_s=cooldown_s,
         )
         living = seen.consumers.union(decision.start).difference(decision.stop)
-        return Order(decision.assignment, living)
+        return FluidOrder(decision.assignment, living)
 
     return control
 
@@ -42,17 +42,17 @@ def packing(
     limits: GroupLimits,
     options: PackingOptions = DEFAULTS,
     cooldown_s: float = 0.0,
-) -> Controller:
+) -> FluidController:
     """A planner that is asked anew at every decision, with the lags that it sees.
 
     Within `cooldown_s` of a scaling it may move partitions, but not change the number of consumers:
     a plan that would is left aside.
     """
 
-    def control(seen: Sight, /) -> Order | None:
+    def control(seen: Sight, /) -> FluidOrder | None:
         lags = {p: round(lag) for p, lag in seen.lags.items()}
         told = replace(options, iteration=seen.decision, lags=lags)
-        order = Order.using(planner(seen.rates, seen.assignment, limits, told))
+        order = FluidOrder.using(planner(seen.rates, seen.assignment, limits, told))
         scales = len(order.consumers) != len(seen.consumers)
         return None if scales and seen.since_scaling_s < cooldown_s else order
 
@@ -63,7 +63,7 @@ def scheduled(
     planner: PackingPlanner,
     schedule: Sequence[tuple[float, int]],
     options: PackingOptions = DEFAULTS,
-) -> Controller:
+) -> FluidController:
     """The group is scaled at given times to given numbers; `planner` deals the partitions out.
 
     With `kafka-sticky` this is what a scaler gets that counts right but leaves the rest to Kafka.
@@ -71,12 +71,12 @@ def scheduled(
     due = sorted(schedule)
     limits = GroupLimits(capacity=1.0)  # dealing asks for none
 
-    def control(seen: Sight, /) -> Order | None:
+    def control(seen: Sight, /) -> FluidOrder | None:
         members = next((n for t_s, n in reversed(due) if t_s <= seen.t_s), None)
         if members is None or members == len(seen.consumers):
             return None
         told = replace(options, members=members)
         assignment = planner(seen.rates, seen.assignment, limits, told)
-        return Order.of(assignment, members)
+        return FluidOrder.of(assignment, members)
 
     return control

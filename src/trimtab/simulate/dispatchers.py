@@ -12,8 +12,8 @@ Paper    Burato, chapter 5. `jiq` is that of Lu et al. 2011, where a dispatcher 
          chooses at random; Burato's dispatchers hold their records until a broker idles, which is
          one queue for all: `least-work`. `jsq-own` and ages are ours, as the rest of the names.
 
->>> from trimtab.simulate.brokers import World, arrivals, served
->>> world = World.even(4)
+>>> from trimtab.simulate.brokers import QueueWorld, arrivals, served
+>>> world = QueueWorld.even(4)
 >>> some = arrivals(world, utilisation=0.9, count=20_000)
 >>> waits = [served(world, some, choices(name, world, some)).wait.mean() for name in POLICIES]
 >>> sorted(zip(waits, POLICIES))[0][1], sorted(zip(waits, POLICIES))[-1][1]
@@ -34,19 +34,21 @@ import numpy as np
 from trimtab.errors import UnknownPlanner
 from trimtab.plan.records.partitioner import RoutingOptions
 from trimtab.plan.records.registry import OURS, PEERS, partitioner_of
-from trimtab.simulate.brokers import Ints, Records, World
+from trimtab.simulate.brokers import Ints, QueueWorld, Records
 from trimtab.simulate.lookers import OwnLengths, Tokens, least_work, lengths, looking, some_lengths
-from trimtab.simulate.policy import DEFAULTS, Policy, Settings
+from trimtab.simulate.policy import DEFAULTS, DispatchPolicy, DispatchSettings
 
 _RECORD_BYTES = 1000  # all alike: a partitioner cannot tell from its size how long a record takes
 
 
-def choices(name: str, world: World, records: Records, settings: Settings = DEFAULTS) -> Ints:
+def choices(
+    name: str, world: QueueWorld, records: Records, settings: DispatchSettings = DEFAULTS
+) -> Ints:
     """The broker that the policy of that name gives each record to, by place."""
     return policy_of(name).choose(world, records, settings)
 
 
-def policy_of(name: str) -> Policy:
+def policy_of(name: str) -> DispatchPolicy:
     """The policy or partitioner of that name."""
     found = POLICIES.get(name) or PARTITIONERS.get(name)
     if found is None:
@@ -64,13 +66,13 @@ def policy_of(name: str) -> Policy:
 # ---------------------------------------------------------------- nothing is looked at
 
 
-def _random(world: World, records: Records, settings: Settings) -> Ints:
+def _random(world: QueueWorld, records: Records, settings: DispatchSettings) -> Ints:
     table, sizes, rows = _leaders(world, records)
     draws = np.random.default_rng([settings.seed, 10]).random(len(records))
     return _sent(records, table[rows, (draws * sizes[rows]).astype(np.int64)])
 
 
-def _round_robin(world: World, records: Records, settings: Settings) -> Ints:
+def _round_robin(world: QueueWorld, records: Records, settings: DispatchSettings) -> Ints:
     """Each dispatcher goes round the leaders of each topic, from somewhere on."""
     table, sizes, rows = _leaders(world, records)
     topics = len(world.topics)
@@ -84,7 +86,7 @@ def _round_robin(world: World, records: Records, settings: Settings) -> Ints:
     return _sent(records, table[rows, (starts[turns] + count) % sizes[rows]])
 
 
-def _leaders(world: World, records: Records) -> tuple[Ints, Ints, Ints]:
+def _leaders(world: QueueWorld, records: Records) -> tuple[Ints, Ints, Ints]:
     """Leaders by span and topic as a table, how many each row has, and each record's row."""
     led = world.led
     table = np.zeros((len(led), len(world.brokers)), np.int64)
@@ -100,7 +102,9 @@ def _sent(records: Records, chosen: Ints) -> Ints:
 # ---------------------------------------------------------------- partitioners
 
 
-def _partitioner(name: str, world: World, records: Records, settings: Settings) -> Ints:
+def _partitioner(
+    name: str, world: QueueWorld, records: Records, settings: DispatchSettings
+) -> Ints:
     """Each dispatcher has an instance of its own, over all topics that it sends."""
     weights: list[Mapping[int, float]] = [{}]
     instances = [
@@ -135,7 +139,7 @@ def _partitioner(name: str, world: World, records: Records, settings: Settings) 
     return chosen
 
 
-def ideal_weights(world: World, records: Records, at: float = 0.0) -> dict[int, float]:
+def ideal_weights(world: QueueWorld, records: Records, at: float = 0.0) -> dict[int, float]:
     """The weights with which `weighted-node` makes all brokers equally busy, as far as it can.
 
     What a steering that knows speeds, foreign load and rates of that moment would say. The weight
@@ -165,7 +169,7 @@ def ideal_weights(world: World, records: Records, at: float = 0.0) -> dict[int, 
     return weights
 
 
-def _speed(world: World, broker: int, at: float) -> float:
+def _speed(world: QueueWorld, broker: int, at: float) -> float:
     before = [c for c in world.changes if c.broker == broker and c.at <= at]
     return max(before, key=lambda c: c.at).speed if before else world.speeds[broker]
 
@@ -184,38 +188,40 @@ def _level(
     return dict.fromkeys(foreign, 0.0)
 
 
-def _table(*policies: Policy) -> Mapping[str, Policy]:
+def _table(*policies: DispatchPolicy) -> Mapping[str, DispatchPolicy]:
     return MappingProxyType({policy.name: policy for policy in policies})
 
 
 POLICIES = _table(
-    Policy(name="random", knows="who leads", choose=_random),
-    Policy(name="round-robin", knows="what it sent last", choose=_round_robin, own_view=True),
-    Policy(
+    DispatchPolicy(name="random", knows="who leads", choose=_random),
+    DispatchPolicy(
+        name="round-robin", knows="what it sent last", choose=_round_robin, own_view=True
+    ),
+    DispatchPolicy(
         name="jsq-d",
         knows="the length of d queues",
         choose=partial(looking, some_lengths),
         looks=True,
     ),
-    Policy(
+    DispatchPolicy(
         name="jiq",
         knows="who idles, of those that told it",
         choose=partial(looking, Tokens),
         own_view=True,
     ),
-    Policy(
+    DispatchPolicy(
         name="jsq-own",
         knows="how many of its own records each broker has",
         choose=partial(looking, OwnLengths),
         own_view=True,
     ),
-    Policy(
+    DispatchPolicy(
         name="jsq",
         knows="the length of every queue",
         choose=partial(looking, lengths),
         looks=True,
     ),
-    Policy(
+    DispatchPolicy(
         name="least-work",
         knows="how much work every queue holds",
         choose=least_work,
@@ -225,7 +231,7 @@ POLICIES = _table(
 
 PARTITIONERS = _table(
     *(
-        Policy(
+        DispatchPolicy(
             name=name,
             knows="what it sent"
             if name != "weighted-node"

@@ -10,7 +10,7 @@ Promise  Deterministic. Partitions are first in, first out, to the step. Consume
 Cost     O(partitions) in a few array steps per step of time, twice that while some fall behind.
 Paper    Ezzeddine et al., section 4, as a fluid.
 
->>> group = fluid(RateSchedule.constant([60, 60], duration_s=10), unchanged, world=World())
+>>> group = fluid(RateSchedule.constant([60, 60], duration_s=10), unchanged, world=FluidWorld())
 >>> round(group.max_lag), group.replica_minutes * 60, group.delays.maximum_s
 (200, 10.0, 2.0)
 """
@@ -56,35 +56,35 @@ class Sight:
     since_scaling_s: float
 
 
-class Order(NamedTuple):
+class FluidOrder(NamedTuple):
     """What a controller wants: who reads what, and which consumers are to live."""
 
     assignment: Assignment
     consumers: frozenset[int]
 
     @classmethod
-    def using(cls, assignment: Assignment) -> Order:
+    def using(cls, assignment: Assignment) -> FluidOrder:
         """Returns the order that lets exactly those live that read something."""
         return cls(assignment, frozenset(assignment.consumers))
 
     @classmethod
-    def of(cls, assignment: Assignment, consumers: int) -> Order:
+    def of(cls, assignment: Assignment, consumers: int) -> FluidOrder:
         """Returns the order of so many consumers, though some of them read nothing."""
         busy = frozenset(assignment.consumers)
         free = (index for index in count() if index not in busy)
         return cls(assignment, busy.union(islice(free, consumers - len(busy))))
 
 
-class Controller(Protocol):
+class FluidController(Protocol):
     """Decides at every interval; None leaves the group as it is."""
 
-    def __call__(self, seen: Sight, /) -> Order | None:
+    def __call__(self, seen: Sight, /) -> FluidOrder | None:
         """Decides on what it sees."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class FluidWorld:
     """How consumers and their surroundings behave."""
 
     service_rate: float = 100.0
@@ -111,7 +111,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FluidChange:
     """An order that changed something."""
 
     t_s: float
@@ -123,7 +123,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
+class FluidOutcome:
     """What became of a workload.
 
     `replicas` and `lag` are those at `times_s`, one per step, until the last queue was empty.
@@ -135,7 +135,7 @@ class Outcome:
     times_s: NDArray[np.float64]
     replicas: NDArray[np.int64]
     lag: NDArray[np.float64]
-    changes: tuple[Change, ...]
+    changes: tuple[FluidChange, ...]
     decisions: int
 
     @property
@@ -151,14 +151,14 @@ class Outcome:
 
 def fluid(
     schedule: RateSchedule,
-    controller: Controller,
+    controller: FluidController,
     *,
-    world: World,
-    start: Order | None = None,
+    world: FluidWorld,
+    start: FluidOrder | None = None,
     names: Sequence[TopicPartition] | None = None,
     backlog: Mapping[TopicPartition, float] | None = None,
     on_step: Callable[[int, int], None] | None = None,
-) -> Outcome:
+) -> FluidOutcome:
     """Runs a workload to its end, and on until every queue is empty.
 
     A group begins as `start`, by default with one consumer that reads everything. `backlog` waits
@@ -168,7 +168,7 @@ def fluid(
     partitions = names or [TopicPartition("workload", n) for n in range(len(schedule.partitions))]
     if len(partitions) != len(schedule.partitions) or len(set(partitions)) != len(partitions):
         raise ValueError("every partition of the workload needs a name of its own")
-    begin = start or Order.using(Assignment(dict.fromkeys(partitions, 0)))
+    begin = start or FluidOrder.using(Assignment(dict.fromkeys(partitions, 0)))
     waiting = np.array([(backlog or {}).get(p, 0.0) for p in partitions], dtype=np.float64)
     run = _Fluid(schedule, world, partitions, begin, waiting)
     total = world.steps(schedule.duration_s)
@@ -194,9 +194,9 @@ class _Fluid:
     def __init__(
         self,
         schedule: RateSchedule,
-        world: World,
+        world: FluidWorld,
         names: Sequence[TopicPartition],
-        start: Order,
+        start: FluidOrder,
         backlog: NDArray[np.float64],
     ) -> None:
         if set(start.assignment) != set(names) or not start.consumers >= set(
@@ -217,7 +217,7 @@ class _Fluid:
         self.left = float(backlog.sum())
         self.seen_received = backlog.copy()
         self.scaled_at = -math.inf
-        self.changes: list[Change] = []
+        self.changes: list[FluidChange] = []
         self.decisions = 0
         self.replicas: list[int] = []
         self.lag: list[float] = []
@@ -227,7 +227,7 @@ class _Fluid:
         self.last_start = 0
         self.alive: int | None = None  # None: to be counted anew
 
-    def decide(self, controller: Controller, step: int, every: int) -> None:
+    def decide(self, controller: FluidController, step: int, every: int) -> None:
         """Lets the controller look and obeys it."""
         t_s, elapsed = round(step * self.world.step_s, 9), every * self.world.step_s
         rates = _observed((self.received - self.seen_received) / elapsed)
@@ -246,7 +246,7 @@ class _Fluid:
         if order is not None and order != self.ordered:
             self._obey(order, seen, step)
 
-    def _obey(self, order: Order, seen: Sight, step: int) -> None:
+    def _obey(self, order: FluidOrder, seen: Sight, step: int) -> None:
         old = self.ordered
         if set(order.assignment) != set(self.names):
             raise ValueError("an order must place every partition")
@@ -259,7 +259,7 @@ class _Fluid:
         else:
             self.scaled_at = seen.t_s
         self.changes.append(
-            Change(
+            FluidChange(
                 t_s=seen.t_s,
                 action=action,
                 replicas_before=before,
@@ -328,10 +328,10 @@ class _Fluid:
         rates = (self.world.service_rates.get(consumer, rate) for consumer in self.slots)
         return np.fromiter(rates, dtype=np.float64) * self.world.step_s
 
-    def outcome(self, steps: int) -> Outcome:
+    def outcome(self, steps: int) -> FluidOutcome:
         """What became of it all."""
         self.waited.settle()
-        return Outcome(
+        return FluidOutcome(
             delays=Delays(self.world.step_s, self.waited.amounts),
             replica_minutes=sum(self.replicas[:steps]) * self.world.step_s / 60,
             max_lag=max(self.lag, default=0.0),

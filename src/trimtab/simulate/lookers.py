@@ -15,8 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
-from trimtab.simulate.brokers import Ints, Records, World
-from trimtab.simulate.policy import Settings
+from trimtab.simulate.brokers import Ints, QueueWorld, Records
+from trimtab.simulate.policy import DispatchSettings
 
 
 class Looker(Protocol):
@@ -39,10 +39,10 @@ class Looker(Protocol):
         ...
 
 
-Look = Callable[[World, Records, Settings], Looker]
+Look = Callable[[QueueWorld, Records, DispatchSettings], Looker]
 
 
-def looking(look: Look, world: World, records: Records, settings: Settings) -> Ints:
+def looking(look: Look, world: QueueWorld, records: Records, settings: DispatchSettings) -> Ints:
     """Goes through arrivals and departures in the order of time."""
     looker = look(world, records, settings)
     choose, joined, left = looker.choose, looker.joined, looker.left
@@ -80,7 +80,7 @@ def looking(look: Look, world: World, records: Records, settings: Settings) -> I
     return np.array(chosen, np.int64)
 
 
-def _draws(records: Records, settings: Settings) -> list[float]:
+def _draws(records: Records, settings: DispatchSettings) -> list[float]:
     """A number from 0 to 1 for each record, to break ties with."""
     drawn: list[float] = np.random.default_rng([settings.seed, 12]).random(len(records)).tolist()
     return drawn
@@ -89,7 +89,7 @@ def _draws(records: Records, settings: Settings) -> list[float]:
 class Lengths:
     """Sees how many records each broker has, those in service included."""
 
-    def __init__(self, world: World, records: Records, settings: Settings) -> None:
+    def __init__(self, world: QueueWorld, records: Records, settings: DispatchSettings) -> None:
         self.lengths = [0] * len(world.brokers)
         self.draws = _draws(records, settings)
 
@@ -127,7 +127,7 @@ class Lengths:
 class OwnLengths(Lengths):
     """Sees how many of its own records each broker has; others send, and it does not see them."""
 
-    def __init__(self, world: World, records: Records, settings: Settings) -> None:
+    def __init__(self, world: QueueWorld, records: Records, settings: DispatchSettings) -> None:
         super().__init__(world, records, settings)
         self.own = [[0] * len(world.brokers) for _ in range(records.dispatchers)]
 
@@ -149,7 +149,7 @@ class OwnLengths(Lengths):
 class OldLengths(Lengths):
     """Is told the lengths at times, and adds what it sends itself until it is told again."""
 
-    def __init__(self, world: World, records: Records, settings: Settings) -> None:
+    def __init__(self, world: QueueWorld, records: Records, settings: DispatchSettings) -> None:
         super().__init__(world, records, settings)
         self.known = [list(self.lengths) for _ in range(records.dispatchers)]
 
@@ -171,7 +171,7 @@ class OldLengths(Lengths):
 class SomeLengths:
     """Sees the lengths of d queues drawn by chance, different ones, as `lengths` knows them."""
 
-    def __init__(self, lengths: Lengths, settings: Settings) -> None:
+    def __init__(self, lengths: Lengths, settings: DispatchSettings) -> None:
         self.lengths, self.d = lengths, settings.d
         self.random = Random(settings.seed * 1_000_003 + 13)
         self.joined, self.left, self.told = lengths.joined, lengths.left, lengths.told
@@ -194,7 +194,7 @@ class Tokens:
     A broker that is hit by chance meanwhile takes its token back.
     """
 
-    def __init__(self, world: World, records: Records, settings: Settings) -> None:
+    def __init__(self, world: QueueWorld, records: Records, settings: DispatchSettings) -> None:
         self.lengths = [0] * len(world.brokers)
         self.random = Random(settings.seed * 1_000_003 + 14)
         self.tokens: list[dict[int, None]] = [{} for _ in range(records.dispatchers)]
@@ -232,7 +232,7 @@ class Tokens:
         """It hears by itself."""
 
 
-def _users(world: World, records: Records) -> list[list[int]]:
+def _users(world: QueueWorld, records: Records) -> list[list[int]]:
     """Of each broker, the dispatchers that ever send what it leads."""
     topics = len(world.topics)
     own = records.foreign < 0
@@ -245,7 +245,7 @@ def _users(world: World, records: Records) -> list[list[int]]:
     return [sorted(of_broker) for of_broker in users]
 
 
-def least_work(world: World, records: Records, settings: Settings) -> Ints:
+def least_work(world: QueueWorld, records: Records, settings: DispatchSettings) -> Ints:
     """The broker that is free first, as things stand; of those that idle one of the fastest."""
     paces, led, steady = world.paces, world.led, not world.changes
     speeds = [world.speeds[broker] for broker in world.brokers]
@@ -278,12 +278,12 @@ def least_work(world: World, records: Records, settings: Settings) -> Ints:
     return np.array(chosen, np.int64)
 
 
-def lengths(world: World, records: Records, settings: Settings) -> Lengths:
+def lengths(world: QueueWorld, records: Records, settings: DispatchSettings) -> Lengths:
     """All queues, as they are or as they were told."""
     kind = Lengths if settings.refresh is None else OldLengths
     return kind(world, records, settings)
 
 
-def some_lengths(world: World, records: Records, settings: Settings) -> SomeLengths:
+def some_lengths(world: QueueWorld, records: Records, settings: DispatchSettings) -> SomeLengths:
     """Some of them."""
     return SomeLengths(lengths(world, records, settings), settings)

@@ -25,7 +25,7 @@ NOBODY_DIES: Mapping[int, frozenset[int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step(Iteration):
+class PackingStep(Iteration):
     """One step: its figures, who got what, and how long the planner took."""
 
     orphan_load: float
@@ -34,11 +34,11 @@ class Step(Iteration):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class PackingRun:
     """A planner's way through a stream."""
 
     planner: str
-    steps: tuple[Step, ...]
+    steps: tuple[PackingStep, ...]
     capacity: float
 
 
@@ -50,7 +50,7 @@ def simulate(
     dead: Mapping[int, frozenset[int]] = NOBODY_DIES,
     on_step: Callable[[int], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> Run:
+) -> PackingRun:
     """Runs a planner over every step of a stream.
 
     `dead` names the consumers that are gone when a step begins. `on_step` hears how many steps
@@ -70,7 +70,7 @@ def simulate(
         seconds = clock() - began
         found = judged(current, after, step.loads, limits)
         steps.append(
-            Step(
+            PackingStep(
                 consumers=found.consumers,
                 moves=found.moves,
                 moved_load=found.moved_load,
@@ -86,10 +86,10 @@ def simulate(
         before = after
         if on_step is not None:
             on_step(k + 1)
-    return Run(planner=planner.name, steps=tuple(steps), capacity=stream.capacity)
+    return PackingRun(planner=planner.name, steps=tuple(steps), capacity=stream.capacity)
 
 
-def summary(run: Run) -> dict[str, float]:
+def summary(run: PackingRun) -> dict[str, float]:
     """What the run cost: means over its steps; moves, orphan load and seconds are sums."""
     return {
         **over_all(run.steps)._asdict(),

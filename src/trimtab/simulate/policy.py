@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trimtab.simulate.brokers import Ints, Records, World
+from trimtab.simulate.brokers import Ints, QueueWorld, Records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class DispatchSettings:
     """What a policy may be told.
 
     Attributes:
@@ -30,11 +30,11 @@ class Settings:
             raise ValueError(f"time passes between two refreshes, not {self.refresh}")
 
 
-Choose = Callable[[World, Records, Settings], Ints]
+Choose = Callable[[QueueWorld, Records, DispatchSettings], Ints]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class DispatchPolicy:
     """A way to choose, what it must know for that, and whether each dispatcher knows its own."""
 
     name: str
@@ -43,9 +43,9 @@ class Policy:
     own_view: bool = False
     looks: bool = False
 
-    def alike(self, settings: Settings) -> bool:
+    def alike(self, settings: DispatchSettings) -> bool:
         """Whether it makes no difference how many dispatchers there are."""
         return not self.own_view and not (self.looks and settings.refresh is not None)
 
 
-DEFAULTS = Settings()
+DEFAULTS = DispatchSettings()

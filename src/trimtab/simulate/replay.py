@@ -26,7 +26,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Source, Unit
 from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
 from trimtab.simulate.controllers import packing
-from trimtab.simulate.fluid import Order, Outcome, World, fluid
+from trimtab.simulate.fluid import FluidOrder, FluidOutcome, FluidWorld, fluid
 from trimtab.workload.rate_streams import RateSchedule
 
 _MICROS = 1_000_000
@@ -267,7 +267,7 @@ def replay(
     options: PackingOptions = DEFAULTS,
     *,
     limits: GroupLimits,
-    world: World,
+    world: FluidWorld,
     sla_s: float,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Replayed:
@@ -284,7 +284,7 @@ def replay(
         RateSchedule.from_steps(history.window_s, history.rates),
         packing(planner, limits=limits, options=told),
         world=world,
-        start=Order.using(begin),
+        start=FluidOrder.using(begin),
         names=history.names,
         backlog=history.backlog,
         on_step=on_step,
@@ -292,7 +292,7 @@ def replay(
     return _judged(planner.name, outcome, history, limits, sla_s)
 
 
-def _check_capacity(history: History, world: World) -> None:
+def _check_capacity(history: History, world: FluidWorld) -> None:
     """Refuses consumers so slow that the run would not end in a lifetime: units mixed up."""
     length_s = history.window_s * len(history.rates)
     for name, rates in zip(history.names, zip(*history.rates, strict=True), strict=True):
@@ -307,7 +307,7 @@ def _check_capacity(history: History, world: World) -> None:
 
 
 def _judged(
-    planner: str, outcome: Outcome, history: History, limits: GroupLimits, sla_s: float
+    planner: str, outcome: FluidOutcome, history: History, limits: GroupLimits, sla_s: float
 ) -> Replayed:
     def percentile(percent: float) -> float | None:
         found = outcome.delays.percentile_s(percent)

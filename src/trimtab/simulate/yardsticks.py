@@ -20,17 +20,17 @@ from typing import Any
 
 from trimtab.simulate import closed_forms
 from trimtab.simulate.brokers import (
-    Outcome,
+    QueueOutcome,
+    QueueWorld,
     Service,
-    World,
     arrivals,
     outcome,
     sending_rates,
     served,
 )
-from trimtab.simulate.closed_forms import ClosedForm, Kind
+from trimtab.simulate.closed_forms import ClosedForm, FormKind
 from trimtab.simulate.dispatchers import policy_of
-from trimtab.simulate.policy import Policy, Settings
+from trimtab.simulate.policy import DispatchPolicy, DispatchSettings
 
 TOPOLOGIES: Mapping[str, Mapping[str, Mapping[int, int]]] = MappingProxyType(
     {
@@ -50,13 +50,13 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class YardstickCell:
     """One policy at one utilisation, with so many dispatchers; None where it does not matter."""
 
     policy: str
     dispatchers: int | None
     utilisation: float
-    runs: tuple[Outcome, ...]
+    runs: tuple[QueueOutcome, ...]
     closed_form: ClosedForm | None
     expected: Mapping[int, float] | None = None
     """What each broker gets in the long run, as a part of what it can do; None: unknown."""
@@ -86,7 +86,7 @@ class Cell:
         errors = [run.offered_error.get(broker, 0.0) for run in self.runs]
         return _CHANCE * math.hypot(*errors) / len(errors)
 
-    def mean(self, figure: Callable[[Outcome], float]) -> float | None:
+    def mean(self, figure: Callable[[QueueOutcome], float]) -> float | None:
         """The mean of a figure over the seeds; None where a broker is overloaded."""
         return None if self.overloaded else fmean(map(figure, self.runs))
 
@@ -152,15 +152,15 @@ class Effort:
 
 
 def sweep(
-    world: Callable[[float], World],
-    policies: Sequence[Policy],
+    world: Callable[[float], QueueWorld],
+    policies: Sequence[DispatchPolicy],
     *,
     utilisations: Sequence[float],
     dispatchers: Sequence[int] = (1,),
-    settings: Settings,
+    settings: DispatchSettings,
     effort: Effort,
     on_run: Callable[[str], None] | None = None,
-) -> Iterator[Cell]:
+) -> Iterator[YardstickCell]:
     """Each utilisation, policy and number of dispatchers; `on_run` hears whose run is over.
 
     The world may depend on the utilisation, so that something happens half way through each run.
@@ -174,7 +174,7 @@ def sweep(
                 runs.append(run(here, policy, utilisation, many or 1, settings, by_seed))
                 if on_run is not None:
                     on_run(policy.name)
-            yield Cell(
+            yield YardstickCell(
                 policy=policy.name,
                 dispatchers=many,
                 utilisation=utilisation,
@@ -185,8 +185,8 @@ def sweep(
 
 
 def cells(
-    policies: Sequence[Policy], dispatchers: Sequence[int], settings: Settings
-) -> list[tuple[Policy, int | None]]:
+    policies: Sequence[DispatchPolicy], dispatchers: Sequence[int], settings: DispatchSettings
+) -> list[tuple[DispatchPolicy, int | None]]:
     """What is run at each utilisation."""
     return [
         (policy, many)
@@ -196,13 +196,13 @@ def cells(
 
 
 def run(
-    world: World,
-    policy: Policy,
+    world: QueueWorld,
+    policy: DispatchPolicy,
     utilisation: float,
     dispatchers: int,
-    settings: Settings,
+    settings: DispatchSettings,
     effort: Effort,
-) -> Outcome:
+) -> QueueOutcome:
     """One run, by the seed of the effort."""
     records = arrivals(
         world,
@@ -215,7 +215,9 @@ def run(
     return outcome(world, records, served(world, records, policy.choose(world, records, told)))
 
 
-def expected(world: World, policy: Policy, utilisation: float) -> dict[int, float] | None:
+def expected(
+    world: QueueWorld, policy: DispatchPolicy, utilisation: float
+) -> dict[int, float] | None:
     """How busy each broker is kept in the long run; None where that depends on what happens."""
     if world.changes or len(world.leaders) > 1:
         return None
@@ -226,7 +228,7 @@ def expected(world: World, policy: Policy, utilisation: float) -> dict[int, floa
     return {b: (load + foreign.get(b, 0.0)) / world.speeds[b] for b, load in loads.items()}
 
 
-def _dealt(world: World, utilisation: float, *, by_partition: bool) -> dict[int, float]:
+def _dealt(world: QueueWorld, utilisation: float, *, by_partition: bool) -> dict[int, float]:
     """Records per time of each broker if those of a topic are dealt evenly."""
     own = world.own_rate(utilisation)
     total = sum(world.rate_of(topic) for topic in world.topics)
@@ -243,7 +245,11 @@ def _dealt(world: World, utilisation: float, *, by_partition: bool) -> dict[int,
 
 
 def curves(
-    world: World, shown: Sequence[Cell], settings: Settings, *, points: int = 15
+    world: QueueWorld,
+    shown: Sequence[YardstickCell],
+    settings: DispatchSettings,
+    *,
+    points: int = 15,
 ) -> dict[tuple[str, int | None], list[tuple[float, ClosedForm]]]:
     """Closed forms between the least and the most utilisation, by policy and dispatchers."""
     low, high = min(c.utilisation for c in shown), max(c.utilisation for c in shown)
@@ -256,7 +262,11 @@ def curves(
 
 
 def known(
-    world: World, policy: Policy, utilisation: float, dispatchers: int, settings: Settings
+    world: QueueWorld,
+    policy: DispatchPolicy,
+    utilisation: float,
+    dispatchers: int,
+    settings: DispatchSettings,
 ) -> ClosedForm | None:
     """What theory says of a policy in such a world; None where it says nothing."""
     if world.changes or len(world.leaders) > 1:
@@ -283,11 +293,13 @@ def known(
     elif not constant:
         found = _by_length(policy.name, brokers, busy, settings, alone=alone)
     if found is None and one_queue is not None:
-        found = replace(one_queue, kind=Kind.BOUND)
+        found = replace(one_queue, kind=FormKind.BOUND)
     return None if found is None else _at_speed(found, speed)
 
 
-def _alone(world: World, policy: Policy, dispatchers: int, settings: Settings) -> bool:
+def _alone(
+    world: QueueWorld, policy: DispatchPolicy, dispatchers: int, settings: DispatchSettings
+) -> bool:
     """Whether one view decides: all see the same, or a single one goes round all brokers."""
     if policy.looks:
         return settings.refresh is None
@@ -297,7 +309,7 @@ def _alone(world: World, policy: Policy, dispatchers: int, settings: Settings) -
     return dispatchers == 1
 
 
-def _partitions_take_turns(world: World) -> bool:
+def _partitions_take_turns(world: QueueWorld) -> bool:
     """Whether the leaders of the topic's partitions, in order, go round all of them."""
     table = world.leaders[0][1].topic(world.topics[0])
     leaders, n = [table.leader[p] for p in table.available], len(table.brokers)
@@ -305,7 +317,9 @@ def _partitions_take_turns(world: World) -> bool:
     return len(set(rounds)) == 1 and len(set(rounds[0])) == n
 
 
-def _idle_queue(world: World, brokers: int, busy: float, dispatchers: int) -> ClosedForm | None:
+def _idle_queue(
+    world: QueueWorld, brokers: int, busy: float, dispatchers: int
+) -> ClosedForm | None:
     """The limit is that of dispatchers who send equally much and get equally many tokens."""
     rates = sending_rates(world, dispatchers)
     if dispatchers == 1:  # it has all tokens, which is another system
@@ -316,7 +330,7 @@ def _idle_queue(world: World, brokers: int, busy: float, dispatchers: int) -> Cl
 
 
 def _by_length(
-    name: str, brokers: int, busy: float, settings: Settings, *, alone: bool
+    name: str, brokers: int, busy: float, settings: DispatchSettings, *, alone: bool
 ) -> ClosedForm | None:
     if brokers == 1:
         return closed_forms.m_m_1(busy)
@@ -327,7 +341,7 @@ def _by_length(
     return few or (closed_forms.shortest_of_many(d, busy) if d < brokers else None)
 
 
-def _by_chance(world: World, utilisation: float) -> ClosedForm:
+def _by_chance(world: QueueWorld, utilisation: float) -> ClosedForm:
     """A split by chance makes each broker a queue of its own."""
     loads = _dealt(world, utilisation, by_partition=False)
     constant = world.service is Service.CONSTANT

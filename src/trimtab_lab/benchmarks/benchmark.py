@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trimtab.spark.session import Session
 
 
-class Unit(StrEnum):
+class BenchUnit(StrEnum):
     """What a side is measured in."""
 
     ROWS_S = "rows/s"
@@ -39,11 +39,11 @@ class Unit(StrEnum):
     @property
     def more_is_better(self) -> bool:
         """Whether the larger figure wins."""
-        return self in {Unit.ROWS_S, Unit.CELLS_S, Unit.SAMPLES_S}
+        return self in {BenchUnit.ROWS_S, BenchUnit.CELLS_S, BenchUnit.SAMPLES_S}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class BenchContext:
     """Where benchmarks run; Spark starts when the first one asks for it."""
 
     spark: Callable[[], Session]
@@ -66,7 +66,7 @@ class Sides:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-Run = Callable[[Stage, int, int], Sides]
+Run = Callable[[BenchContext, int, int], Sides]
 """Runs a benchmark on a stage, with so many rows, so many times."""
 
 
@@ -92,7 +92,7 @@ class Benchmark:
     what: str
     rival: str
     bar: float
-    unit: Unit
+    unit: BenchUnit
     rows: int
     run: Run
     counted: str = "rows"

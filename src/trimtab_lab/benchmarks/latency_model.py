@@ -20,7 +20,7 @@ from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.consumers import CAPACITY_RATIO, REBALANCE_S, landau
 from trimtab.simulate.packing import simulate
 from trimtab.workload.rate_streams import LANDAU_ITERATION_S, landau_stream
-from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating, rows_per_second
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating, rows_per_second
 
 SEED = 7
 CAPACITY = 100
@@ -35,7 +35,7 @@ Figures = tuple[float, ...]
 _Floats = NDArray[np.float64]
 
 
-def latency_model(_: Stage, rows: int, runs: int) -> Sides:
+def latency_model(_: BenchContext, rows: int, runs: int) -> Sides:
     """Samples per second; there are about `rows` samples."""
     loads, assignments = packed_for(rows)
     named, owners = dictionaries(loads), owners_of(assignments)

@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab.errors import BadFile
 from trimtab_lab.benchmarks import plots
-from trimtab_lab.benchmarks.benchmark import Benchmark, Result, Unit
+from trimtab_lab.benchmarks.benchmark import Benchmark, BenchUnit, Result
 from trimtab_lab.benchmarks.registry import BENCHMARKS
 from trimtab_lab.papers.kept import results_file
 from trimtab_lab.papers.landau_page import beyond
@@ -26,7 +26,7 @@ PAGE = Path("docs/benchmarks.md")
 class Curves:
     """A picture of results that say how a time grows: those of one unit."""
 
-    unit: Unit
+    unit: BenchUnit
     picture: str
     title: str
     over: str
@@ -35,14 +35,14 @@ class Curves:
 
 CURVES = (
     Curves(
-        unit=Unit.MICROS_ROW,
+        unit=BenchUnit.MICROS_ROW,
         picture="growth.svg",
         title="Time per row as rows grow",
         over="rows",
         scale=(1e6, " M"),
     ),
     Curves(
-        unit=Unit.NANOS_N_LOG_N,
+        unit=BenchUnit.NANOS_N_LOG_N,
         picture="plan-growth.svg",
         title="Time of a plan over n log n as partitions grow",
         over="partitions",
@@ -158,7 +158,7 @@ def figure(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
-def _grown(results: Sequence[Result], unit: Unit) -> list[Result]:
+def _grown(results: Sequence[Result], unit: BenchUnit) -> list[Result]:
     return [r for r in results if "curve" in r.settings and r.unit == unit]
 
 

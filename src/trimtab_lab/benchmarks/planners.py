@@ -21,9 +21,9 @@ from trimtab.model.load import GroupLimits, Loads, LoadStep, Unit
 from trimtab.model.plan import Layer
 from trimtab.plan.consumers.planner import PackingOptions, PackingRule
 from trimtab.plan.registry import PLANNERS
-from trimtab.simulate.packing import Run, simulate
+from trimtab.simulate.packing import PackingRun, simulate
 from trimtab.workload.rate_streams import landau_stream
-from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating
 from trimtab_lab.scans.packing import SCANS
 
 SEED = 7
@@ -58,7 +58,7 @@ class Problem:
         return rule(self.loads, self.current, self.limits, self.options)
 
 
-def plan_fits(stage: Stage, rows: int, runs: int) -> Sides:
+def plan_fits(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Two fits against their scans; `rows` is the number of partitions."""
     problems = {name: second_plan(name, rows) for name in TWELVE}
 
@@ -88,7 +88,7 @@ def plan_fits(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def plan_growth(stage: Stage, rows: int, runs: int) -> Sides:
+def plan_growth(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Time per n log n of the fit whose time grows most, from a hundredth of `rows` to `rows`."""
     sizes = [max(2, rows * times // SIZES[-1]) for times in SIZES]
     spent: dict[str, dict[int, list[float]]] = {name: {n: [] for n in sizes} for name in TWELVE}
@@ -127,9 +127,9 @@ def plan_growth(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def trim(stage: Stage, rows: int, runs: int) -> Sides:
+def trim(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Mean Rscore of `trim` and `bfd` over a few steps; each run is a stream of its own."""
-    found: dict[str, list[Run]] = {"trim": [], "bfd": [], "mwf": []}
+    found: dict[str, list[PackingRun]] = {"trim": [], "bfd": [], "mwf": []}
     for run in range(runs):
         stage.say(f"stream {run + 1} of {runs}")
         stream = _stream(rows, seed=SEED + run, steps=STEPS)
@@ -155,7 +155,7 @@ def trim(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def ll_ffd(stage: Stage, rows: int, runs: int, *, most: float = 0.1) -> Sides:
+def ll_ffd(stage: BenchContext, rows: int, runs: int, *, most: float = 0.1) -> Sides:
     """A plan for latency against one second; `rows` is the number of partitions.
 
     Rates are uniform from 0 to what a consumer reads, lags from 0 to a part of what it can read in
@@ -178,7 +178,7 @@ def ll_ffd(stage: Stage, rows: int, runs: int, *, most: float = 0.1) -> Sides:
     )
 
 
-def ll_ffd_lag(stage: Stage, rows: int, runs: int) -> Sides:
+def ll_ffd_lag(stage: BenchContext, rows: int, runs: int) -> Sides:
     """The same where lag binds, with lags up to nine tenths; and once with lags up to all of it."""
     sides = ll_ffd(stage, rows, runs, most=0.9)
     (full,) = (worst := ll_ffd(stage, rows, 1, most=1.0)).ours
@@ -260,7 +260,7 @@ def _seconds(
     return (clock() - began) / times
 
 
-def _after_the_first(run: Run, figure: str) -> Sequence[float]:
+def _after_the_first(run: PackingRun, figure: str) -> Sequence[float]:
     return [float(getattr(step, figure)) for step in run.steps[1:]]
 
 

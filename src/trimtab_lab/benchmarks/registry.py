@@ -9,156 +9,156 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from trimtab.errors import ConfigError
-from trimtab_lab.benchmarks.benchmark import Benchmark, Sides, Stage, Unit
+from trimtab_lab.benchmarks.benchmark import BenchContext, Benchmark, BenchUnit, Sides
 
 MILLION = 1_000_000
 
 
-def _rates(stage: Stage, rows: int, runs: int) -> Sides:
+def _rates(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.batch import rates
 
     return rates(stage, rows, runs)
 
 
-def _hot_keys(stage: Stage, rows: int, runs: int) -> Sides:
+def _hot_keys(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.batch import hot_keys_exact
 
     return hot_keys_exact(stage, rows, runs)
 
 
-def _hot_keys_lossy(stage: Stage, rows: int, runs: int) -> Sides:
+def _hot_keys_lossy(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.batch import hot_keys_lossy
 
     return hot_keys_lossy(stage, rows, runs)
 
 
-def _hot_keys_distinct(stage: Stage, rows: int, runs: int) -> Sides:
+def _hot_keys_distinct(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.batch import hot_keys_distinct
 
     return hot_keys_distinct(stage, rows, runs)
 
 
-def _hot_keys_memory(stage: Stage, rows: int, runs: int) -> Sides:
+def _hot_keys_memory(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.memory import hot_keys_memory
 
     return hot_keys_memory(stage, rows, runs)
 
 
-def _rates_samples(stage: Stage, rows: int, runs: int) -> Sides:
+def _rates_samples(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.batch import rates_samples
 
     return rates_samples(stage, rows, runs)
 
 
-def _kafka_read(stage: Stage, rows: int, runs: int) -> Sides:
+def _kafka_read(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.kafka_read import kafka_read
 
     return kafka_read(stage, rows, runs)
 
 
-def _live_rate(stage: Stage, rows: int, runs: int) -> Sides:
+def _live_rate(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.live_rate import live_rate
 
     return live_rate(stage, rows, runs)
 
 
-def _growth(stage: Stage, rows: int, runs: int) -> Sides:
+def _growth(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.growth import growth_rates
 
     return growth_rates(stage, rows, runs)
 
 
-def _growth_keys(stage: Stage, rows: int, runs: int) -> Sides:
+def _growth_keys(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.growth import growth_keys
 
     return growth_keys(stage, rows, runs)
 
 
-def _plan_fits(stage: Stage, rows: int, runs: int) -> Sides:
+def _plan_fits(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import plan_fits
 
     return plan_fits(stage, rows, runs)
 
 
-def _plan_growth(stage: Stage, rows: int, runs: int) -> Sides:
+def _plan_growth(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import plan_growth
 
     return plan_growth(stage, rows, runs)
 
 
-def _trim(stage: Stage, rows: int, runs: int) -> Sides:
+def _trim(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import trim
 
     return trim(stage, rows, runs)
 
 
-def _ll_ffd(stage: Stage, rows: int, runs: int) -> Sides:
+def _ll_ffd(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import ll_ffd
 
     return ll_ffd(stage, rows, runs)
 
 
-def _ll_ffd_lag(stage: Stage, rows: int, runs: int) -> Sides:
+def _ll_ffd_lag(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import ll_ffd_lag
 
     return ll_ffd_lag(stage, rows, runs)
 
 
-def _latency_model(stage: Stage, rows: int, runs: int) -> Sides:
+def _latency_model(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.latency_model import latency_model
 
     return latency_model(stage, rows, runs)
 
 
-def _sweep(stage: Stage, rows: int, runs: int) -> Sides:
+def _sweep(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.sweep import sweep
 
     return sweep(stage, rows, runs)
 
 
-def _choose_3(stage: Stage, rows: int, runs: int) -> Sides:
+def _choose_3(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.routing import choose_3
 
     return choose_3(stage, rows, runs)
 
 
-def _choose_12(stage: Stage, rows: int, runs: int) -> Sides:
+def _choose_12(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.routing import choose_12
 
     return choose_12(stage, rows, runs)
 
 
-def _produce(stage: Stage, rows: int, runs: int) -> Sides:
+def _produce(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.kafka.producing import produce
 
     return produce(stage, rows, runs)
 
 
-def _audit(stage: Stage, rows: int, runs: int) -> Sides:
+def _audit(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.topology import full_audit
 
     return full_audit(stage, rows, runs)
 
 
-def _audit_same(stage: Stage, rows: int, runs: int) -> Sides:
+def _audit_same(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.topology import same_audit
 
     return same_audit(stage, rows, runs)
 
 
-def _audit_faults(stage: Stage, rows: int, runs: int) -> Sides:
+def _audit_faults(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.topology import all_faults
 
     return all_faults(stage, rows, runs)
 
 
-def _audit_groups(stage: Stage, rows: int, runs: int) -> Sides:
+def _audit_groups(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.topology import many_groups
 
     return many_groups(stage, rows, runs)
 
 
-def _audit_growth(stage: Stage, rows: int, runs: int) -> Sides:
+def _audit_growth(stage: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.topology import growth
 
     return growth(stage, rows, runs)
@@ -170,7 +170,7 @@ _ALL = (
         what="rates from events in Parquet",
         rival="bare groupBy(topic, partition, window).agg(count, sum)",
         bar=0.75,
-        unit=Unit.ROWS_S,
+        unit=BenchUnit.ROWS_S,
         rows=20 * MILLION,
         run=_rates,
     ),
@@ -179,7 +179,7 @@ _ALL = (
         what="rates from samples, with the restart rule",
         rival="bare groupBy(topic, partition, window).agg(min, max)",
         bar=0.5,
-        unit=Unit.ROWS_S,
+        unit=BenchUnit.ROWS_S,
         rows=5 * MILLION,
         run=_rates_samples,
         when_missed="The rival keeps two numbers per group. Whether a series was ever restarted "
@@ -192,7 +192,7 @@ _ALL = (
         what="heavy keys, exact in two passes, Zipf–Mandelbrot keys",
         rival="bare groupBy(window, key).count().filter",
         bar=0.8,
-        unit=Unit.ROWS_S,
+        unit=BenchUnit.ROWS_S,
         rows=20 * MILLION,
         run=_hot_keys,
         when_missed="Two passes read the files twice; where reading and decoding is most of the "
@@ -204,7 +204,7 @@ _ALL = (
         what="heavy keys in bounded memory, Zipf–Mandelbrot keys",
         rival="bare groupBy(window, key).count().filter",
         bar=0.6,
-        unit=Unit.ROWS_S,
+        unit=BenchUnit.ROWS_S,
         rows=20 * MILLION,
         run=_hot_keys_lossy,
         when_missed="Every key crosses from Java to Python, which by itself takes about as long as "
@@ -215,7 +215,7 @@ _ALL = (
         what="heavy keys in bounded memory, 80 % of the rows with a key of their own",
         rival="bare groupBy(window, key).count().filter",
         bar=1.2,
-        unit=Unit.ROWS_S,
+        unit=BenchUnit.ROWS_S,
         rows=20 * MILLION,
         run=_hot_keys_distinct,
         when_missed="With memory for every key the rival does not spill, and the way from Java to "
@@ -226,7 +226,7 @@ _ALL = (
         what="peak memory of a Python worker that counts lossily, every key distinct",
         rival="the same with a tenth of the keys",
         bar=0.833,  # within 20 %
-        unit=Unit.MEGABYTES,
+        unit=BenchUnit.MEGABYTES,
         rows=20 * MILLION,
         run=_hot_keys_memory,
     ),
@@ -235,7 +235,7 @@ _ALL = (
         what="Kafka read and rates, records of 100 bytes",
         rival="bare Kafka read and count",
         bar=0.8,
-        unit=Unit.ROWS_S,
+        unit=BenchUnit.ROWS_S,
         rows=5 * MILLION,
         run=_kafka_read,
         kafka=True,
@@ -245,7 +245,7 @@ _ALL = (
         what="sample to published rate, live, 95th percentile",
         rival="one second",
         bar=1.0,
-        unit=Unit.SECONDS,
+        unit=BenchUnit.SECONDS,
         rows=50,
         run=_live_rate,
         kafka=True,
@@ -255,7 +255,7 @@ _ALL = (
         what="time per row of rates from events at 16 times the rows",
         rival="the same at the smallest number",
         bar=0.95,
-        unit=Unit.MICROS_ROW,
+        unit=BenchUnit.MICROS_ROW,
         rows=20 * MILLION,
         run=_growth,
     ),
@@ -264,7 +264,7 @@ _ALL = (
         what="time per row of lossy heavy keys at 16 times the rows",
         rival="the same at the smallest number",
         bar=0.95,
-        unit=Unit.MICROS_ROW,
+        unit=BenchUnit.MICROS_ROW,
         rows=20 * MILLION,
         run=_growth_keys,
     ),
@@ -273,7 +273,7 @@ _ALL = (
         what="a plan by bfd and one by mwf, 10 000 partitions with a past",
         rival="the same plans by scanning all consumers for every choice",
         bar=50.0,
-        unit=Unit.SECONDS,
+        unit=BenchUnit.SECONDS,
         rows=10_000,
         run=_plan_fits,
         counted="partitions",
@@ -284,7 +284,7 @@ _ALL = (
         what="time of a plan over n log n at 100 000 partitions, worst of the twelve fits",
         rival="the same at 1 000 partitions",
         bar=0.5,  # no worse than n log n by a factor of 2
-        unit=Unit.NANOS_N_LOG_N,
+        unit=BenchUnit.NANOS_N_LOG_N,
         rows=100_000,
         run=_plan_growth,
         counted="partitions",
@@ -295,7 +295,7 @@ _ALL = (
         what="mean Rscore of trim, 1 000 partitions",
         rival="that of bfd on the same streams",
         bar=1.0,
-        unit=Unit.RSCORE,
+        unit=BenchUnit.RSCORE,
         rows=1000,
         run=_trim,
         counted="partitions",
@@ -306,7 +306,7 @@ _ALL = (
         what="mean Rscore of trim, 10 000 partitions",
         rival="that of bfd on the same streams",
         bar=1.0,
-        unit=Unit.RSCORE,
+        unit=BenchUnit.RSCORE,
         rows=10_000,
         run=_trim,
         counted="partitions",
@@ -317,7 +317,7 @@ _ALL = (
         what="a plan by ll-ffd, 10 000 partitions with a past and light lags",
         rival="one second",
         bar=1.0,
-        unit=Unit.SECONDS,
+        unit=BenchUnit.SECONDS,
         rows=10_000,
         run=_ll_ffd,
         counted="partitions",
@@ -330,7 +330,7 @@ _ALL = (
         what="a plan by ll-ffd, 10 000 partitions with a past and lags that bind",
         rival="one second",
         bar=1.0,
-        unit=Unit.SECONDS,
+        unit=BenchUnit.SECONDS,
         rows=10_000,
         run=_ll_ffd_lag,
         counted="partitions",
@@ -344,7 +344,7 @@ _ALL = (
         what="latencies and their percentiles by Landau's model, in closed form",
         rival="the same percentiles of samples made one by one, in NumPy",
         bar=1.0,
-        unit=Unit.SAMPLES_S,
+        unit=BenchUnit.SAMPLES_S,
         rows=5 * MILLION,
         run=_latency_model,
         counted="samples",
@@ -355,7 +355,7 @@ _ALL = (
         what="a sweep over planners, deltas and seeds on Spark, every result kept",
         rival="the same cells in as many plain Python processes",
         bar=0.85,
-        unit=Unit.CELLS_S,
+        unit=BenchUnit.CELLS_S,
         rows=60,
         run=_sweep,
         counted="cells",
@@ -365,7 +365,7 @@ _ALL = (
         what="a partition for a keyless record, the dearest of our five, 3 partitions",
         rival="kafka-python's default partitioner",
         bar=0.667,  # at most 1.5 times as dear
-        unit=Unit.MICROS_ROW,
+        unit=BenchUnit.MICROS_ROW,
         rows=200_000,
         run=_choose_3,
         counted="records",
@@ -376,7 +376,7 @@ _ALL = (
         what="a partition for a keyless record, the dearest of our five, 12 partitions",
         rival="kafka-python's default partitioner",
         bar=0.667,
-        unit=Unit.MICROS_ROW,
+        unit=BenchUnit.MICROS_ROW,
         rows=200_000,
         run=_choose_12,
         counted="records",
@@ -387,7 +387,7 @@ _ALL = (
         what="RoutedProducer with node: keyless records of 100 bytes, sent and acknowledged",
         rival="the bare confluent-kafka producer",
         bar=0.5,  # in a loop that does nothing else
-        unit=Unit.ROWS_S,
+        unit=BenchUnit.ROWS_S,
         rows=300_000,
         run=_produce,
         counted="records",
@@ -403,7 +403,7 @@ _ALL = (
         what="topology audit without pair list, 12 partitions a topic, 100 brokers",
         rival="Burato's Algorithms 1, 2 and 3, which list all pairs",
         bar=50.0,
-        unit=Unit.SECONDS,
+        unit=BenchUnit.SECONDS,
         rows=2000,
         run=_audit,
         counted="topics",
@@ -414,7 +414,7 @@ _ALL = (
         what="groups and groups by broker only, of the same cluster",
         rival="Burato's Algorithms 1 and 3: no pairs on either side",
         bar=3.0,
-        unit=Unit.SECONDS,
+        unit=BenchUnit.SECONDS,
         rows=2000,
         run=_audit_same,
         counted="topics",
@@ -427,7 +427,7 @@ _ALL = (
         what="every failure of one broker of 100, ranked",
         rival="Algorithms 1, 2 and 3 anew for each of them",
         bar=50.0,
-        unit=Unit.SECONDS,
+        unit=BenchUnit.SECONDS,
         rows=2000,
         run=_audit_faults,
         counted="topics",
@@ -438,7 +438,7 @@ _ALL = (
         what="groups of 10 000 topics on 300 brokers, their leaders counted before",
         rival="Algorithm 1, likewise",
         bar=50.0,
-        unit=Unit.SECONDS,
+        unit=BenchUnit.SECONDS,
         rows=10_000,
         run=_audit_groups,
         counted="topics",
@@ -449,7 +449,7 @@ _ALL = (
         what="time per partition of the audit, 10 000 topics on 300 brokers",
         rival="the same with 2 000 topics on 100 brokers",
         bar=0.8,
-        unit=Unit.MICROS_ROW,
+        unit=BenchUnit.MICROS_ROW,
         rows=10_000,
         run=_audit_growth,
         counted="topics",

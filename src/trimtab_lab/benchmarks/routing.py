@@ -13,24 +13,24 @@ from statistics import median
 from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.plan.records.partitioner import Granularity, RoutingOptions
 from trimtab.plan.records.registry import OURS, partitioner_of
-from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating
 
 SEED = 6
 RECORD_BYTES = 100
 TOPIC = "stream"
 
 
-def choose_3(stage: Stage, rows: int, runs: int) -> Sides:
+def choose_3(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Over 3 partitions; `rows` is the number of records."""
     return choose(stage, rows, runs, partitions=3)
 
 
-def choose_12(stage: Stage, rows: int, runs: int) -> Sides:
+def choose_12(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Over 12 partitions; `rows` is the number of records."""
     return choose(stage, rows, runs, partitions=12)
 
 
-def choose(stage: Stage, rows: int, runs: int, *, partitions: int) -> Sides:
+def choose(stage: BenchContext, rows: int, runs: int, *, partitions: int) -> Sides:
     """Microseconds per record: the dearest of ours per record, beside kafka-python's default."""
     from trimtab_lab.benchmarks.kafka.own_partitioner import asked
 

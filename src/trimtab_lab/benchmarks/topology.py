@@ -16,13 +16,13 @@ from typing import TypeVar
 from trimtab.audit.faults import FaultScan, ranked
 from trimtab.audit.groups import max_groups, overlaps_by_broker
 from trimtab.audit.layout import layout_of
-from trimtab.audit.loads import TopicRates
+from trimtab.audit.loads import TopicLoad
 from trimtab.audit.scenarios import scenarios
 from trimtab.audit.topology import AuditOptions, audit
 from trimtab.model.cluster import ClusterSnapshot
 from trimtab.model.load import Unit
 from trimtab.testing.placements import random_placement
-from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating
 from trimtab_lab.scans.topology import dpo, dpo2, get_max_groups, node_lists
 
 _T = TypeVar("_T")
@@ -33,7 +33,7 @@ REPEATS = 5
 """Times that ours runs for each run of the rival: it is so short that the clock would show."""
 
 
-def full_audit(stage: Stage, rows: int, runs: int) -> Sides:
+def full_audit(stage: BenchContext, rows: int, runs: int) -> Sides:
     """The whole audit but pairs and failures against all three scans; `rows` are topics."""
     snapshot = _placed(stage, rows, _dense(rows))
     rates = _rates(snapshot)
@@ -64,7 +64,7 @@ def full_audit(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def same_audit(stage: Stage, rows: int, runs: int) -> Sides:
+def same_audit(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Groups, and groups by broker, on both sides: nobody looks at pairs."""
     snapshot = _placed(stage, rows, _dense(rows))
 
@@ -78,7 +78,7 @@ def same_audit(stage: Stage, rows: int, runs: int) -> Sides:
     return _against(lambda: _again(ours), rival, runs, snapshot)
 
 
-def all_faults(stage: Stage, rows: int, runs: int) -> Sides:
+def all_faults(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Every single failure, ranked, against the three scans for each of them.
 
     The scans run for one failure in each run; their time is multiplied by the number of failures.
@@ -115,7 +115,7 @@ def all_faults(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def many_groups(stage: Stage, rows: int, runs: int) -> Sides:
+def many_groups(stage: BenchContext, rows: int, runs: int) -> Sides:
     """The groups of a large cluster against Algorithm 1; who leads what is known to both."""
     snapshot = _placed(stage, rows, _sparse(rows))
     spent: dict[str, list[float]] = {"ours": [], "rival": []}
@@ -128,7 +128,7 @@ def many_groups(stage: Stage, rows: int, runs: int) -> Sides:
     return replace(sides, settings={**sides.settings, **before})
 
 
-def growth(stage: Stage, rows: int, runs: int) -> Sides:
+def growth(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Time per partition of the audit at full size against a fifth of the topics."""
     fewer = max(2, rows // 5)
     large = _placed(stage, rows, _sparse(rows))
@@ -168,14 +168,14 @@ def _sparse(topics: int) -> int:
     return max(4, topics * 3 // 100)
 
 
-def _placed(stage: Stage, topics: int, brokers: int) -> ClusterSnapshot:
+def _placed(stage: BenchContext, topics: int, brokers: int) -> ClusterSnapshot:
     stage.say(f"placing {topics} topics on {brokers} brokers")
     return random_placement(topics=topics, brokers=brokers, partitions=PARTITIONS, seed=SEED)
 
 
-def _rates(snapshot: ClusterSnapshot) -> TopicRates:
+def _rates(snapshot: ClusterSnapshot) -> TopicLoad:
     rng = random.Random(SEED)
-    return TopicRates(
+    return TopicLoad(
         by_topic={name: rng.lognormvariate(10, 1) for name in snapshot.topics}, unit=Unit.BYTES_S
     )
 

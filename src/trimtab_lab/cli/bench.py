@@ -19,7 +19,7 @@ from trimtab.model.codec import dumps
 from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 from trimtab_lab import PACKAGES
-from trimtab_lab.benchmarks.benchmark import Benchmark, Result, Stage, judged
+from trimtab_lab.benchmarks.benchmark import BenchContext, Benchmark, Result, judged
 from trimtab_lab.benchmarks.registry import BENCHMARKS, benchmark
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def bench(options: BenchOptions) -> None:
     configure(verbose=options.verbose)
     settings = load_settings()
     spark = _session(settings, options, kafka=any(b.kafka for b in chosen))
-    stage = Stage(spark=spark, home=settings.home, cache=settings.cache, say=say)
+    stage = BenchContext(spark=spark, home=settings.home, cache=settings.cache, say=say)
     found = []
     for one in chosen:
         found.append(_run(one, stage, rows=options.rows or one.rows, runs=options.runs))
@@ -131,7 +131,7 @@ def _session(settings: Settings, options: BenchOptions, *, kafka: bool) -> Calla
     return start
 
 
-def _run(one: Benchmark, stage: Stage, *, rows: int, runs: int) -> Result:
+def _run(one: Benchmark, stage: BenchContext, *, rows: int, runs: int) -> Result:
     from trimtab_lab.benchmarks.machine import machine
 
     began = time.monotonic()
@@ -143,7 +143,7 @@ def _run(one: Benchmark, stage: Stage, *, rows: int, runs: int) -> Result:
     return found
 
 
-def _java(stage: Stage) -> str:
+def _java(stage: BenchContext) -> str:
     from trimtab_lab.benchmarks.spark.java import java_version
 
     return java_version(stage.spark())

@@ -32,7 +32,7 @@ from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from trimtab_lab.demo.story import Files, Outcome
+    from trimtab_lab.demo.story import DemoOutcome, Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ def _interruptible(*, verbose: bool) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show(outcome: Outcome, files: Files, *, as_json: bool) -> None:
+def _show(outcome: DemoOutcome, files: Files, *, as_json: bool) -> None:
     if as_json:
         result_json(
             {
@@ -182,7 +182,7 @@ def _show(outcome: Outcome, files: Files, *, as_json: bool) -> None:
 
 
 def _say_farewell(
-    outcome: Outcome, files: Files, settings: Settings, *, keep: bool, took_s: float
+    outcome: DemoOutcome, files: Files, settings: Settings, *, keep: bool, took_s: float
 ) -> None:
     from trimtab.local.cluster import LocalCluster
     from trimtab_lab.demo.story import CLUSTER

@@ -32,7 +32,7 @@ from trimtab_lab.cli.experiment_results import (
 
 if TYPE_CHECKING:
     from trimtab.spark.session import Session
-    from trimtab_lab.papers.grid import Cell, Finished, Work
+    from trimtab_lab.papers.grid import Finished, GridCell, Work
     from trimtab_lab.papers.part import Part, Runner
 
 app = typer.Typer(
@@ -136,7 +136,7 @@ def landau(options: LandauOptions) -> None:
     """
     from trimtab_lab.papers import landau as experiment
 
-    design = experiment.Design(
+    design = experiment.LandauDesign(
         seeds=options.seeds,
         iterations=options.iterations,
         partitions=options.partitions,
@@ -164,7 +164,7 @@ def ezzeddine(options: EzzeddineOptions) -> None:
     intervals = _durations(options.intervals, "--intervals", least=0.1)
     cooldowns = _durations(options.cooldowns, "--cooldowns")
     # The published figures are for these, so that they always take part.
-    design = experiment.Design(
+    design = experiment.EzzeddineDesign(
         seeds=options.seeds,
         intervals_s=tuple(sorted({1.0, 30.0, *intervals})),
         cooldowns_s=tuple(sorted({0.0, 30.0, *cooldowns})),
@@ -219,7 +219,7 @@ def _runner(session: Session, settings: Settings, title: str) -> Runner:
 
     into = str(settings.home / "experiments" / "cells")
 
-    def run(cells: Sequence[Cell], work: Work, per_task: int) -> Mapping[str, Finished]:
+    def run(cells: Sequence[GridCell], work: Work, per_task: int) -> Mapping[str, Finished]:
         with progress_bar() as bar:
             task = bar.add_task(title, total=len(cells))
 

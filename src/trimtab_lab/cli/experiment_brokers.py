@@ -30,8 +30,8 @@ from trimtab_lab.cli.experiment_results import (
 )
 
 if TYPE_CHECKING:
-    from trimtab_lab.papers.burato.experiment import Design as BuratoDesign
-    from trimtab_lab.papers.live.experiment import Design
+    from trimtab_lab.papers.burato.experiment import BuratoDesign
+    from trimtab_lab.papers.live.experiment import LiveDesign
 
 LANDAU_LIVE_PARTS = ("peak", "delta-5", "delta-25", "bytes-5", "bytes-25")
 Strategies = Annotated[
@@ -160,11 +160,11 @@ def ezzeddine_live(options: EzzeddineLiveOptions) -> None:
     Workload 1 of Ezzeddine et al., ten minutes for each strategy. Without a cluster named or
     running, a local one is brought up for it.
     """
-    from trimtab_lab.papers.live.experiment import EZZEDDINE, Design
-    from trimtab_lab.papers.live.plan import Workload, strategies_of
+    from trimtab_lab.papers.live.experiment import EZZEDDINE, LiveDesign
+    from trimtab_lab.papers.live.plan import LiveWorkload, strategies_of
 
-    design = Design(
-        strategies=strategies_of(options.strategies, Workload.EZZEDDINE_1.strategies),
+    design = LiveDesign(
+        strategies=strategies_of(options.strategies, LiveWorkload.EZZEDDINE_1.strategies),
         seeds=options.seeds,
         stretch=options.stretch,
         again=options.again,
@@ -180,12 +180,12 @@ def landau_live(options: LandauLiveOptions) -> None:
     in bytes/s with records of different sizes nine. What was kept of other parts stays on the
     page. Without a cluster named or running, a local one is brought up for it.
     """
-    from trimtab_lab.papers.live.experiment import LANDAU, WALKS, Design, LandauPart
+    from trimtab_lab.papers.live.experiment import LANDAU, WALKS, LandauPart, LiveDesign
     from trimtab_lab.papers.live.plan import strategies_of
 
     parts = tuple(LandauPart(name) for name in chosen_parts(options.what, LANDAU_LIVE_PARTS))
     known = [s for walk in WALKS if LandauPart(walk) in parts for s in walk.strategies]
-    design = Design(
+    design = LiveDesign(
         strategies=strategies_of(options.strategies, known),
         what=parts,
         seeds=options.seeds,
@@ -230,9 +230,9 @@ def burato(options: BuratoOptions) -> None:
 
 def _burato_design(options: BuratoOptions) -> BuratoDesign:
     from trimtab_lab.papers.burato import design as grid
-    from trimtab_lab.papers.burato.experiment import Design
+    from trimtab_lab.papers.burato.experiment import BuratoDesign
 
-    return Design(
+    return BuratoDesign(
         cells=grid.narrowed(
             grid.full_grid() if options.full else grid.stated_grid(),
             policies=_listed(options.policies),
@@ -251,18 +251,18 @@ def _listed(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
-def _live(experiment: str, design: Design, options: LiveOptions) -> None:
+def _live(experiment: str, design: LiveDesign, options: LiveOptions) -> None:
     """Runs a live experiment with a bar, keeps its parts, and prints what they came to."""
     from trimtab_lab.papers.kept import keep
     from trimtab_lab.papers.live.experiment import EXPERIMENTS, Live
-    from trimtab_lab.papers.live.kafka.conduct import Place
+    from trimtab_lab.papers.live.kafka.conduct import LiveSite
 
     configure(verbose=options.verbose)
     settings, run = options.of.settings(), options.run
     pages = results_folder(settings, run.page.into, experiment)
     folder = settings.home / "experiments" / "live"
     with terminable(), _cluster(settings) as to:
-        place = Place(
+        place = LiveSite(
             cluster=to,
             command_config=settings.command_config,
             folder=folder / "runs",

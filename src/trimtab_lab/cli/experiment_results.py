@@ -89,14 +89,14 @@ def _show(found: Mapping[str, Part]) -> None:
 
     from trimtab.report.columns import new_table
     from trimtab_lab.papers.markdown import COMPARED, figures_of
-    from trimtab_lab.papers.verdict import Verdict, tally
+    from trimtab_lab.papers.verdict import RowVerdict, tally
 
     for name, part in found.items():
         counts = tally(part.rows)
         told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
         rows = part.rows
         if len(rows) > _MOST_ROWS:
-            rows = tuple(row for row in rows if row.verdict is Verdict.OUTSIDE)
+            rows = tuple(row for row in rows if row.verdict is RowVerdict.OUTSIDE)
             told += "; the page has all rows" + ("" if not rows else ", here are those outside")
         if not rows:
             result(f"{name}: {told}")
@@ -105,7 +105,7 @@ def _show(found: Mapping[str, Part]) -> None:
         table = new_table(*columns, left=1, title=f"{name}: {told}", box=box.SIMPLE_HEAD)
         table.columns[-1].justify = "left"
         for row in rows:
-            style = "red" if row.verdict is Verdict.OUTSIDE else None
+            style = "red" if row.verdict is RowVerdict.OUTSIDE else None
             table.add_row(row.what, *figures_of(row), str(row.verdict), style=style)
         result(table)
 

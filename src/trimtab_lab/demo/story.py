@@ -28,7 +28,7 @@ from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.jars import KAFKA, broker_jars, connector_jars
 from trimtab.measure.counters import parse_threshold
-from trimtab.measure.group_state import GroupState, group_state
+from trimtab.measure.group_state import GroupSnapshot, group_state
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import ClusterSnapshot, TopicPartition
 from trimtab.model.codec import dumps, measurement_to, snapshot_to
@@ -39,7 +39,7 @@ from trimtab.model.plan_codec import plan_to
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.situation import in_group, situation_of_measurement
 from trimtab.report.audit_page import audit_page
-from trimtab.report.page import Change, Figure, Judged, page
+from trimtab.report.page import Figure, FigureChange, JudgedRow, page
 from trimtab.report.plots import RateHistory
 from trimtab.report.tables import quantity
 from trimtab.settings import Settings
@@ -48,7 +48,7 @@ from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
 
 if TYPE_CHECKING:
     from trimtab.kafka.admin import Admin
-    from trimtab.measure.spark.jobs import Found
+    from trimtab.measure.spark.jobs import MeasureResult
     from trimtab.spark.session import Session
     from trimtab.workload.kafka.load import LoadSummary
     from trimtab_lab.demo.kafka.slow_group import SlowConsumer
@@ -118,7 +118,7 @@ class Audience(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class DemoEnvironment:
     """Where it is played: a cluster that is up, and a Spark session that may still be starting."""
 
     cluster: Cluster
@@ -138,7 +138,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DemoOutcome:
     """All that came of it."""
 
     measurement: Measurement
@@ -179,7 +179,7 @@ def tell(
     folder: Path,
     keep: bool = False,
     verbose: bool = False,
-) -> tuple[Outcome, Files]:
+) -> tuple[DemoOutcome, Files]:
     """Plays the whole demo; the cluster is gone afterwards, however it ends, unless kept."""
     audience.step(1, f"A Kafka cluster of {BROKERS} brokers")
     broker_jars(cache=settings.cache)
@@ -192,7 +192,7 @@ def tell(
         _starting_spark(settings, verbose=verbose) as session,
     ):
         status = cluster.up()
-        scene = Scene(
+        scene = DemoEnvironment(
             cluster=Cluster(status.bootstrap_servers, topics=OwnTopics(settings.topic_prefix)),
             spark=session.result,
             settings=settings,
@@ -204,7 +204,7 @@ def tell(
     return outcome, files
 
 
-def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
+def play(script: Script, scene: DemoEnvironment, audience: Audience) -> DemoOutcome:
     """The whole loop on a cluster that is up: load, measure, plan, run, judge."""
     from trimtab_lab.demo.kafka.audited_topic import audited_topic
 
@@ -227,7 +227,7 @@ def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
         6, f"The loop for {script.loop_s:g} s: a controller runs a group on the same skew, smaller"
     )
     loop = _looped(script, scene, loads, audience)
-    return Outcome(
+    return DemoOutcome(
         measurement=found.measurement,
         states=found.states,
         stored_ratio=found.stored_ratio,
@@ -241,7 +241,7 @@ def play(script: Script, scene: Scene, audience: Audience) -> Outcome:
     )
 
 
-def write(outcome: Outcome, folder: Path) -> Files:
+def write(outcome: DemoOutcome, folder: Path) -> Files:
     """Writes the report, and beside it what the other verbs take."""
     files = Files(
         report=folder / "report.html",
@@ -273,7 +273,7 @@ class _Shown:
     from_ts: int
     to_ts: int
     summary: LoadSummary
-    group: GroupState
+    group: GroupSnapshot
     capacity: float
 
     @property
@@ -284,7 +284,7 @@ class _Shown:
         )
 
 
-def _make_topics(script: Script, scene: Scene, admin: Admin) -> None:
+def _make_topics(script: Script, scene: DemoEnvironment, admin: Admin) -> None:
     """Makes the topic anew: what an earlier run left in it is no part of this story."""
     from trimtab.kafka.admin import TopicSpec
     from trimtab.kafka.topics import ensure_topics
@@ -302,12 +302,14 @@ def _make_topics(script: Script, scene: Scene, admin: Admin) -> None:
     )
 
 
-def _load_and_watch(script: Script, scene: Scene, admin: Admin, audience: Audience) -> _Shown:
+def _load_and_watch(
+    script: Script, scene: DemoEnvironment, admin: Admin, audience: Audience
+) -> _Shown:
     """Sends the load while the group reads it and the monitor samples."""
     from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
-    from trimtab_lab.demo.kafka.slow_group import Group, slow_group
+    from trimtab_lab.demo.kafka.slow_group import DemoGroup, slow_group
 
-    group = Group(
+    group = DemoGroup(
         name=script.group, topic=script.topic, members=script.consumers, pace_s=script.pace_s
     )
     with slow_group(group, scene.cluster) as members:
@@ -370,7 +372,7 @@ def _wait_until_settled(script: Script, admin: Admin) -> None:
     )
 
 
-def _send(script: Script, scene: Scene, audience: Audience) -> LoadSummary:
+def _send(script: Script, scene: DemoEnvironment, audience: Audience) -> LoadSummary:
     from trimtab.workload.kafka.load import LoadProgress, send
 
     stream = KeyStream(rate_s=script.rate_s, seed=script.seed, distribution=script.keys)
@@ -405,23 +407,23 @@ def _slowest(members: Sequence[SlowConsumer]) -> float:
 
 
 def _measured(
-    script: Script, scene: Scene, admin: Admin, audience: Audience, shown: _Shown
-) -> tuple[Found, RateHistory]:
-    from trimtab.measure.spark.jobs import How, measure
-    from trimtab.measure.spark.spans import Asked, from_kafka
+    script: Script, scene: DemoEnvironment, admin: Admin, audience: Audience, shown: _Shown
+) -> tuple[MeasureResult, RateHistory]:
+    from trimtab.measure.spark.jobs import MeasureMethod, measure
+    from trimtab.measure.spark.spans import MeasureQuery, from_kafka
     from trimtab.spark.session import watched
     from trimtab.spark.warehouse import Warehouse
     from trimtab_lab.demo.spark.history import rate_history
 
     session, warehouse = scene.spark(), Warehouse(str(scene.tables))
     settings = scene.settings
-    asked = Asked(
+    asked = MeasureQuery(
         topics=frozenset({script.topic}),
         groups=frozenset({script.group}),
         from_ts=shown.from_ts,
         to_ts=shown.to_ts,
     )
-    how = How(
+    how = MeasureMethod(
         window_s=script.window_s,
         min_span_s=settings.measure.min_span_s,
         threshold=parse_threshold(settings.keys.threshold),
@@ -436,7 +438,7 @@ def _measured(
 
 
 def _planned(
-    script: Script, found: Found, shown: _Shown
+    script: Script, found: MeasureResult, shown: _Shown
 ) -> tuple[Mapping[TopicPartition, float], ConsumerPlan]:
     situation = in_group(
         situation_of_measurement(
@@ -459,12 +461,15 @@ def _planned(
 
 
 def _looped(
-    script: Script, scene: Scene, loads: Mapping[TopicPartition, float], audience: Audience
+    script: Script,
+    scene: DemoEnvironment,
+    loads: Mapping[TopicPartition, float],
+    audience: Audience,
 ) -> Loop:
     from trimtab_lab.demo.spark.loop import keep_level
-    from trimtab_lab.papers.live.kafka.conduct import Place
+    from trimtab_lab.papers.live.kafka.conduct import LiveSite
 
-    place = Place(cluster=scene.cluster, folder=scene.tables.parent / "loop")
+    place = LiveSite(cluster=scene.cluster, folder=scene.tables.parent / "loop")
     whole = round(script.loop_s)
     with audience.bar("running (s)") as move:
         loop = keep_level(
@@ -483,11 +488,11 @@ def _looped(
     return loop
 
 
-def judged(loop: Loop) -> Judged:
+def judged(loop: Loop) -> JudgedRow:
     """What came of the loop, in words for the page."""
     found = loop.figures
     blocked = found["handover"] or found["blocked"]
-    return Judged(
+    return JudgedRow(
         sent=f"up to {loop.rate_s:.0f} records/s for {loop.duration_s:g} s",
         figures=[
             Figure(
@@ -508,13 +513,13 @@ def judged(loop: Loop) -> Judged:
             Figure(str(found["order_findings"]), "losses and breaches of order", "all audited"),
         ],
         changes=[
-            Change(f"{max(0.0, at_s):.1f} s", f"{before} → {after}", reason)
+            FigureChange(f"{max(0.0, at_s):.1f} s", f"{before} → {after}", reason)
             for at_s, _, before, after, reason in found["changes"]
         ],
     )
 
 
-def _facts(script: Script, scene: Scene, shown: _Shown) -> dict[str, str]:
+def _facts(script: Script, scene: DemoEnvironment, shown: _Shown) -> dict[str, str]:
     """Rows for the last table of the report."""
     keys, sent = script.keys, shown.summary
     return {

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from trimtab.model.plan import Layer
 from trimtab.plan.registry import PLANNERS
 from trimtab_lab.papers import fluid_runs as runs
-from trimtab_lab.papers.grid import Cell, code_version
+from trimtab_lab.papers.grid import GridCell, code_version
 from trimtab_lab.papers.part import Part, Runner, figures_of
 from trimtab_lab.papers.published import ezzeddine as paper
-from trimtab_lab.papers.verdict import Row, at_least, at_most, beside, near
+from trimtab_lab.papers.verdict import VerdictRow, at_least, at_most, beside, near
 
 NAME = "ezzeddine"
 CELLS_PER_TASK = 3
@@ -41,7 +41,7 @@ _DRAWN = (runs.AUTOSCALER, *runs.STICKY, "keda-lag 10", "trim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class EzzeddineDesign:
     """The conditions of a run."""
 
     seeds: int = 3
@@ -50,7 +50,7 @@ class Design:
     controllers: tuple[str, ...] = CONTROLLERS
 
 
-class Run(NamedTuple):
+class EzzeddineRun(NamedTuple):
     """Which run figures belong to."""
 
     controller: str
@@ -60,10 +60,10 @@ class Run(NamedTuple):
     seed: int
 
 
-Found = Mapping[Run, Mapping[str, Any]]
+Found = Mapping[EzzeddineRun, Mapping[str, Any]]
 
 
-def workload_1(design: Design, run: Runner) -> Part:
+def workload_1(design: EzzeddineDesign, run: Runner) -> Part:
     """The paper's first experiment, its rivals, and other intervals and cooldowns."""
     found = _scaled(runs.WORKLOAD_1, design, (0,), run)
     ours = _one(found, runs.AUTOSCALER)
@@ -117,7 +117,7 @@ def workload_1(design: Design, run: Runner) -> Part:
     )
 
 
-def curve(design: Design, run: Runner) -> Part:
+def curve(design: EzzeddineDesign, run: Runner) -> Part:
     """Rate curves with the skew of the second experiment; its own figures are for information."""
     seeds = tuple(range(design.seeds))
     found = _scaled(runs.CURVE, design, seeds, run)
@@ -158,13 +158,13 @@ def curve(design: Design, run: Runner) -> Part:
     return Part(settings=settings, rows=named, figures=_figures(found))
 
 
-PARTS: Mapping[str, Callable[[Design, Runner], Part]] = {
+PARTS: Mapping[str, Callable[[EzzeddineDesign, Runner], Part]] = {
     "workload-1": workload_1,
     "curve": curve,
 }
 
 
-def _settings(design: Design, workload: str) -> dict[str, Any]:
+def _settings(design: EzzeddineDesign, workload: str) -> dict[str, Any]:
     return {
         "workload": workload,
         "service rate": runs.SERVICE_RATE,
@@ -175,7 +175,7 @@ def _settings(design: Design, workload: str) -> dict[str, Any]:
     }
 
 
-def _scaled(workload: str, design: Design, seeds: Iterable[int], run: Runner) -> Found:
+def _scaled(workload: str, design: EzzeddineDesign, seeds: Iterable[int], run: Runner) -> Found:
     """Everybody at the default interval; the autoscaler at all intervals and cooldowns."""
     known = [c for c in design.controllers if _planner(c) in PLANNERS[Layer.CONSUMERS]]
     plain = [(name, 1.0, 0.0, paper.REPORTED_RATE) for name in known]
@@ -185,9 +185,9 @@ def _scaled(workload: str, design: Design, seeds: Iterable[int], run: Runner) ->
     ]
     exact = [(runs.AUTOSCALER, 1.0, 0.0, runs.SERVICE_RATE)]
     asked = dict.fromkeys(
-        Run(*how, seed) for how, seed in product((*plain, *effects, *exact), seeds)
+        EzzeddineRun(*how, seed) for how, seed in product((*plain, *effects, *exact), seeds)
     )
-    cells = {r: Cell({"workload": workload, **r._asdict()}, _code(r.controller)) for r in asked}
+    cells = {r: GridCell({"workload": workload, **r._asdict()}, _code(r.controller)) for r in asked}
     found = run(list(cells.values()), runs.scaled, CELLS_PER_TASK)
     return dict(zip(cells, figures_of(list(cells.values()), found), strict=True))
 
@@ -205,7 +205,7 @@ def _code(controller: str) -> str:
 
 
 def _one(found: Found, controller: str) -> Mapping[str, Any]:
-    return found[Run(controller, 1.0, 0.0, paper.REPORTED_RATE, 0)]
+    return found[EzzeddineRun(controller, 1.0, 0.0, paper.REPORTED_RATE, 0)]
 
 
 How = tuple[str, float, float, float]
@@ -220,7 +220,7 @@ def _mean(found: Found, figure: str, how: How) -> float:
     return fmean(figures[figure] for r, figures in found.items() if r[:4] == how)
 
 
-def _action_rows(changes: list[list[Any]]) -> list[Row]:
+def _action_rows(changes: list[list[Any]]) -> list[VerdictRow]:
     """Every scaling beside its time; one too many or too few is a row of its own."""
     known = paper.ACTIONS_MODEL
     rows = [at_most("scalings too many or too few", 0, abs(len(changes) - len(known)))]

@@ -19,7 +19,15 @@ from trimtab.model.plan import Layer
 from trimtab.plan.consumers.planner import Keeps, PackingOptions
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, fixed, packing, scheduled
-from trimtab.simulate.fluid import Controller, Order, Outcome, Sight, World, fluid, unchanged
+from trimtab.simulate.fluid import (
+    FluidController,
+    FluidOrder,
+    FluidOutcome,
+    FluidWorld,
+    Sight,
+    fluid,
+    unchanged,
+)
 from trimtab.workload.rate_streams import RateSchedule, Segment, ezzeddine_workload_1
 
 Parameters = Mapping[str, Any]
@@ -42,7 +50,7 @@ _EDGES_S = tuple(0.1 * 10 ** (k / 10) for k in range(41))
 def scaled(parameters: Parameters) -> dict[str, Any]:
     """What became of a workload: SLA, cost, lag, the scalings, and curves to draw."""
     schedule = schedule_of(parameters["workload"], parameters["seed"])
-    world = World(
+    world = FluidWorld(
         service_rate=SERVICE_RATE, decision_interval_s=parameters["interval_s"], step_s=0.1
     )
     controller, start = _controller(parameters, schedule, world)
@@ -79,8 +87,8 @@ def _lines(rates: Any, every_s: float) -> tuple[Segment, ...]:
 
 
 def _controller(
-    parameters: Parameters, schedule: RateSchedule, world: World
-) -> tuple[Controller, Order | None]:
+    parameters: Parameters, schedule: RateSchedule, world: FluidWorld
+) -> tuple[FluidController, FluidOrder | None]:
     name, reported = parameters["controller"], parameters["reported_rate"]
     cooldown_s = parameters["cooldown_s"]
     ours = autoscaler(service_rate=reported, sla_s=SLA_S, cooldown_s=cooldown_s)
@@ -103,24 +111,24 @@ def _controller(
     return packing(planners[name], limits=limits, cooldown_s=cooldown_s), None
 
 
-def _by_lag(schedule: Sequence[tuple[float, int]]) -> Controller:
+def _by_lag(schedule: Sequence[tuple[float, int]]) -> FluidController:
     """Scales at given times, and at each of them deals by the lags of the moment."""
     planner = PLANNERS[Layer.CONSUMERS]["lag-based"]
     limits = GroupLimits(capacity=1.0)  # dealing asks for none
     options = PackingOptions()
 
-    def control(seen: Sight, /) -> Order | None:
+    def control(seen: Sight, /) -> FluidOrder | None:
         members = next((n for t_s, n in reversed(schedule) if t_s <= seen.t_s), None)
         if members is None or members == len(seen.consumers):
             return None
         lags = {p: round(lag) for p, lag in seen.lags.items()}
         told = replace(options, members=members, lags=lags)
-        return Order.of(planner(seen.rates, seen.assignment, limits, told), members)
+        return FluidOrder.of(planner(seen.rates, seen.assignment, limits, told), members)
 
     return control
 
 
-def _by_keda(threshold: int) -> Controller:
+def _by_keda(threshold: int) -> FluidController:
     """KEDA's rule with the habits of the Kubernetes autoscaler that it steers.
 
     That one looks every 15 s, and never has fewer than it was asked for in the last five minutes.
@@ -129,7 +137,7 @@ def _by_keda(threshold: int) -> Controller:
     limits = GroupLimits(capacity=1.0)  # dealing asks for none
     asked: list[tuple[float, int]] = []
 
-    def control(seen: Sight, /) -> Order | None:
+    def control(seen: Sight, /) -> FluidOrder | None:
         if seen.t_s % HPA_PERIOD_S:
             return None
         lags = {p: round(lag) for p, lag in seen.lags.items()}
@@ -141,12 +149,12 @@ def _by_keda(threshold: int) -> Controller:
             return None
         told = PackingOptions(members=members)
         dealt = planners["kafka-sticky"](seen.rates, seen.assignment, limits, told)
-        return Order.of(dealt, members)
+        return FluidOrder.of(dealt, members)
 
     return control
 
 
-def _figures(outcome: Outcome) -> dict[str, Any]:
+def _figures(outcome: FluidOutcome) -> dict[str, Any]:
     delays = outcome.delays
     second = round(1 / delays.step_s)
     return {

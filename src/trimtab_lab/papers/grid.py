@@ -33,7 +33,7 @@ _LISTS = frozenset({"trimtab.plan.registry"})  # name many modules, of which a c
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GridCell:
     """One run of a sweep: what it is told, and the version of the code that it runs."""
 
     parameters: Parameters
@@ -57,7 +57,7 @@ class Finished:
     seconds: float
 
 
-def finished(cell: Cell, work: Work) -> Finished:
+def finished(cell: GridCell, work: Work) -> Finished:
     """Runs a cell."""
     return run(cell.key, cell.parameters, work)
 
@@ -81,7 +81,7 @@ def run(key: str, parameters: Parameters, work: Work) -> Finished:
 
 
 def here(
-    cells: Sequence[Cell], work: Work, *, on_cell: Callable[[int], None] | None = None
+    cells: Sequence[GridCell], work: Work, *, on_cell: Callable[[int], None] | None = None
 ) -> dict[str, Finished]:
     """Runs cells one after the other in this process."""
     found = {}

@@ -18,10 +18,10 @@ from trimtab.model.plan import Layer
 from trimtab.plan.consumers.planner import FirstBin, PackingPlanner
 from trimtab.plan.registry import planner_of
 from trimtab_lab.papers import packing_runs as runs
-from trimtab_lab.papers.grid import Cell, Finished, code_version
+from trimtab_lab.papers.grid import Finished, GridCell, code_version
 from trimtab_lab.papers.part import Part, Runner, figures_of
 from trimtab_lab.papers.published import landau as paper
-from trimtab_lab.papers.verdict import Row, at_least, at_most, beats, beside, near
+from trimtab_lab.papers.verdict import VerdictRow, at_least, at_most, beats, beside, near
 
 NAME = "landau"
 UNIFORM = "uniform"
@@ -65,7 +65,7 @@ _TRIM = Contestant.of("trim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class LandauDesign:
     """The conditions of a run; the defaults are those of the published comparison."""
 
     seeds: int = 3
@@ -99,18 +99,20 @@ class Design:
             "deltas": list(self.deltas),
         }
 
-    def near(self, what: str, known: float, ours: float | None, tolerance: float | None) -> Row:
+    def near(
+        self, what: str, known: float, ours: float | None, tolerance: float | None
+    ) -> VerdictRow:
         """A figure of the paper beside ours, judged if it belongs to these conditions."""
         if ours is None or tolerance is None or not self.comparable:
             return beside(what, ours, paper=known)
         return near(what, ours, paper=known, tolerance=tolerance)
 
-    def none(self, what: str, broken: int) -> Row:
+    def none(self, what: str, broken: int) -> VerdictRow:
         """How often what the paper shows does not hold, judged likewise."""
         return at_most(what, 0, broken) if self.comparable else beside(what, broken, bar=0)
 
 
-class Run(NamedTuple):
+class LandauRun(NamedTuple):
     """Which run a figure belongs to."""
 
     name: str
@@ -126,7 +128,7 @@ class Score(NamedTuple):
     e_rscore: float
 
 
-def tables(design: Design, run: Runner) -> Part:
+def tables(design: LandauDesign, run: Runner) -> Part:
     """CBS and E[Rscore] of the twelve, the orderings of every seed, the Pareto front."""
     found = _packed([Contestant.of(p) for p in design.reference], design, design.starts, run)
     scores = _scores(found, design.reference)
@@ -158,7 +160,7 @@ def tables(design: Design, run: Runner) -> Part:
     return Part(settings=settings, rows=tuple(rows), figures=figures)
 
 
-def headline(design: Design, run: Runner) -> Part:
+def headline(design: LandauDesign, run: Runner) -> Part:
     """The percentages of the paper's conclusions, each with its baseline."""
     contestants = [*(Contestant.of(p) for p in design.reference), _STICKY_NFD]
     found = _packed(contestants, design, (UNIFORM,), run, deltas=tuple(paper.HEADLINE))
@@ -192,7 +194,7 @@ def headline(design: Design, run: Runner) -> Part:
     return Part(settings=settings, rows=tuple(rows), figures={})
 
 
-def latency(design: Design, run: Runner) -> Part:
+def latency(design: LandauDesign, run: Runner) -> Part:
     """How long bytes wait with each planner, and with Kafka's default (section VI-C).
 
     Has conditions of its own: 32 partitions, 100 iterations, delta 5.
@@ -200,7 +202,7 @@ def latency(design: Design, run: Runner) -> Part:
     seeds, partitions, iterations, delta = range(design.streams), 32, 100, 5
     names = (*TWELVE, runs.KAFKA)
     cells = {
-        (name, seed): Cell(
+        (name, seed): GridCell(
             {
                 "planner": name,
                 "delta": delta,
@@ -246,7 +248,7 @@ def latency(design: Design, run: Runner) -> Part:
     return Part(settings=settings, rows=tuple(rows), figures=figures)
 
 
-def beyond(design: Design, run: Runner) -> Part:
+def beyond(design: LandauDesign, run: Runner) -> Part:
     """The objectives beyond the paper: `trim`, with and without slack, against all others."""
     settings = [
         Contestant(name=f"trim slack {slack:g}", planner="trim", slack=slack)
@@ -277,7 +279,7 @@ def beyond(design: Design, run: Runner) -> Part:
     return Part(settings=told, rows=tuple(rows), figures=figures)
 
 
-PARTS: Mapping[str, Callable[[Design, Runner], Part]] = {
+PARTS: Mapping[str, Callable[[LandauDesign, Runner], Part]] = {
     "tables": tables,
     "headline": headline,
     "latency": latency,
@@ -290,15 +292,15 @@ PARTS: Mapping[str, Callable[[Design, Runner], Part]] = {
 
 def _packed(
     contestants: Iterable[Contestant],
-    design: Design,
+    design: LandauDesign,
     starts: Iterable[str],
     run: Runner,
     *,
     deltas: Iterable[int] | None = None,
-) -> dict[Run, Mapping[str, Any]]:
+) -> dict[LandauRun, Mapping[str, Any]]:
     """Every planner on every stream."""
     cells = {
-        Run(c.name, delta, start, seed): Cell(
+        LandauRun(c.name, delta, start, seed): GridCell(
             {
                 "planner": c.planner,
                 "slack": c.slack,
@@ -325,7 +327,9 @@ def _packed(
     return dict(zip(cells, figures_of(list(cells.values()), found), strict=True))
 
 
-def _scores(found: Mapping[Run, Mapping[str, Any]], reference: Sequence[str]) -> dict[Run, Score]:
+def _scores(
+    found: Mapping[LandauRun, Mapping[str, Any]], reference: Sequence[str]
+) -> dict[LandauRun, Score]:
     streams: dict[tuple[int, str, int], dict[str, Mapping[str, Any]]] = {}
     for r, figures in found.items():
         streams.setdefault((r.delta, r.start, r.seed), {})[r.name] = figures
@@ -333,11 +337,13 @@ def _scores(found: Mapping[Run, Mapping[str, Any]], reference: Sequence[str]) ->
     for (delta, start, seed), named in streams.items():
         counts = {name: figures["consumers"] for name, figures in named.items()}
         for name, score in cbs(counts, reference=reference).items():
-            scores[Run(name, delta, start, seed)] = Score(score.value, named[name]["e_rscore"])
+            scores[LandauRun(name, delta, start, seed)] = Score(
+                score.value, named[name]["e_rscore"]
+            )
     return scores
 
 
-def _means(scores: Mapping[Run, Score]) -> dict[tuple[str, int], Score]:
+def _means(scores: Mapping[LandauRun, Score]) -> dict[tuple[str, int], Score]:
     """The means over all streams of a planner at a delta."""
     grouped: dict[tuple[str, int], list[Score]] = {}
     for r, score in scores.items():
@@ -357,7 +363,9 @@ def _by_planner(
     return table
 
 
-def _over_seeds(found: Mapping[Run, Mapping[str, Any]], name: str, delta: int) -> dict[str, float]:
+def _over_seeds(
+    found: Mapping[LandauRun, Mapping[str, Any]], name: str, delta: int
+) -> dict[str, float]:
     each = [figures for r, figures in found.items() if (r.name, r.delta) == (name, delta)]
     named = ("mean_consumers", "moved_fraction", "utilisation", "overload")
     means = {figure: _tidy(fmean(figures[figure] for figures in each)) for figure in named}
@@ -383,7 +391,7 @@ ORDERINGS: Mapping[str, Callable[[_Of], bool]] = {
 _GROWS = "e_rscore mwf grows with delta"
 
 
-def _broken_orderings(scores: Mapping[Run, Score], seeds: int) -> dict[str, list[list[int]]]:
+def _broken_orderings(scores: Mapping[LandauRun, Score], seeds: int) -> dict[str, list[list[int]]]:
     """The streams, as (delta, seed), on which an ordering does not hold; what cannot be asked does.
 
     That of MWF over delta is told with the delta up to which it grew.
@@ -403,7 +411,7 @@ def _broken_orderings(scores: Mapping[Run, Score], seeds: int) -> dict[str, list
         grown = [
             (delta, scores[r].e_rscore)
             for delta in moving
-            if (r := Run("mwf", delta, UNIFORM, seed)) in scores
+            if (r := LandauRun("mwf", delta, UNIFORM, seed)) in scores
         ]
         for (delta, low), (_, high) in pairwise(grown):
             if not low < high:
@@ -415,7 +423,7 @@ def _rising(values: Iterable[float]) -> bool:
     return all(low < high for low, high in pairwise(values))
 
 
-def _fronts(scores: Mapping[Run, Score]) -> dict[str, Any]:
+def _fronts(scores: Mapping[LandauRun, Score]) -> dict[str, Any]:
     """By delta: every planner's mean over starts and seeds, and who is on the front."""
     means = _means(scores)
     fronts = {}
@@ -428,7 +436,7 @@ def _fronts(scores: Mapping[Run, Score]) -> dict[str, Any]:
     return fronts
 
 
-def _front_rows(front: Mapping[str, Any], design: Design) -> list[Row]:
+def _front_rows(front: Mapping[str, Any], design: LandauDesign) -> list[VerdictRow]:
     rows = []
     for delta, found in front.items():
         if int(delta) > 0:
@@ -457,7 +465,7 @@ def _latency_rows(
     each: Mapping[tuple[str, int], Mapping[str, Any]],
     kafka: Mapping[int, Mapping[str, Any]],
     seeds: Iterable[int],
-) -> list[Row]:
+) -> list[VerdictRow]:
     seeds = list(seeds)
     late = {s: [kafka[s][n]["p90_s"] or 0.0 for n in kafka[s]] for s in seeds}
     times, helped = [], []
@@ -499,10 +507,10 @@ def _latency_rows(
 
 
 def _objective_a(
-    found: Mapping[Run, Mapping[str, Any]],
+    found: Mapping[LandauRun, Mapping[str, Any]],
     means: Mapping[tuple[str, int], Score],
     deltas: Sequence[int],
-) -> list[Row]:
+) -> list[VerdictRow]:
     rows, saved = [], []
     for delta in deltas:
         more = 0
@@ -523,7 +531,7 @@ def _objective_a(
 
 def _objective_b(
     means: Mapping[tuple[str, int], Score], settings: Sequence[Contestant], deltas: Sequence[int]
-) -> list[Row]:
+) -> list[VerdictRow]:
     rows = []
     for c, delta in product(settings, deltas):
         ours, mwf = means[c.name, delta], means["mwf", delta]
@@ -535,7 +543,7 @@ def _objective_b(
     return rows
 
 
-def _objective_c(means: Mapping[tuple[str, int], Score], deltas: Sequence[int]) -> list[Row]:
+def _objective_c(means: Mapping[tuple[str, int], Score], deltas: Sequence[int]) -> list[VerdictRow]:
     rows = []
     for delta in deltas:
         ours, mwf = means[_TRIM.name, delta], means["mwf", delta]
@@ -556,7 +564,7 @@ def _below(ours: Score, theirs: Score) -> float | None:
     return 1 - ours.e_rscore / theirs.e_rscore if theirs.e_rscore else None
 
 
-def _saves(what: str, bar: float, part: float | None) -> Row:
+def _saves(what: str, bar: float, part: float | None) -> VerdictRow:
     return beside(what, None, bar=bar) if part is None else beats(what, bar, part, lower=False)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from trimtab_lab.papers.markdown import cells, conditions, rows_table
 from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.published import landau as paper
-from trimtab_lab.papers.verdict import Verdict
+from trimtab_lab.papers.verdict import RowVerdict
 
 INTRODUCTION = """\
 # Landau et al.: packing partitions onto consumers
@@ -99,10 +99,10 @@ def _matrix(part: Part, figure: str, title: str, digits: int) -> str:
         for delta in deltas:
             row = found.get(f"{figure} {planner} d={delta}")
             ours = f"{part.figures[figure][planner][delta]:.{digits}f}"
-            if row is not None and row.verdict is Verdict.OUTSIDE:
+            if row is not None and row.verdict is RowVerdict.OUTSIDE:
                 ours = f"**{ours}**"
             known = "" if row is None else f" / {row.paper or 0.0:.{digits}f}"
-            unjudged = row is not None and row.verdict is Verdict.NOT_COMPARABLE
+            unjudged = row is not None and row.verdict is RowVerdict.NOT_COMPARABLE
             found_cells.append(f"({ours}{known})" if unjudged else ours + known)
         lines.append(cells(planner, *found_cells))
     return "\n".join(lines)

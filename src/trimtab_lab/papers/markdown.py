@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from trimtab_lab.papers.part import Part
-from trimtab_lab.papers.verdict import Row, Verdict, tally
+from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, tally
 
 COMPARED = ("paper", "model", "bar")
 """What a figure of ours is compared with: the columns of every table of rows."""
 
 
-def rows_table(rows: Sequence[Row]) -> str:
+def rows_table(rows: Sequence[VerdictRow]) -> str:
     """Rows as a table, and how many have each verdict."""
     counts = tally(rows)
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
@@ -22,12 +22,12 @@ def rows_table(rows: Sequence[Row]) -> str:
         cells("---", *["---:"] * 5, "---"),
     ]
     for row in rows:
-        bold = "**" if row.verdict is Verdict.OUTSIDE else ""
+        bold = "**" if row.verdict is RowVerdict.OUTSIDE else ""
         lines.append(cells(row.what, *figures_of(row), f"{bold}{row.verdict}{bold}"))
     return "\n".join(lines)
 
 
-def figures_of(row: Row) -> tuple[str, ...]:
+def figures_of(row: VerdictRow) -> tuple[str, ...]:
     """The figures of a row as people write them, in the order of the columns."""
     return tuple(map(shown, (row.paper, row.model, row.bar, row.ours, row.tolerance)))
 

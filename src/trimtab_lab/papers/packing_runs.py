@@ -16,10 +16,16 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Loads, LoadStep
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import DEFAULTS, FirstBin, Order, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import (
+    DEFAULTS,
+    FirstBin,
+    PackingOptions,
+    PackingPlanner,
+    SortOrder,
+)
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.consumers import kafka_default, landau
-from trimtab.simulate.packing import Run, simulate, summary
+from trimtab.simulate.packing import PackingRun, simulate, summary
 from trimtab.workload.rate_streams import landau_stream
 
 CAPACITY = 100
@@ -58,11 +64,11 @@ def delayed(parameters: Parameters) -> dict[str, Any]:
     return {str(n): _latency(stream, [kafka_default(names, n)] * len(stream.steps)) for n in counts}
 
 
-def _run(parameters: Parameters) -> Run:
+def _run(parameters: Parameters) -> PackingRun:
     planner = PLANNERS[Layer.CONSUMERS][parameters["planner"]]
     options = PackingOptions(
         seed=parameters["seed"],
-        order=Order.SHUFFLE,
+        order=SortOrder.SHUFFLE,
         nf_first_bin=FirstBin(parameters.get("nf_first_bin", FirstBin.ZERO)),
         slack=parameters.get("slack", 0.0),
     )

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.errors import BadFile, PlanningError
-from trimtab_lab.papers.grid import Cell, Finished, Work
-from trimtab_lab.papers.verdict import Row, row_from
+from trimtab_lab.papers.grid import Finished, GridCell, Work
+from trimtab_lab.papers.verdict import VerdictRow, row_from
 
-Runner = Callable[[Sequence[Cell], Work, int], Mapping[str, Finished]]
+Runner = Callable[[Sequence[GridCell], Work, int], Mapping[str, Finished]]
 """Runs cells, so many per task, and returns what became of each by key."""
 
 
@@ -24,7 +24,7 @@ class Part:
     """One part: its settings, its rows, and figures by name."""
 
     settings: Mapping[str, Any]
-    rows: tuple[Row, ...]
+    rows: tuple[VerdictRow, ...]
     figures: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Part:
 Parts = Mapping[str, Part]
 
 
-def figures_of(cells: Sequence[Cell], found: Mapping[str, Finished]) -> list[Mapping[str, Any]]:
+def figures_of(cells: Sequence[GridCell], found: Mapping[str, Finished]) -> list[Mapping[str, Any]]:
     """The figures of each cell; one that failed stops the experiment, the others are kept."""
     failed = [found[cell.key] for cell in cells if found[cell.key].error is not None]
     if failed:

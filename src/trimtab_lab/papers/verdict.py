@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Verdict(StrEnum):
+class RowVerdict(StrEnum):
     """The result of a comparison."""
 
     WITHIN = "within"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class VerdictRow:
     """One figure of ours beside what it is compared with.
 
     `paper` is what the paper states or its authors published, `model` what another implementation
@@ -34,7 +34,7 @@ class Row:
     bar: float | None = None
     ours: float | None
     tolerance: float | None = None
-    verdict: Verdict
+    verdict: RowVerdict
     interval: tuple[float, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def near(
     tolerance: float,
     paper: float | None = None,
     model: float | None = None,
-) -> Row:
+) -> VerdictRow:
     """Judges by the distance to the model's figure, or to the paper's where there is no model.
 
     >>> near("cbs mwf d=5", 0.113, paper=0.118, tolerance=0.025).verdict
@@ -67,32 +67,42 @@ def near(
     known = paper if model is None else model
     if known is None:
         raise ValueError(f"{what}: there is neither a paper's nor a model's figure")
-    met = Verdict.WITHIN if abs(ours - known) <= tolerance else Verdict.OUTSIDE
-    return Row(what=what, paper=paper, model=model, ours=ours, tolerance=tolerance, verdict=met)
+    met = RowVerdict.WITHIN if abs(ours - known) <= tolerance else RowVerdict.OUTSIDE
+    return VerdictRow(
+        what=what, paper=paper, model=model, ours=ours, tolerance=tolerance, verdict=met
+    )
 
 
-def at_most(what: str, bar: float, ours: float, *, paper: float | None = None) -> Row:
+def at_most(what: str, bar: float, ours: float, *, paper: float | None = None) -> VerdictRow:
     """Judges by a bar from above.
 
     >>> at_most("replica-minutes", 22, 21.4).what
     'replica-minutes, at most'
     """
-    met = Verdict.WITHIN if ours <= bar else Verdict.OUTSIDE
+    met = RowVerdict.WITHIN if ours <= bar else RowVerdict.OUTSIDE
     named = f"{what}, at most" if bar else what  # of what is counted, none
-    return Row(what=named, paper=paper, bar=bar, ours=ours, verdict=met)
+    return VerdictRow(what=named, paper=paper, bar=bar, ours=ours, verdict=met)
 
 
-def at_least(what: str, bar: float, ours: float, *, paper: float | None = None) -> Row:
+def at_least(what: str, bar: float, ours: float, *, paper: float | None = None) -> VerdictRow:
     """Judges by a bar from below."""
-    met = Verdict.WITHIN if ours >= bar else Verdict.OUTSIDE
-    return Row(what=f"{what}, at least", paper=paper, bar=bar, ours=ours, verdict=met)
+    met = RowVerdict.WITHIN if ours >= bar else RowVerdict.OUTSIDE
+    return VerdictRow(what=f"{what}, at least", paper=paper, bar=bar, ours=ours, verdict=met)
 
 
-def beats(what: str, bar: float, ours: float, *, lower: bool) -> Row:
+def beats(what: str, bar: float, ours: float, *, lower: bool) -> VerdictRow:
     """Judges by a bar that is an objective: what goes beyond it is better, what meets it within."""
     distance = bar - ours if lower else ours - bar
-    met = Verdict.BETTER if distance > 0 else Verdict.WITHIN if distance == 0 else Verdict.OUTSIDE
-    return Row(what=f"{what}, at {'most' if lower else 'least'}", bar=bar, ours=ours, verdict=met)
+    met = (
+        RowVerdict.BETTER
+        if distance > 0
+        else RowVerdict.WITHIN
+        if distance == 0
+        else RowVerdict.OUTSIDE
+    )
+    return VerdictRow(
+        what=f"{what}, at {'most' if lower else 'least'}", bar=bar, ours=ours, verdict=met
+    )
 
 
 def beside(
@@ -103,34 +113,34 @@ def beside(
     model: float | None = None,
     bar: float | None = None,
     interval: tuple[float, float] | None = None,
-) -> Row:
+) -> VerdictRow:
     """Shows a figure beside those of other conditions, without judging it."""
-    return Row(
+    return VerdictRow(
         what=what,
         paper=paper,
         model=model,
         bar=bar,
         ours=ours,
-        verdict=Verdict.NOT_COMPARABLE,
+        verdict=RowVerdict.NOT_COMPARABLE,
         interval=interval if interval and all(map(math.isfinite, interval)) else None,
     )
 
 
-def tally(rows: Iterable[Row]) -> dict[Verdict, int]:
+def tally(rows: Iterable[VerdictRow]) -> dict[RowVerdict, int]:
     """How many rows have each verdict."""
-    counts = dict.fromkeys(Verdict, 0)
+    counts = dict.fromkeys(RowVerdict, 0)
     for row in rows:
         counts[row.verdict] += 1
     return counts
 
 
-def row_from(value: Any) -> Row:
+def row_from(value: Any) -> VerdictRow:
     """A row as it was kept."""
-    known = {**value, "verdict": Verdict(value["verdict"])}
+    known = {**value, "verdict": RowVerdict(value["verdict"])}
     if "interval" in known:
         low, high = known["interval"]
         known["interval"] = (low, high)
-    return Row(**known)
+    return VerdictRow(**known)
 
 
 def _tidy(value: float | None) -> float | None:

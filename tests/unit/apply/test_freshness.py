@@ -1,6 +1,6 @@
 import pytest
 
-from trimtab.apply.freshness import Change, Difference, check_fresh, differences
+from trimtab.apply.freshness import Difference, PlanChange, check_fresh, differences
 from trimtab.errors import PlanOutdated
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -36,11 +36,11 @@ def test_owners_of_other_topics_do_not_matter():
 @pytest.mark.parametrize(
     ("partitions", "owners", "difference"),
     [
-        ([A, B, C], {A: 0, B: 1}, Difference(B, Change.OTHER_OWNER)),
-        ([A, B, C], {A: 0}, Difference(B, Change.NO_OWNER)),
-        ([A, B, C], {A: 0, B: 0, C: 0}, Difference(C, Change.OWNER)),
-        ([A, B, C, D], {A: 0, B: 0}, Difference(D, Change.APPEARED)),
-        ([A, B], {A: 0, B: 0}, Difference(C, Change.VANISHED)),
+        ([A, B, C], {A: 0, B: 1}, Difference(B, PlanChange.OTHER_OWNER)),
+        ([A, B, C], {A: 0}, Difference(B, PlanChange.NO_OWNER)),
+        ([A, B, C], {A: 0, B: 0, C: 0}, Difference(C, PlanChange.OWNER)),
+        ([A, B, C, D], {A: 0, B: 0}, Difference(D, PlanChange.APPEARED)),
+        ([A, B], {A: 0, B: 0}, Difference(C, PlanChange.VANISHED)),
     ],
 )
 def test_a_changed_world_makes_it_stale_and_is_named(partitions, owners, difference):

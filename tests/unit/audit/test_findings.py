@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from trimtab.audit.findings import Finding, at_least, findings
-from trimtab.audit.loads import TopicRates, topic_rates
+from trimtab.audit.loads import TopicLoad, topic_rates
 from trimtab.audit.topology import AuditOptions, audit
 from trimtab.audit.unevenness import Level
 from trimtab.model.cluster import BrokerId, ClusterSnapshot, Replicas, TopicPartition
@@ -78,7 +78,7 @@ def test_each_kind_has_its_level(
 # ---------------------------------------------------------------- with measured rates
 
 
-def measured(snapshot: ClusterSnapshot, **rates: list[float | None]) -> TopicRates:
+def measured(snapshot: ClusterSnapshot, **rates: list[float | None]) -> TopicLoad:
     """Rates of the partitions of each topic; None was not measured."""
     found = {
         TopicPartition(topic, number): rate

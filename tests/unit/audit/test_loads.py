@@ -9,14 +9,14 @@ import pytest
 
 from trimtab.audit.groups import max_groups
 from trimtab.audit.layout import layout_of
-from trimtab.audit.loads import BrokerLoads, TopicRates, broker_loads, topic_rates
+from trimtab.audit.loads import BrokerLoads, TopicLoad, broker_loads, topic_rates
 from trimtab.model.cluster import ClusterSnapshot, TopicPartition
 from trimtab.model.load import Unit
 from trimtab.testing.placements import led, placement
 
 
 def loads(
-    snapshot: ClusterSnapshot, rates: TopicRates | None = None, down: tuple[int, ...] = ()
+    snapshot: ClusterSnapshot, rates: TopicLoad | None = None, down: tuple[int, ...] = ()
 ) -> BrokerLoads:
     layout = layout_of(snapshot)
     return broker_loads(layout, max_groups(layout), rates, down=down)
@@ -66,11 +66,11 @@ def test_without_rates_topics_are_ranked_by_what_doubling_them_would_do() -> Non
     assert found.unit is None
     assert [(d.topic, d.broker) for d in found.doubled] == [("B", 2), ("A", 2), ("C", 3)]
     assert found.doubled[0].peak_to_mean == pytest.approx(2.5 / (4 / 3))
-    assert loads(led({"A": {1: 1}}), TopicRates(by_topic={"A": 1.0})).doubled == ()
+    assert loads(led({"A": {1: 1}}), TopicLoad(by_topic={"A": 1.0})).doubled == ()
 
 
 def test_no_load_at_all_is_even() -> None:
-    found = loads(led({"A": {1: 1, 2: 1}}), TopicRates(by_topic={"A": 0.0}))
+    found = loads(led({"A": {1: 1, 2: 1}}), TopicLoad(by_topic={"A": 0.0}))
 
     assert (found.default.peak_to_mean, found.node.peak_to_mean) == (1.0, 1.0)
     assert (found.least.peak, found.least.peak_to_mean) == (0.0, 1.0)

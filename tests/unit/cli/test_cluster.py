@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.cli import main
 from trimtab.local.cluster import (
-    BrokerState,
+    BrokerProcessState,
     BrokerStatus,
     ClusterStatus,
     LocalCluster,
@@ -79,13 +79,13 @@ def test_an_empty_home_does_not_mean_the_working_folder(
 def test_a_cluster_that_was_ended_is_not_called_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broker = BrokerStatus(id=1, rack="a", port=9092, pid=None, state=BrokerState.DEAD)
+    broker = BrokerStatus(id=1, rack="a", port=9092, pid=None, state=BrokerProcessState.DEAD)
     there = ClusterStatus(
         name="default",
         cluster_id="x",
         bootstrap_servers="",
         sasl_bootstrap_servers=None,
-        controller=BrokerState.DEAD,
+        controller=BrokerProcessState.DEAD,
         brokers=(broker,),
     )
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))

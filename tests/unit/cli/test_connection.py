@@ -10,7 +10,7 @@ import pytest
 from trimtab.cli.connection import cluster_of, controller_token
 from trimtab.errors import ConfigError
 from trimtab.local import cluster as local_cluster
-from trimtab.local.cluster import BrokerState
+from trimtab.local.cluster import BrokerProcessState
 from trimtab.settings import Settings, load_settings
 
 
@@ -18,7 +18,7 @@ def settings(home: Path, **flags: object) -> Settings:
     return load_settings(home=home, **flags)
 
 
-def pretend_local(monkeypatch: pytest.MonkeyPatch, state: BrokerState) -> None:
+def pretend_local(monkeypatch: pytest.MonkeyPatch, state: BrokerProcessState) -> None:
     """A local cluster whose broker is in this state."""
     status = SimpleNamespace(
         bootstrap_servers="127.0.0.1:1",
@@ -37,7 +37,7 @@ def properties_file(folder: Path, text: str) -> Path:
 def test_a_named_cluster_wins_over_the_local_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend_local(monkeypatch, BrokerState.RUNNING)
+    pretend_local(monkeypatch, BrokerProcessState.RUNNING)
 
     assert cluster_of(settings(tmp_path, bootstrap_server="b:9")).servers == "b:9"
 
@@ -51,7 +51,7 @@ def test_the_properties_file_may_name_the_cluster(tmp_path: Path) -> None:
 def test_the_running_local_cluster_is_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend_local(monkeypatch, BrokerState.RUNNING)
+    pretend_local(monkeypatch, BrokerProcessState.RUNNING)
 
     assert cluster_of(settings(tmp_path)).servers == "127.0.0.1:1"
 
@@ -59,15 +59,15 @@ def test_the_running_local_cluster_is_the_default(
 def test_who_logs_in_meets_the_sasl_listener_of_the_local_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend_local(monkeypatch, BrokerState.RUNNING)
+    pretend_local(monkeypatch, BrokerProcessState.RUNNING)
     file = properties_file(tmp_path, "security.protocol=SASL_PLAINTEXT")
 
     assert cluster_of(settings(tmp_path, command_config=file)).servers == "127.0.0.1:2"
 
 
-@pytest.mark.parametrize("state", [BrokerState.DEAD, BrokerState.ABSENT, None])
+@pytest.mark.parametrize("state", [BrokerProcessState.DEAD, BrokerProcessState.ABSENT, None])
 def test_without_any_cluster_the_way_to_one_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: BrokerState | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: BrokerProcessState | None
 ) -> None:
     if state is not None:
         pretend_local(monkeypatch, state)

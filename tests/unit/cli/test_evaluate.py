@@ -10,7 +10,7 @@ import pytest
 from trimtab.cli import evaluate
 from trimtab.cli.main import run
 from trimtab.errors import Findings
-from trimtab.evaluate.order import Kind, Violation
+from trimtab.evaluate.order import Violation, ViolationKind
 from trimtab.evaluate.verdict import Audited, Blocking, Latency, Outcome, outcome_to
 from trimtab.report.verdict import outcome_view
 
@@ -24,9 +24,16 @@ def audited(**counts: int) -> Audited:
         expected=9,
         rejects=0,
         unnumbered=0,
-        counts={Kind(kind): n for kind, n in counts.items()},
+        counts={ViolationKind(kind): n for kind, n in counts.items()},
         first=tuple(
-            Violation(kind=Kind(kind), topic="t", partition=0, key=b"[k]", at=7, detail="so it is")
+            Violation(
+                kind=ViolationKind(kind),
+                topic="t",
+                partition=0,
+                key=b"[k]",
+                at=7,
+                detail="so it is",
+            )
             for kind in counts
         ),
     )

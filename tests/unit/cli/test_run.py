@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trimtab.cli import main, run
-from trimtab.cli.consume import Mode
+from trimtab.cli.consume import ConsumeMode
 from trimtab.errors import ApplyError
 
 
@@ -21,7 +21,7 @@ class Unreachable:
 
 def leave(**more: Any) -> None:
     who = run._Scaling(
-        mode=Mode.DIRECTED,
+        mode=ConsumeMode.DIRECTED,
         backend=run.BackendName.KUBERNETES,
         workload="statefulset/x",
         consume=None,

@@ -13,18 +13,18 @@ import pytest
 from rich.console import Console
 
 from trimtab.apply.records.kafka import steering as door
-from trimtab.apply.records.kafka.steering import SteeringReport, Step
-from trimtab.apply.records.steering import Observation, Verdict, Why
+from trimtab.apply.records.kafka.steering import SteeringReport, SteeringStep
+from trimtab.apply.records.steering import BrokerVerdict, Observation, Why
 from trimtab.cli import steer
 from trimtab.cli.main import run
 from trimtab.model.weights import Weights
 
 BASE = ["steer", "--bootstrap-server", "broker:9092"]
-TOLD = Step(
+TOLD = SteeringStep(
     weights=Weights(ts=7, valid_s=10, weights={1: 1.0, 2: 0.05}),
     verdicts={
-        1: Verdict(weight=1.0, why=Why.WELL, reason="as good as the best", slowness=1.0),
-        2: Verdict(
+        1: BrokerVerdict(weight=1.0, why=Why.WELL, reason="as good as the best", slowness=1.0),
+        2: BrokerVerdict(
             weight=0.05,
             why=Why.SLOW,
             reason="3.8 × as slow as the best",
@@ -59,7 +59,7 @@ def opened(monkeypatch):
             def run(self, stop, *, for_s=None):
                 seen[-1]["for_s"] = for_s
                 asked["on_step"](TOLD)
-                asked["on_step"](Step(weights=TOLD.weights, verdicts=TOLD.verdicts))
+                asked["on_step"](SteeringStep(weights=TOLD.weights, verdicts=TOLD.verdicts))
                 return SteeringReport(steps=2, changes=1, published=1, weights={1: 1.0, 2: 0.05})
 
         yield Steering()

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from trimtab.evaluate.order import Commit, Kind, Place, Rules, Violation, audit, findings
+from trimtab.evaluate.order import (
+    Commit,
+    OrderRules,
+    RecordPosition,
+    Violation,
+    ViolationKind,
+    audit,
+    findings,
+)
 from trimtab.evaluate.verdict import Audited, audited_to
 from trimtab.model.control import Receipt
 
@@ -92,13 +100,13 @@ def test_a_record_that_one_consumer_overtook_is_found_without_numbers_too() -> N
 
 
 def test_what_was_acknowledged_must_have_been_processed() -> None:
-    sent = [Place("t", 0, offset) for offset in range(4)]
+    sent = [RecordPosition("t", 0, offset) for offset in range(4)]
 
     assert told(audit(story(*CLEAN), expected=sent)) == [("lost", 3)]
 
 
 def test_a_number_that_was_never_acknowledged_is_not_lost() -> None:
-    sent = [Place("t", 0, 0), Place("t", 0, 2)]
+    sent = [RecordPosition("t", 0, 0), RecordPosition("t", 0, 2)]
 
     assert audit(story("A 1 0-10", "A 3 10-20"), expected=sent) == ()
 
@@ -116,15 +124,15 @@ def test_a_stream_may_begin_anywhere_unless_it_should_begin_at_one() -> None:
     late = story("A 3 0-10", "A 4 10-20")
 
     assert audit(late) == ()
-    assert told(audit(late, rules=Rules(from_first=True))) == [("lost", 1)]
-    assert audit(story("A 1 0-10", "A 9 10-20"), rules=Rules(gaps=False)) == ()
+    assert told(audit(late, rules=OrderRules(from_first=True))) == [("lost", 1)]
+    assert audit(story("A 1 0-10", "A 9 10-20"), rules=OrderRules(gaps=False)) == ()
 
 
 def test_clocks_that_are_apart_make_no_second_owner() -> None:
     lines = ("A 1 0-10", "A 2 10-20", "B 3 17-30")
 
     assert told(audit(story(*lines))) == [("two_owners", 2)]
-    assert audit(story(*lines), rules=Rules(clock_skew_us=3)) == ()
+    assert audit(story(*lines), rules=OrderRules(clock_skew_us=3)) == ()
 
 
 def test_committed_offsets_never_go_back() -> None:
@@ -147,7 +155,7 @@ def test_a_repeat_is_a_finding_only_for_those_who_allow_none() -> None:
     found = audit(story(*CLEAN, "A 3 30-40"))
 
     assert findings(found) == {}
-    assert findings(found, no_repeats=True) == {Kind.REPEAT: 1}
+    assert findings(found, no_repeats=True) == {ViolationKind.REPEAT: 1}
 
 
 def test_the_document_of_an_audit_names_every_kind() -> None:
@@ -159,7 +167,7 @@ def test_the_document_of_an_audit_names_every_kind() -> None:
         expected=None,
         rejects=0,
         unnumbered=0,
-        counts={Kind.REPEAT: 1},
+        counts={ViolationKind.REPEAT: 1},
         first=audit(story(*CLEAN, "A 3 30-40")),
     )
 

@@ -22,10 +22,10 @@ from trimtab.local.class_archive import class_archive
 from trimtab.local.cluster import LocalCluster, SaslUser, last_words
 from trimtab.local.cluster_state import (
     CONTROLLER,
-    BrokerState,
-    Node,
+    BrokerProcessState,
+    LocalClusterState,
+    LocalNode,
     Shape,
-    State,
     state_from_json,
     state_to_json,
 )
@@ -33,13 +33,13 @@ from trimtab.local.java import find_java
 from trimtab.local.ports import free_ports
 from trimtab.local.processes import ProcessId, ProcessState, end, process_state, send, spawn
 
-STATE = State(
+STATE = LocalClusterState(
     cluster_id="Zx0123456789abcdefghij",
     shape=Shape(brokers=2, racks=2, properties=(("num.io.threads", "2"),)),
     nodes=(
-        Node(id=CONTROLLER, rack=None, port=21000, sasl_port=None),
-        Node(id=1, rack="a", port=21001, sasl_port=21003, process=ProcessId(4242, "99")),
-        Node(id=2, rack="b", port=21002, sasl_port=21004),
+        LocalNode(id=CONTROLLER, rack=None, port=21000, sasl_port=None),
+        LocalNode(id=1, rack="a", port=21001, sasl_port=21003, process=ProcessId(4242, "99")),
+        LocalNode(id=2, rack="b", port=21002, sasl_port=21004),
     ),
 )
 
@@ -256,7 +256,7 @@ def test_a_state_file_of_dead_processes_shows_them_as_dead_and_down_removes_it(t
     states = [broker.state for broker in cluster.status().brokers]
     cluster.down()
 
-    assert states == [BrokerState.DEAD, BrokerState.ABSENT]
+    assert states == [BrokerProcessState.DEAD, BrokerProcessState.ABSENT]
     assert not cluster.folder.exists()
 
 

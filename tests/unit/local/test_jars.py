@@ -19,7 +19,7 @@ from trimtab.local.jars import (
     CONNECTOR,
     KAFKA,
     SPARK,
-    Progress,
+    FetchProgress,
     after_line,
     broker_jars,
     complete_jars,
@@ -242,7 +242,7 @@ def test_the_manifest_names_every_jar_with_size_and_hash(tmp_path, spark):
 
 
 def test_progress_follows_what_ivy_says():
-    progress = Progress()
+    progress = FetchProgress()
     for line in (
         "\tfound org.apache.kafka#kafka_2.13;4.3.1 in central\n",
         "You probably access the destination server through a proxy server.\n",
@@ -252,7 +252,7 @@ def test_progress_follows_what_ivy_says():
     ):
         progress = after_line(progress, line)
 
-    assert progress == Progress(found=2, fetched=1, current="re2j-1.8.jar")
+    assert progress == FetchProgress(found=2, fetched=1, current="re2j-1.8.jar")
 
 
 def test_versions_and_folder_of_pyspark_are_known_without_loading_it():

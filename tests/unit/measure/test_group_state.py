@@ -1,7 +1,7 @@
 import pytest
 
 from trimtab.errors import MeasurementError
-from trimtab.measure.group_state import GroupState, group_state
+from trimtab.measure.group_state import GroupSnapshot, group_state
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import Broker, BrokerId, Group, Member, Replicas, TopicPartition
 from trimtab.model.plan import MemberName
@@ -30,7 +30,7 @@ def member(name, *partitions):
 def test_a_group_is_asked_for_the_topics_it_reads():
     admin = cluster(Group(name="g", state="STABLE", members=(member("m", A0),)))
     name = MemberName(client_id="", host="", member_id="m")
-    expected = GroupState(frozenset({A0, A1}), Assignment({A0: 0}), {0: name})
+    expected = GroupSnapshot(frozenset({A0, A1}), Assignment({A0: 0}), {0: name})
     assert group_state(admin, "g") == expected
 
 
@@ -47,7 +47,7 @@ def test_members_are_numbered_by_what_they_read_and_named_beside_it():
 
 def test_a_group_without_members_is_asked_for_the_topics_it_has_offsets_for():
     admin = cluster(Group(name="g", state="EMPTY", committed={B0: 7}))
-    assert group_state(admin, "g") == GroupState(frozenset({B0}), Assignment())
+    assert group_state(admin, "g") == GroupSnapshot(frozenset({B0}), Assignment())
 
 
 def test_only_the_topics_asked_for_count():
@@ -58,9 +58,9 @@ def test_only_the_topics_asked_for_count():
 
 
 def test_a_group_that_does_not_exist_reads_nothing():
-    assert group_state(cluster(), "g") == GroupState(frozenset(), Assignment())
+    assert group_state(cluster(), "g") == GroupSnapshot(frozenset(), Assignment())
     asked = group_state(cluster(), "g", frozenset({"a"}))
-    assert asked == GroupState(frozenset({A0, A1}), Assignment())
+    assert asked == GroupSnapshot(frozenset({A0, A1}), Assignment())
 
 
 @pytest.mark.parametrize("state", ["PREPARING_REBALANCING", "COMPLETING_REBALANCING", "ASSIGNING"])

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from trimtab.measure.learned_capacity import Look, Progress, commit_speed, learned, learned_from
+from trimtab.measure.learned_capacity import (
+    CommitProgress,
+    Look,
+    commit_speed,
+    learned,
+    learned_from,
+)
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Measurement, PartitionLoad, Source, Unit
@@ -15,20 +21,20 @@ P = [TopicPartition("orders", n) for n in range(3)]
 def test_only_consumers_that_are_behind_all_the_time_show_their_capacity():
     #  consumer 0: two partitions, falls behind · 1: keeps up · 2: drains a backlog and is done
     progress = {
-        P[0]: Progress(arrived_s=120.0, committed_s=80.0, lag=5000, record_bytes=10.0),
-        P[1]: Progress(arrived_s=30.0, committed_s=20.0, lag=4000, record_bytes=100.0),
-        P[2]: Progress(arrived_s=50.0, committed_s=50.0, lag=60),
+        P[0]: CommitProgress(arrived_s=120.0, committed_s=80.0, lag=5000, record_bytes=10.0),
+        P[1]: CommitProgress(arrived_s=30.0, committed_s=20.0, lag=4000, record_bytes=100.0),
+        P[2]: CommitProgress(arrived_s=50.0, committed_s=50.0, lag=60),
     }
     found = learned(progress, Assignment({P[0]: 0, P[1]: 0, P[2]: 1}), span_s=60.0)
     assert found.records_s == {0: 100.0}
     assert found.of(Unit.BYTES_S) == {0: 80.0 * 10 + 20.0 * 100}
 
-    drained = {P[0]: Progress(arrived_s=10.0, committed_s=60.0, lag=20)}
+    drained = {P[0]: CommitProgress(arrived_s=10.0, committed_s=60.0, lag=20)}
     assert not learned(drained, Assignment({P[0]: 0}), span_s=60.0).records_s
 
 
 def test_a_backlog_that_came_up_only_now_says_nothing():
-    late = {P[0]: Progress(arrived_s=150.0, committed_s=100.0, lag=3000)}
+    late = {P[0]: CommitProgress(arrived_s=150.0, committed_s=100.0, lag=3000)}
     assert learned(late, Assignment({P[0]: 0}), span_s=30.0).records_s == {0: 100.0}
     assert not learned(late, Assignment({P[0]: 0}), span_s=60.0).records_s
 
@@ -39,12 +45,12 @@ def test_a_backlog_that_came_up_only_now_says_nothing():
     ids=["one that hangs", "a span too short for its commits"],
 )
 def test_what_proves_nothing_is_left_out(committed_s, span_s):
-    behind = {P[0]: Progress(arrived_s=0.0, committed_s=committed_s, lag=90_000)}
+    behind = {P[0]: CommitProgress(arrived_s=0.0, committed_s=committed_s, lag=90_000)}
     assert not learned(behind, Assignment({P[0]: 0}), span_s=span_s).records_s
 
 
 def test_a_consumer_of_which_not_all_is_known_is_left_out():
-    behind = {P[0]: Progress(arrived_s=150.0, committed_s=100.0, lag=90_000)}
+    behind = {P[0]: CommitProgress(arrived_s=150.0, committed_s=100.0, lag=90_000)}
     assert not learned(behind, Assignment({P[0]: 0, P[1]: 0}), span_s=60.0).records_s
 
 
@@ -75,9 +81,9 @@ def test_a_measurement_shows_it_too():
 
 def test_a_lag_that_was_low_between_the_ends_is_no_backlog():
     # A consumer that keeps up and commits once a minute: its lag is low right after a commit.
-    seldom = Progress(arrived_s=100.0, committed_s=100.0, lag=3000, least_lag=80)
+    seldom = CommitProgress(arrived_s=100.0, committed_s=100.0, lag=3000, least_lag=80)
     assert not learned({P[0]: seldom}, Assignment({P[0]: 0}), span_s=300.0).records_s
-    behind = Progress(arrived_s=100.0, committed_s=100.0, lag=9000, least_lag=4000)
+    behind = CommitProgress(arrived_s=100.0, committed_s=100.0, lag=9000, least_lag=4000)
     assert learned({P[0]: behind}, Assignment({P[0]: 0}), span_s=300.0).records_s == {0: 100.0}
 
 

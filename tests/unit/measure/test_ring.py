@@ -5,14 +5,14 @@ from __future__ import annotations
 from random import Random
 
 from trimtab.measure.ring import SampleRing
-from trimtab.measure.windows import MICROS, Sample, speed
+from trimtab.measure.windows import MICROS, PartitionSample, speed
 from trimtab.model.cluster import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def at(second: float, size: int | None, **committed: int) -> Sample:
-    return Sample(
+def at(second: float, size: int | None, **committed: int) -> PartitionSample:
+    return PartitionSample(
         ts=round(second * MICROS), leader=1, log_bytes=size, end_offset=size, committed=committed
     )
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from trimtab.measure.windows import MICROS, Sample, lag_records, lag_seconds, speed
+from trimtab.measure.windows import MICROS, PartitionSample, lag_records, lag_seconds, speed
 
 
-def at(second: float, size: int | None, *, end: int | None = None, leader: int = 1) -> Sample:
-    return Sample(ts=round(second * MICROS), leader=leader, log_bytes=size, end_offset=end)
+def at(
+    second: float, size: int | None, *, end: int | None = None, leader: int = 1
+) -> PartitionSample:
+    return PartitionSample(ts=round(second * MICROS), leader=leader, log_bytes=size, end_offset=end)
 
 
-def rate(*samples: Sample) -> tuple[float | None, bool]:
+def rate(*samples: PartitionSample) -> tuple[float | None, bool]:
     found = speed(samples, min_span_s=3, max_gap_s=10)
     return found.bytes_s, found.complete
 
@@ -56,7 +58,7 @@ def test_a_time_without_sizes_is_a_gap_even_when_samples_came() -> None:
 
 
 @pytest.mark.parametrize("samples", [(), (at(0, 5),)])
-def test_too_few_samples_give_no_rate(samples: tuple[Sample, ...]) -> None:
+def test_too_few_samples_give_no_rate(samples: tuple[PartitionSample, ...]) -> None:
     assert rate(*samples) == (None, False)
 
 

@@ -20,8 +20,8 @@ from trimtab.model.control import (
     Receipt,
     Start,
     Started,
-    State,
     StateQuery,
+    StateReport,
     Stop,
     Stopped,
 )
@@ -65,7 +65,7 @@ MESSAGES = {
         committed={ORDERS[1]: 8988},
     ),
     '{"v":1,"type":"state","ts":1,"consumer":0,"incarnation":"9b","query_id":"a1",'
-    '"partitions":[{"topic":"orders","partition":0}]}': State(
+    '"partitions":[{"topic":"orders","partition":0}]}': StateReport(
         consumer=0, incarnation="9b", query_id="a1", partitions=ORDERS[:1]
     ),
     '{"v":1,"type":"hello","ts":1,"consumer":0,"incarnation":"9b","partitions":[]}': Hello(

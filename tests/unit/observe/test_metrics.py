@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from trimtab.cli import metrics_options
 from trimtab.errors import ConfigError
 from trimtab.measure.exposed import show_rates, show_sample
-from trimtab.measure.ring import TopicRates
+from trimtab.measure.ring import RingRates
 from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
 from trimtab.model.load import PartitionLoad, Source
 from trimtab.observe import metrics
@@ -102,7 +102,7 @@ def test_a_stale_rate_is_not_shown() -> None:
         for n in (0, 1)
     )
     show_rates(
-        [TopicRates(topic="orders", ts=9, window_start=1, partitions=loads, stale=frozenset({1}))]
+        [RingRates(topic="orders", ts=9, window_start=1, partitions=loads, stale=frozenset({1}))]
     )
 
     assert lines("trimtab_measure_partition_records_per_second{") == [

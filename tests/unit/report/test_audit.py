@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from trimtab.audit.leader_moves import kafka_json
-from trimtab.audit.loads import TopicRates, topic_rates
+from trimtab.audit.loads import TopicLoad, topic_rates
 from trimtab.audit.topology import Audit, AuditOptions, audit
 from trimtab.model.cluster import ClusterSnapshot
 from trimtab.model.load import Unit
@@ -22,7 +22,7 @@ from trimtab.report.audit import audit_view
 from trimtab.report.audit_page import audit_page
 from trimtab.testing.placements import led, placement, random_placement
 
-RATES = TopicRates(by_topic={"A": 6e6, "B": 2e6}, unit=Unit.BYTES_S)
+RATES = TopicLoad(by_topic={"A": 6e6, "B": 2e6}, unit=Unit.BYTES_S)
 UNEVEN = led({"A": {1: 1, 2: 2}, "B": {2: 1, 3: 1}})
 EMPTY = (
     placement({}),
@@ -63,7 +63,7 @@ def test_without_rates_the_topics_that_would_hurt_most_are_named() -> None:
 
 
 def test_where_no_partitioner_helps_that_is_said() -> None:
-    rates = TopicRates(by_topic={"A": 9.0, "B": 1.0}, unit=Unit.RECORDS_S)
+    rates = TopicLoad(by_topic={"A": 9.0, "B": 1.0}, unit=Unit.RECORDS_S)
 
     found = audit(led({"A": {1: 1}, "B": {2: 1}}), rates)
 

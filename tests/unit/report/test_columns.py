@@ -14,11 +14,11 @@ from rich.console import RenderableType
 import trimtab
 from tests.unit.cli.test_steer import TOLD
 from tests.unit.report import report_values as values
-from trimtab.audit.loads import TopicRates
+from trimtab.audit.loads import TopicLoad
 from trimtab.audit.topology import audit
 from trimtab.cli.output import result
 from trimtab.cli.steer import steering_view
-from trimtab.evaluate.order import Kind, Violation
+from trimtab.evaluate.order import Violation, ViolationKind
 from trimtab.evaluate.rscore import TWELVE
 from trimtab.evaluate.verdict import (
     Audited,
@@ -37,10 +37,10 @@ from trimtab.plan.registry import PLANNERS
 from trimtab.report import audit as topology
 from trimtab.report import measurement, snapshot, tables, verdict, yardsticks
 from trimtab.simulate import packing
-from trimtab.simulate.brokers import Outcome as Waits
-from trimtab.simulate.brokers import World
+from trimtab.simulate.brokers import QueueOutcome as Waits
+from trimtab.simulate.brokers import QueueWorld
 from trimtab.simulate.replay import History, Replayed
-from trimtab.simulate.yardsticks import Cell
+from trimtab.simulate.yardsticks import YardstickCell
 from trimtab.testing.placements import placement
 
 LONG = "payments.settlement-requests.by-merchant-and-currency.eu-central-1.v2"
@@ -63,7 +63,7 @@ def plan_view_without_loads() -> RenderableType:
     )
 
 
-def simulated(*names: str, steps: int = 3) -> list[packing.Run]:
+def simulated(*names: str, steps: int = 3) -> list[packing.PackingRun]:
     stream = Loads(capacity=1_500_000_000, steps=(LoadStep(loads=LOADS),) * steps)
     return [packing.simulate(stream, PLANNERS[Layer.CONSUMERS][name]) for name in names]
 
@@ -117,13 +117,13 @@ def topology_view() -> RenderableType:
     placed = placement(
         {LONG: [[1, 2], [1, 3], [1, 2]], other: [[2, 1], [3, 2]]}, racks={1: "a", 2: "b", 3: "b"}
     )
-    rates = TopicRates(by_topic={LONG: 9e8, other: 1e8}, unit=Unit.BYTES_S)
+    rates = TopicLoad(by_topic={LONG: 9e8, other: 1e8}, unit=Unit.BYTES_S)
     return topology.audit_view(audit(placed, rates=rates), worst=10)
 
 
 def order_view() -> RenderableType:
     violation = Violation(
-        kind=Kind.INVERSION,
+        kind=ViolationKind.INVERSION,
         topic=LONG,
         partition=1234,
         key=b"customer-" + b"9" * 60,
@@ -139,7 +139,7 @@ def order_view() -> RenderableType:
             expected=9,
             rejects=0,
             unnumbered=0,
-            counts={Kind.INVERSION: 12_345_678},
+            counts={ViolationKind.INVERSION: 12_345_678},
             first=(violation,),
         ),
         no_repeats=True,
@@ -207,7 +207,7 @@ def yardsticks_view() -> RenderableType:
         shares={1: 0.5, 2: 0.5},
     )
     cells = [
-        Cell(
+        YardstickCell(
             policy="least-work-of-all",
             dispatchers=12345,
             utilisation=0.5,
@@ -215,7 +215,7 @@ def yardsticks_view() -> RenderableType:
             closed_form=None,
         )
     ]
-    return yardsticks.yardsticks_view(cells, World.even(2), arrivals=1000, seeds=2)
+    return yardsticks.yardsticks_view(cells, QueueWorld.even(2), arrivals=1000, seeds=2)
 
 
 VIEWS: list[Callable[[], RenderableType]] = [

@@ -9,14 +9,14 @@ from rich.console import Console
 
 from trimtab.report.yardsticks import picture, yardsticks_view
 from trimtab.simulate import closed_forms
-from trimtab.simulate.brokers import Outcome, World
-from trimtab.simulate.yardsticks import Cell
+from trimtab.simulate.brokers import QueueOutcome, QueueWorld
+from trimtab.simulate.yardsticks import YardstickCell
 
 QUEUE = closed_forms.m_m_1(0.5)
 
 
 def cell(policy, wait, *, dispatchers=None, utilisation=0.5, offered=0.5, form=None):
-    run = Outcome(
+    run = QueueOutcome(
         mean_wait=wait,
         p50=0.0,
         p95=2.0,
@@ -26,7 +26,7 @@ def cell(policy, wait, *, dispatchers=None, utilisation=0.5, offered=0.5, form=N
         shares={1: 0.5, 2: 0.5},
     )
     runs = (run, replace(run, mean_wait=wait * 1.1))
-    return Cell(
+    return YardstickCell(
         policy=policy,
         dispatchers=dispatchers,
         utilisation=utilisation,
@@ -38,7 +38,7 @@ def cell(policy, wait, *, dispatchers=None, utilisation=0.5, offered=0.5, form=N
 def printed(*cells):
     console = Console(width=120)
     with console.capture() as shown:
-        console.print(yardsticks_view(cells, World.even(2), arrivals=1000, seeds=2))
+        console.print(yardsticks_view(cells, QueueWorld.even(2), arrivals=1000, seeds=2))
     return shown.get()
 
 
@@ -56,7 +56,7 @@ def test_a_wait_stands_beside_its_form_and_over_that_of_full_knowledge():
 
 
 def test_a_bound_is_marked_and_nothing_is_off_from_it():
-    bound = replace(QUEUE, kind=closed_forms.Kind.BOUND)
+    bound = replace(QUEUE, kind=closed_forms.FormKind.BOUND)
 
     text = printed(cell("jsq-own", 2.0, dispatchers=4, form=bound))
 
@@ -113,6 +113,6 @@ def test_a_picture_can_be_a_png():
 def test_an_interval_is_explained_where_there_is_one(seeds):
     console = Console(width=120)
     with console.capture() as shown:
-        console.print(yardsticks_view(CELLS, World.even(2), arrivals=10, seeds=seeds))
+        console.print(yardsticks_view(CELLS, QueueWorld.even(2), arrivals=10, seeds=seeds))
 
     assert ("interval of 95 %" in shown.get()) == (seeds > 1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.services.listening import Told
-from trimtab.local.cluster import BrokerState, BrokerStatus, ClusterStatus, LocalCluster
+from trimtab.local.cluster import BrokerProcessState, BrokerStatus, ClusterStatus, LocalCluster
 from trimtab.services.cluster import (
     BrokerAction,
     LocalClusterConfig,
@@ -18,13 +18,13 @@ from trimtab.services.cluster import (
     take_down,
 )
 
-BROKER = BrokerStatus(id=1, rack="a", port=9092, pid=None, state=BrokerState.DEAD)
+BROKER = BrokerStatus(id=1, rack="a", port=9092, pid=None, state=BrokerProcessState.DEAD)
 UP = ClusterStatus(
     name="try",
     cluster_id="x",
     bootstrap_servers="127.0.0.1:9092",
     sasl_bootstrap_servers=None,
-    controller=BrokerState.RUNNING,
+    controller=BrokerProcessState.RUNNING,
     brokers=(BROKER,),
 )
 

@@ -15,8 +15,8 @@ from tests.unit.services.listening import Told
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.kafka import publisher as publishing
 from trimtab.kafka.cluster import Cluster
-from trimtab.measure.spark.hot_keys import Mode
-from trimtab.measure.spark.jobs import Found
+from trimtab.measure.spark.hot_keys import CountingMode
+from trimtab.measure.spark.jobs import MeasureResult
 from trimtab.model.load import KeyLoad, Measurement, PartitionLoad, Source
 from trimtab.services.measure import (
     ContinuousOptions,
@@ -101,7 +101,7 @@ def test_exact_counting_is_not_for_measuring_that_goes_on() -> None:
     assert request(keys="none").counting() is None
     counting = request(live_key_window_s=7.0).counting()
     assert counting is not None
-    assert (counting.mode, counting.window_s) == (Mode.LOSSY, 7.0)
+    assert (counting.mode, counting.window_s) == (CountingMode.LOSSY, 7.0)
 
 
 def test_what_is_read_follows_from_the_request() -> None:
@@ -139,7 +139,9 @@ def test_a_measurement_is_published_by_topic(
         keys=(KeyLoad(topic="pay", key=b"k", lower=5, upper=5, share=0.5, partition_home=0),),
         rejects=0,
     )
-    found = Found(measurement=measured, states={}, stored_ratio=None, key_span=None, run="r")
+    found = MeasureResult(
+        measurement=measured, states={}, stored_ratio=None, key_span=None, run="r"
+    )
 
     done = publish_measurement(cluster, REQUEST, found)
 

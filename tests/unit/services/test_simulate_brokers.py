@@ -18,7 +18,7 @@ from trimtab.services.simulate_brokers import (
 )
 from trimtab.simulate.brokers import Service
 from trimtab.simulate.dispatchers import policy_of
-from trimtab.simulate.policy import Settings
+from trimtab.simulate.policy import DispatchSettings
 from trimtab.simulate.yardsticks import Effort
 from trimtab.testing.placements import placement
 
@@ -30,7 +30,7 @@ def comparison(**changes: Any) -> PolicyComparison:
         "utilisations": [0.5],
         "dispatchers": [1, 2],
         "service": Service.EXPONENTIAL,
-        "settings": Settings(),
+        "settings": DispatchSettings(),
         "effort": Effort(count=200, seeds=2),
     }
     return PolicyComparison(**(asked | changes))

@@ -9,10 +9,10 @@ import pytest
 
 from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.simulate.brokers import (
+    QueueWorld,
     Records,
     Service,
     SpeedChange,
-    World,
     arrivals,
     outcome,
     sending_rates,
@@ -24,7 +24,9 @@ OVERLAP = LeaderSnapshot({"A": {0: 1, 1: 2, 2: 2}, "B": {0: 2, 1: 3}})
 
 
 def world_of(leaders, **settings):
-    return World(leaders=((0.0, leaders),), speeds=dict.fromkeys(leaders.leading, 1.0), **settings)
+    return QueueWorld(
+        leaders=((0.0, leaders),), speeds=dict.fromkeys(leaders.leading, 1.0), **settings
+    )
 
 
 def at(*times, work=1.0):
@@ -34,7 +36,7 @@ def at(*times, work=1.0):
 # broker 1 |--a--|--c--|          a, b arrive at 0, c at 0.5
 # broker 2 |-b-|                  broker 2 is twice as fast
 def test_a_broker_serves_one_after_another_at_its_own_speed():
-    world = replace(World.even(2), speeds={1: 1.0, 2: 2.0})
+    world = replace(QueueWorld.even(2), speeds={1: 1.0, 2: 2.0})
 
     done = served(world, at(0.0, 0.0, 0.5), [0, 1, 0])
 
@@ -49,7 +51,7 @@ def test_a_broker_that_stands_still_goes_on_where_it_was():
         SpeedChange(broker=1, at=0.5, speed=0.0),
         SpeedChange(broker=1, at=2.5, speed=0.5),
     )
-    world = replace(World.even(1), changes=stops)
+    world = replace(QueueWorld.even(1), changes=stops)
 
     done = served(world, at(0.0, 1.0), [0, 0])
 
@@ -60,20 +62,20 @@ def test_a_broker_that_stands_still_goes_on_where_it_was():
 def test_what_finds_a_broker_idle_but_standing_still_waits_for_it():
     stops = (SpeedChange(broker=1, at=1.0, speed=0.0), SpeedChange(broker=1, at=4.0, speed=1.0))
 
-    done = served(replace(World.even(1), changes=stops), at(2.0), [0])
+    done = served(replace(QueueWorld.even(1), changes=stops), at(2.0), [0])
 
     assert done.wait.tolist() == [2.0]
 
 
 def test_a_broker_that_never_serves_again_is_refused():
-    world = replace(World.even(2), changes=(SpeedChange(broker=2, at=1.0, speed=0.0),))
+    world = replace(QueueWorld.even(2), changes=(SpeedChange(broker=2, at=1.0, speed=0.0),))
 
     with pytest.raises(ValueError, match="broker 2 never serves again"):
         _ = world.paces
 
 
 def test_arrivals_keep_brokers_as_busy_as_asked():
-    world = replace(World.even(3), speeds={1: 1.0, 2: 1.0, 3: 0.5})
+    world = replace(QueueWorld.even(3), speeds={1: 1.0, 2: 1.0, 3: 0.5})
 
     records = arrivals(world, utilisation=0.8, count=50_000)
 
@@ -81,7 +83,7 @@ def test_arrivals_keep_brokers_as_busy_as_asked():
 
 
 def test_gaps_and_work_are_the_same_whoever_sends():
-    world = World.even(4)
+    world = QueueWorld.even(4)
     one, many = (
         arrivals(world, utilisation=0.5, count=1000, dispatchers=n, seed=3) for n in (1, 8)
     )
@@ -92,7 +94,7 @@ def test_gaps_and_work_are_the_same_whoever_sends():
 
 
 def test_records_of_constant_work_all_take_one():
-    world = replace(World.even(2), service=Service.CONSTANT)
+    world = replace(QueueWorld.even(2), service=Service.CONSTANT)
 
     assert set(arrivals(world, utilisation=0.5, count=100).work.tolist()) == {1.0}
 
@@ -112,7 +114,7 @@ def test_topics_are_dealt_to_dispatchers(dispatchers, of_a, of_b):
 
 @pytest.mark.parametrize("policy", [*POLICIES, *PARTITIONERS])
 def test_foreign_records_go_where_they_go_and_are_not_counted(policy):
-    world = replace(World.even(3), foreign={2: 0.5})
+    world = replace(QueueWorld.even(3), foreign={2: 0.5})
     records = arrivals(world, utilisation=0.6, count=6000, dispatchers=2)
     foreign = records.foreign >= 0
 
@@ -140,7 +142,7 @@ def test_records_go_to_whoever_leads_at_that_time(policy):
 
 
 def test_the_first_part_of_a_run_is_left_out():
-    world = World.even(1)
+    world = QueueWorld.even(1)
     records = Records.of(at=[0.0, 0.0, 10.0, 20.0], work=[5.0, 1.0, 1.0, 1.0])
     done = served(world, records, [0, 0, 0, 0])
 
@@ -168,7 +170,7 @@ def test_dispatchers_send_what_their_topics_get(topics, dispatchers, rates):
 
 
 def test_the_error_of_what_a_broker_is_given_is_that_of_many_runs():
-    world = World.even(2)
+    world = QueueWorld.even(2)
     runs = [arrivals(world, utilisation=0.5, count=2000, seed=seed) for seed in range(60)]
     found = [outcome(world, r, served(world, r, choices("random", world, r))) for r in runs]
 
@@ -177,7 +179,7 @@ def test_the_error_of_what_a_broker_is_given_is_that_of_many_runs():
 
 
 def test_what_a_broker_is_given_is_told_as_a_part_of_what_it_can_do():
-    world = replace(World.even(2), speeds={1: 1.0, 2: 0.3})
+    world = replace(QueueWorld.even(2), speeds={1: 1.0, 2: 0.3})
     records = arrivals(world, utilisation=0.8, count=5000)
 
     found = outcome(world, records, served(world, records, choices("round-robin", world, records)))
@@ -206,7 +208,7 @@ def test_a_world_that_cannot_be_is_refused(changed, says):
 
 
 def test_foreign_load_that_leaves_no_room_is_refused():
-    world = replace(World.even(2), foreign={1: 0.9, 2: 0.9})
+    world = replace(QueueWorld.even(2), foreign={1: 0.9, 2: 0.9})
 
     with pytest.raises(ValueError, match=r"foreign load alone takes 0\.9"):
         arrivals(world, utilisation=0.8, count=10)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from trimtab.simulate.closed_forms import (
-    Kind,
+    FormKind,
     idle_queue_many,
     m_d_1,
     m_d_n,
@@ -57,7 +57,7 @@ def test_with_two_queues_the_shortest_lies_between_one_queue_and_turns(busy):
     few = shortest_of_few(2, 2, busy)
 
     assert few is not None
-    assert few.kind is Kind.EXACT
+    assert few.kind is FormKind.EXACT
     assert m_m_n(2, busy).mean_wait < few.mean_wait < round_robin(2, busy).mean_wait
 
 

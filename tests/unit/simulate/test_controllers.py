@@ -13,7 +13,7 @@ from trimtab.model.plan import Layer
 from trimtab.plan.consumers.planner import DEFAULTS, Keeps, PackingOptions, PackingPlanner
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, fixed, packing, scheduled
-from trimtab.simulate.fluid import Order, Sight
+from trimtab.simulate.fluid import FluidOrder, Sight
 
 P = [TopicPartition("t", n) for n in range(5)]
 CONSUMERS = PLANNERS[Layer.CONSUMERS]
@@ -35,7 +35,7 @@ def sight(rates, *, lags=(), assignment=ON_ONE, t_s=1.0, since=math.inf, alive=N
 
 def test_the_autoscaler_leaves_a_group_that_keeps_up_as_it_is():
     order = autoscaler(service_rate=95, sla_s=5)(sight([15] * 5))
-    assert order == Order.using(ON_ONE)
+    assert order == FluidOrder.using(ON_ONE)
 
 
 def test_the_autoscaler_scales_up_for_rates_and_for_lags():

@@ -9,15 +9,17 @@ import pytest
 
 from trimtab.errors import UnknownPlanner
 from trimtab.plan.records.leaders import LeaderSnapshot
-from trimtab.simulate.brokers import Records, SpeedChange, World, arrivals, outcome, served
+from trimtab.simulate.brokers import QueueWorld, Records, SpeedChange, arrivals, outcome, served
 from trimtab.simulate.dispatchers import choices, ideal_weights, policy_of
-from trimtab.simulate.policy import Settings
+from trimtab.simulate.policy import DispatchSettings
 from trimtab.simulate.yardsticks import TOPOLOGIES
 
 
 def on(topology, **settings):
     leaders = LeaderSnapshot(TOPOLOGIES[topology])
-    return World(leaders=((0.0, leaders),), speeds=dict.fromkeys(leaders.leading, 1.0), **settings)
+    return QueueWorld(
+        leaders=((0.0, leaders),), speeds=dict.fromkeys(leaders.leading, 1.0), **settings
+    )
 
 
 def shares(policy, world, *, dispatchers=1, utilisation=0.6, count=12_000):
@@ -29,7 +31,7 @@ def shares(policy, world, *, dispatchers=1, utilisation=0.6, count=12_000):
 def test_round_robin_goes_round_for_each_dispatcher_alone():
     records = Records.of(at=np.arange(8.0), work=np.ones(8), dispatcher=[0, 1, 0, 0, 1, 0, 1, 1])
 
-    chosen = choices("round-robin", World.even(3), records)
+    chosen = choices("round-robin", QueueWorld.even(3), records)
 
     for dispatcher in (0, 1):
         mine = chosen[records.dispatcher == dispatcher]
@@ -41,7 +43,7 @@ def test_round_robin_goes_round_for_each_dispatcher_alone():
 def test_the_shortest_queue_is_joined():
     records = Records.of(at=[0.0, 0.1, 1.5], work=[9, 1, 9])
 
-    chosen = choices("jsq", World.even(2), records).tolist()
+    chosen = choices("jsq", QueueWorld.even(2), records).tolist()
 
     assert chosen[0] != chosen[1] == chosen[2]
 
@@ -49,33 +51,33 @@ def test_the_shortest_queue_is_joined():
 def test_one_sees_its_own_records_only():
     records = Records.of(at=[0, 0.1, 0.2, 0.3], work=[9] * 4, dispatcher=[0, 0, 1, 1])
 
-    chosen = choices("jsq-own", World.even(2), records).tolist()
+    chosen = choices("jsq-own", QueueWorld.even(2), records).tolist()
 
     assert sorted(chosen[:2]) == [0, 1]
     assert sorted(chosen[2:]) == [0, 1]
 
 
 def test_one_dispatcher_that_counts_its_own_sees_all():
-    world = World.even(5)
+    world = QueueWorld.even(5)
     records = arrivals(world, utilisation=0.9, count=5000)
 
     assert np.array_equal(choices("jsq-own", world, records), choices("jsq", world, records))
 
 
 def test_the_shortest_of_all_is_the_shortest():
-    world = World.even(4)
+    world = QueueWorld.even(4)
     records = arrivals(world, utilisation=0.9, count=5000)
 
-    of_four = choices("jsq-d", world, records, Settings(d=4))
+    of_four = choices("jsq-d", world, records, DispatchSettings(d=4))
 
     assert np.array_equal(of_four, choices("jsq", world, records))
 
 
 def test_the_shortest_of_one_is_any():
-    world = World.even(4)
+    world = QueueWorld.even(4)
     records = arrivals(world, utilisation=0.5, count=8000)
 
-    counts = np.bincount(choices("jsq-d", world, records, Settings(d=1)))
+    counts = np.bincount(choices("jsq-d", world, records, DispatchSettings(d=1)))
 
     assert counts == pytest.approx([2000] * 4, rel=0.1)
 
@@ -83,19 +85,19 @@ def test_the_shortest_of_one_is_any():
 # Both are told at 0 that all queues are empty. Until they are told again, each sees its own only.
 def test_what_was_told_grows_old():
     records = Records.of(at=[0.1, 0.2, 0.3, 0.4], work=[9] * 4, dispatcher=[0, 1, 0, 1])
-    world = World.even(2)
+    world = QueueWorld.even(2)
 
-    chosen = choices("jsq", world, records, Settings(refresh=5.0)).tolist()
+    chosen = choices("jsq", world, records, DispatchSettings(refresh=5.0)).tolist()
 
     assert sorted(chosen[::2]) == [0, 1]
     assert sorted(chosen[1::2]) == [0, 1]
 
 
 def test_lengths_told_all_the_time_are_as_good_as_seen():
-    world = World.even(3)
+    world = QueueWorld.even(3)
     records = arrivals(world, utilisation=0.8, count=3000, dispatchers=3)
 
-    told = choices("jsq", world, records, Settings(refresh=1e-9))
+    told = choices("jsq", world, records, DispatchSettings(refresh=1e-9))
 
     assert np.array_equal(told, choices("jsq", world, records))
 
@@ -103,14 +105,14 @@ def test_lengths_told_all_the_time_are_as_good_as_seen():
 def test_an_idle_broker_is_taken_by_the_one_it_told():
     records = Records.of(at=[0.0, 0.1, 0.2], work=[9, 9, 9])
 
-    chosen = choices("jiq", World.even(3), records).tolist()
+    chosen = choices("jiq", QueueWorld.even(3), records).tolist()
 
     assert sorted(chosen) == [0, 1, 2]
 
 
 def test_least_work_is_not_the_shortest_queue():
     records = Records.of(at=[0.0, 0.1, 0.2, 0.3], work=[9, 1, 1, 1])
-    world = World.even(2)
+    world = QueueWorld.even(2)
 
     chosen = choices("least-work", world, records).tolist()
 
@@ -118,7 +120,7 @@ def test_least_work_is_not_the_shortest_queue():
 
 
 def test_the_fastest_of_those_that_idle_is_taken():
-    world = replace(World.even(3), speeds={1: 0.5, 2: 2.0, 3: 1.0})
+    world = replace(QueueWorld.even(3), speeds={1: 0.5, 2: 2.0, 3: 1.0})
     records = Records.of(at=[0.0, 0.1, 0.2], work=[9, 9, 9])
 
     assert choices("least-work", world, records).tolist() == [1, 2, 0]
@@ -126,7 +128,7 @@ def test_the_fastest_of_those_that_idle_is_taken():
 
 def test_who_sees_all_work_leaves_a_broker_that_stands_still_alone():
     stops = (SpeedChange(broker=1, at=1.0, speed=0.0), SpeedChange(broker=1, at=90.0, speed=1.0))
-    world = replace(World.even(2), changes=stops)
+    world = replace(QueueWorld.even(2), changes=stops)
     records = Records.of(at=[2.0, 2.1, 2.2], work=[9, 9, 9])
 
     assert choices("least-work", world, records).tolist() == [1, 1, 1]
@@ -163,7 +165,7 @@ def test_where_topics_do_not_allow_it_ideal_weights_come_as_near_as_they_can():
 
 
 def test_ideal_weights_make_unequal_brokers_equally_busy():
-    world = replace(World.even(3), speeds={1: 1.0, 2: 1.0, 3: 0.3}, foreign={1: 0.4})
+    world = replace(QueueWorld.even(3), speeds={1: 1.0, 2: 1.0, 3: 0.3}, foreign={1: 0.4})
     records = arrivals(world, utilisation=0.7, count=40_000)
 
     chosen = choices("weighted-node", world, records)
@@ -173,7 +175,7 @@ def test_ideal_weights_make_unequal_brokers_equally_busy():
 
 
 def test_a_broker_that_is_full_of_foreign_load_gets_nothing():
-    world = replace(World.even(3), foreign={1: 0.9})
+    world = replace(QueueWorld.even(3), foreign={1: 0.9})
     records = arrivals(world, utilisation=0.6, count=2000)
 
     assert set(choices("weighted-node", world, records)[records.foreign < 0].tolist()) == {1, 2}
@@ -181,7 +183,7 @@ def test_a_broker_that_is_full_of_foreign_load_gets_nothing():
 
 def test_ideal_weights_follow_a_broker_that_becomes_slow():
     slow = (SpeedChange(broker=1, at=500.0, speed=0.2), SpeedChange(broker=1, at=1500.0, speed=1.0))
-    world = replace(World.even(2), changes=slow)
+    world = replace(QueueWorld.even(2), changes=slow)
     records = arrivals(world, utilisation=0.5, count=2000)
 
     chosen = choices("weighted-node", world, records)
@@ -197,7 +199,7 @@ def test_ideal_weights_of_brokers_that_all_stand_still_are_none():
         for broker in (1, 2)
         for at, speed in ((1.0, 0.0), (2.0, 1.0))
     )
-    world = replace(World.even(2), changes=changes)
+    world = replace(QueueWorld.even(2), changes=changes)
     records = arrivals(world, utilisation=0.5, count=100)
 
     assert ideal_weights(world, records, at=1.5) == {1: 0.0, 2: 0.0}
@@ -221,4 +223,4 @@ def test_one_that_keeps_to_a_batch_has_no_place_here():
 @pytest.mark.parametrize("wrong", [{"d": 0}, {"refresh": 0.0}, {"refresh": -1.0}])
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError, match="not"):
-        Settings(**wrong)
+        DispatchSettings(**wrong)

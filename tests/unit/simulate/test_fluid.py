@@ -12,9 +12,9 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
 from trimtab.simulate.fluid import (
-    Order,
+    FluidOrder,
+    FluidWorld,
     Sight,
-    World,
     fluid,
     received,
     unchanged,
@@ -27,18 +27,18 @@ P = [TopicPartition("workload", n) for n in range(4)]
 def at(*orders):
     """A controller that gives each order at its time."""
 
-    def control(seen: Sight, /) -> Order | None:
+    def control(seen: Sight, /) -> FluidOrder | None:
         return next((order for t_s, order in orders if t_s == pytest.approx(seen.t_s)), None)
 
     return control
 
 
 def on(*consumers):
-    return Order.using(Assignment(dict(zip(P, consumers, strict=False))))
+    return FluidOrder.using(Assignment(dict(zip(P, consumers, strict=False))))
 
 
 def test_a_group_that_keeps_up_lets_nothing_wait():
-    found = fluid(RateSchedule.constant([40, 60], duration_s=5), unchanged, world=World())
+    found = fluid(RateSchedule.constant([40, 60], duration_s=5), unchanged, world=FluidWorld())
     assert found.max_lag == pytest.approx(0)
     assert found.delays.maximum_s == 0
     assert found.delays.total == pytest.approx(500)
@@ -47,14 +47,14 @@ def test_a_group_that_keeps_up_lets_nothing_wait():
 
 def test_time_is_shared_equally_and_none_is_wasted():
     """20/s and 180/s for one consumer of 100/s: the first needs 20, so the other gets 80."""
-    found = fluid(RateSchedule.constant([20, 180], duration_s=10), unchanged, world=World())
+    found = fluid(RateSchedule.constant([20, 180], duration_s=10), unchanged, world=FluidWorld())
     assert found.lag[99] == pytest.approx(10 * (180 - 80))
     assert found.delays.maximum_s == pytest.approx(10, abs=0.2)
     assert found.times_s[-1] == pytest.approx(20, abs=0.2)
 
 
 def test_the_run_goes_on_until_every_queue_is_empty_but_costs_only_until_the_workload_ends():
-    found = fluid(RateSchedule.constant([150], duration_s=10), unchanged, world=World())
+    found = fluid(RateSchedule.constant([150], duration_s=10), unchanged, world=FluidWorld())
     assert found.lag[-1] == 0
     assert found.delays.total == pytest.approx(1500)
     assert found.times_s[-1] == pytest.approx(15, abs=0.2)
@@ -65,7 +65,7 @@ def test_a_partition_that_changes_its_owner_is_not_read_for_a_while():
     found = fluid(
         RateSchedule.constant([10, 10], duration_s=10),
         at((4, on(0, 1))),
-        world=World(block_s=2.0),
+        world=FluidWorld(block_s=2.0),
     )
     assert found.max_lag == pytest.approx(10 * 2)
     assert found.delays.maximum_s == pytest.approx(2.0)
@@ -78,7 +78,7 @@ def test_replicas_are_counted_while_they_live():
     found = fluid(
         RateSchedule.constant([1, 1, 1], duration_s=10),
         at((3, on(0, 1, 2)), (5, on(0, 0, 2)), (8, on(0, 0, 0))),
-        world=World(),
+        world=FluidWorld(),
     )
     assert found.replica_minutes * 60 == pytest.approx(3 * 1 + 2 * 3 + 3 * 2 + 2 * 1)
     assert found.replica_schedule == ((3.0, 3), (5.0, 2), (8.0, 1))
@@ -88,16 +88,16 @@ def test_a_consumer_that_is_starting_costs_nothing_yet_and_the_old_owner_reads_o
     found = fluid(
         RateSchedule.constant([10, 10], duration_s=10),
         at((2, on(0, 1))),
-        world=World(startup_s=3.0, block_s=0.0),
+        world=FluidWorld(startup_s=3.0, block_s=0.0),
     )
     assert found.max_lag == pytest.approx(0)
     assert found.replica_minutes * 60 == pytest.approx(10 + 5)
 
 
 def test_idle_consumers_cost_too():
-    start = Order.of(Assignment({P[0]: 0}), 3)
+    start = FluidOrder.of(Assignment({P[0]: 0}), 3)
     schedule = RateSchedule.constant([1], duration_s=6)
-    found = fluid(schedule, unchanged, world=World(), start=start)
+    found = fluid(schedule, unchanged, world=FluidWorld(), start=start)
     assert found.replica_minutes * 60 == pytest.approx(18)
 
 
@@ -108,7 +108,7 @@ def test_a_controller_sees_rates_since_its_last_look_and_lags():
         seen.append(sight)
 
     ramp = RateSchedule.ramp([0.0], [400.0], duration_s=4.0)
-    fluid(ramp, watch, world=World(decision_interval_s=2.0))
+    fluid(ramp, watch, world=FluidWorld(decision_interval_s=2.0))
 
     assert [(s.t_s, s.decision) for s in seen] == [(2.0, 0)]
     assert seen[0].rates == {P[0]: pytest.approx(100)}
@@ -120,12 +120,12 @@ def test_the_time_since_the_last_scaling_does_not_count_reassignments():
     seen: list[float] = []
     orders = at((2, on(0, 1)), (3, on(1, 0)))
 
-    def watch(sight: Sight, /) -> Order | None:
+    def watch(sight: Sight, /) -> FluidOrder | None:
         seen.append(sight.since_scaling_s)
-        order: Order | None = orders(sight)
+        order: FluidOrder | None = orders(sight)
         return order
 
-    fluid(RateSchedule.constant([1, 1], duration_s=6), watch, world=World())
+    fluid(RateSchedule.constant([1, 1], duration_s=6), watch, world=FluidWorld())
 
     assert seen == [float("inf"), float("inf"), 1, 2, 3]
 
@@ -134,7 +134,7 @@ def test_what_waits_at_the_beginning_is_read_first():
     found = fluid(
         RateSchedule.constant([50], duration_s=4),
         unchanged,
-        world=World(),
+        world=FluidWorld(),
         backlog={P[0]: 100.0},
     )
     assert found.delays.total == pytest.approx(300)
@@ -146,7 +146,7 @@ def test_consumers_may_be_unequally_fast():
     found = fluid(
         RateSchedule.constant([100, 100], duration_s=10),
         unchanged,
-        world=World(service_rates={1: 200.0}, service_rate=50.0),
+        world=FluidWorld(service_rates={1: 200.0}, service_rate=50.0),
         start=on(0, 1),
     )
     assert found.lag[99] == pytest.approx(500)
@@ -195,7 +195,7 @@ def test_delays_are_those_of_queues_kept_as_lists(seed):
     found = fluid(
         RateSchedule.constant(rates, duration_s=20),
         unchanged,
-        world=World(service_rate=70.0),
+        world=FluidWorld(service_rate=70.0),
         start=on(*owner),
     )
     expected = queue_by_queue([r / 10 for r in rates], 7.0, 200, owner)
@@ -205,15 +205,18 @@ def test_delays_are_those_of_queues_kept_as_lists(seed):
 
 @pytest.mark.parametrize(
     "order",
-    [Order.using(Assignment({P[0]: 0})), Order(Assignment({P[0]: 0, P[1]: 1}), frozenset({0}))],
+    [
+        FluidOrder.using(Assignment({P[0]: 0})),
+        FluidOrder(Assignment({P[0]: 0, P[1]: 1}), frozenset({0})),
+    ],
     ids=["a partition without owner", "an owner that is not to live"],
 )
 def test_an_order_that_cannot_be_obeyed_is_refused(order):
     schedule = RateSchedule.constant([1, 1], duration_s=4)
     with pytest.raises(ValueError, match="order"):
-        fluid(schedule, at((2, order)), world=World())
+        fluid(schedule, at((2, order)), world=FluidWorld())
     with pytest.raises(ValueError, match="begin"):
-        fluid(schedule, unchanged, world=World(), start=order)
+        fluid(schedule, unchanged, world=FluidWorld(), start=order)
 
 
 @pytest.mark.parametrize(
@@ -228,13 +231,13 @@ def test_an_order_that_cannot_be_obeyed_is_refused(order):
 )
 def test_a_world_that_makes_no_sense_is_refused(how):
     with pytest.raises(ValueError, match=r"service rate|step|times"):
-        World(**how)
+        FluidWorld(**how)
 
 
 def test_every_partition_needs_a_name_of_its_own():
     schedule = RateSchedule.constant([1, 1], duration_s=1)
     with pytest.raises(ValueError, match="name"):
-        fluid(schedule, unchanged, world=World(), names=[P[0], P[0]])
+        fluid(schedule, unchanged, world=FluidWorld(), names=[P[0], P[0]])
 
 
 @pytest.mark.parametrize("capacity", [1.0, 100.0, 333.3, 2e6, 3e12])
@@ -247,7 +250,7 @@ def test_a_constant_load_is_seen_as_no_more_than_it_is(capacity, partitions):
         seen.append(sum(sight.rates.values()))
 
     schedule = RateSchedule.from_steps(10.0, [[rate] * partitions] * 6)
-    fluid(schedule, watch, world=World(service_rate=2 * capacity))
+    fluid(schedule, watch, world=FluidWorld(service_rate=2 * capacity))
     assert max(seen) <= capacity
     assert min(seen) == pytest.approx(capacity, rel=1e-7)
 
@@ -255,11 +258,11 @@ def test_a_constant_load_is_seen_as_no_more_than_it_is(capacity, partitions):
 def test_the_time_since_a_scaling_is_exact_to_the_step():
     since = {}
 
-    def control(seen: Sight, /) -> Order | None:
+    def control(seen: Sight, /) -> FluidOrder | None:
         since[seen.t_s] = seen.since_scaling_s
         return on(0, 1) if seen.t_s == 0.3 else None
 
-    world = World(decision_interval_s=0.1)
+    world = FluidWorld(decision_interval_s=0.1)
     fluid(RateSchedule.constant([1, 1], duration_s=2.0), control, world=world)
     assert [since[t_s] for t_s in (0.4, 0.7, 1.1)] == [0.1, 0.4, 0.8]
 
@@ -269,7 +272,7 @@ def test_progress_ends_with_the_workload():
     fluid(
         RateSchedule.constant([1], duration_s=2.0),
         unchanged,
-        world=World(),
+        world=FluidWorld(),
         on_step=lambda done, of: heard.append((done, of)),
     )
     assert heard[-1] == (20, 20)

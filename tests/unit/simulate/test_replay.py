@@ -9,7 +9,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Source, Unit
 from trimtab.model.plan import Layer
 from trimtab.plan.registry import PLANNERS
-from trimtab.simulate.fluid import World
+from trimtab.simulate.fluid import FluidWorld
 from trimtab.simulate.replay import History, LagRow, RateRow, history_of, replay
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -137,7 +137,7 @@ HISTORY = History(
 
 
 def run(name, **how):
-    world = World(service_rate=120.0, decision_interval_s=how.pop("interval_s", 30.0))
+    world = FluidWorld(service_rate=120.0, decision_interval_s=how.pop("interval_s", 30.0))
     limits = GroupLimits(capacity=100)
     return replay(HISTORY, CONSUMERS[name], limits=limits, world=world, sla_s=5, **how)
 
@@ -173,7 +173,7 @@ def test_progress_is_told():
 
 def test_consumers_that_would_never_end_are_refused():
     history = of(row(0, A, 2e6), row(1, A, 2e6))
-    slow = World(service_rate=2.4, decision_interval_s=30)
+    slow = FluidWorld(service_rate=2.4, decision_interval_s=30)
     with pytest.raises(ConfigError, match=r"a-0 alone would take a consumer that reads 2\.4 byte"):
         replay(history, CONSUMERS["mwf"], limits=GroupLimits(capacity=2), world=slow, sla_s=5)
 

@@ -10,13 +10,21 @@ import pytest
 
 from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.simulate import closed_forms
-from trimtab.simulate.brokers import Outcome, Service, SpeedChange, World
-from trimtab.simulate.closed_forms import Kind
+from trimtab.simulate.brokers import QueueOutcome, QueueWorld, Service, SpeedChange
+from trimtab.simulate.closed_forms import FormKind
 from trimtab.simulate.dispatchers import policy_of
-from trimtab.simulate.policy import DEFAULTS, Settings
-from trimtab.simulate.yardsticks import TOPOLOGIES, Cell, Effort, curves, expected, known, sweep
+from trimtab.simulate.policy import DEFAULTS, DispatchSettings
+from trimtab.simulate.yardsticks import (
+    TOPOLOGIES,
+    Effort,
+    YardstickCell,
+    curves,
+    expected,
+    known,
+    sweep,
+)
 
-EVEN = World.even(10)
+EVEN = QueueWorld.even(10)
 
 
 def theory(policy, world=EVEN, *, dispatchers=1, utilisation=0.8, settings=DEFAULTS):
@@ -25,7 +33,7 @@ def theory(policy, world=EVEN, *, dispatchers=1, utilisation=0.8, settings=DEFAU
 
 def on(topology):
     leaders = LeaderSnapshot(TOPOLOGIES[topology])
-    return World(leaders=((0.0, leaders),), speeds=dict.fromkeys(leaders.leading, 1.0))
+    return QueueWorld(leaders=((0.0, leaders),), speeds=dict.fromkeys(leaders.leading, 1.0))
 
 
 def alike(*topics, rates=None):
@@ -35,7 +43,7 @@ def alike(*topics, rates=None):
 
 
 def ran(mean_wait, offered=None, error=0.0):
-    return Outcome(
+    return QueueOutcome(
         mean_wait=mean_wait,
         p50=0.0,
         p95=1.0,
@@ -48,24 +56,26 @@ def ran(mean_wait, offered=None, error=0.0):
 
 
 def cell(*runs, form=None):
-    return Cell(policy="jsq", dispatchers=None, utilisation=0.5, runs=runs, closed_form=form)
+    return YardstickCell(
+        policy="jsq", dispatchers=None, utilisation=0.5, runs=runs, closed_form=form
+    )
 
 
 @pytest.mark.parametrize(
     ("policy", "dispatchers", "name", "kind"),
     [
-        ("random", 4, "M/M/1", Kind.EXACT),
-        ("round-robin", 1, "E_n/M/1", Kind.EXACT),
-        ("round-robin", 4, "M/M/n", Kind.BOUND),
-        ("node", 1, "E_n/M/1", Kind.EXACT),
-        ("default", 1, "E_n/M/1", Kind.EXACT),
-        ("sqf", 4, "M/M/n", Kind.BOUND),
-        ("jsq-d", 4, "shortest of 2, n → ∞", Kind.LIMIT),
-        ("jiq", 4, "idle queue, n → ∞", Kind.LIMIT),
-        ("jiq", 1, "M/M/n", Kind.BOUND),
-        ("jsq", 4, "M/M/n", Kind.BOUND),
-        ("jsq-own", 1, "M/M/n", Kind.BOUND),
-        ("least-work", 4, "M/M/n", Kind.EXACT),
+        ("random", 4, "M/M/1", FormKind.EXACT),
+        ("round-robin", 1, "E_n/M/1", FormKind.EXACT),
+        ("round-robin", 4, "M/M/n", FormKind.BOUND),
+        ("node", 1, "E_n/M/1", FormKind.EXACT),
+        ("default", 1, "E_n/M/1", FormKind.EXACT),
+        ("sqf", 4, "M/M/n", FormKind.BOUND),
+        ("jsq-d", 4, "shortest of 2, n → ∞", FormKind.LIMIT),
+        ("jiq", 4, "idle queue, n → ∞", FormKind.LIMIT),
+        ("jiq", 1, "M/M/n", FormKind.BOUND),
+        ("jsq", 4, "M/M/n", FormKind.BOUND),
+        ("jsq-own", 1, "M/M/n", FormKind.BOUND),
+        ("least-work", 4, "M/M/n", FormKind.EXACT),
     ],
 )
 def test_each_policy_stands_beside_its_form(policy, dispatchers, name, kind):
@@ -78,11 +88,11 @@ def test_each_policy_stands_beside_its_form(policy, dispatchers, name, kind):
 @pytest.mark.parametrize(
     ("world", "dispatchers", "kind"),
     [
-        (alike("a", "b"), 2, Kind.LIMIT),
-        (alike("a", "b"), 4, Kind.LIMIT),
-        (alike("a", "b", "c"), 2, Kind.BOUND),  # one sends two topics, the other one
-        (alike("a", "b"), 3, Kind.BOUND),
-        (alike("a", "b", rates={"a": 10.0}), 2, Kind.BOUND),
+        (alike("a", "b"), 2, FormKind.LIMIT),
+        (alike("a", "b"), 4, FormKind.LIMIT),
+        (alike("a", "b", "c"), 2, FormKind.BOUND),  # one sends two topics, the other one
+        (alike("a", "b"), 3, FormKind.BOUND),
+        (alike("a", "b", rates={"a": 10.0}), 2, FormKind.BOUND),
     ],
 )
 def test_the_idle_queue_has_its_limit_only_where_all_send_equally_much(world, dispatchers, kind):
@@ -101,18 +111,18 @@ def test_where_a_sum_would_be_too_long_there_is_no_form():
 
 @pytest.mark.parametrize("policy", ["jsq", "jsq-d", "jsq-own"])
 def test_with_few_brokers_the_shortest_queue_is_a_chain(policy):
-    form = theory(policy, World.even(2))
+    form = theory(policy, QueueWorld.even(2))
 
     assert form is not None
-    assert form.kind is Kind.EXACT
+    assert form.kind is FormKind.EXACT
     assert form == closed_forms.shortest_of_few(2, 2, 0.8)
 
 
 def test_lengths_that_grow_old_have_no_form_but_the_bound():
-    form = theory("jsq", World.even(2), settings=Settings(refresh=1.0))
+    form = theory("jsq", QueueWorld.even(2), settings=DispatchSettings(refresh=1.0))
 
     assert form is not None
-    assert form.kind is Kind.BOUND
+    assert form.kind is FormKind.BOUND
 
 
 def test_on_an_uneven_topic_node_has_the_form_and_default_has_not():
@@ -120,16 +130,16 @@ def test_on_an_uneven_topic_node_has_the_form_and_default_has_not():
 
     assert node == closed_forms.round_robin(2, 0.8)
     assert default is not None
-    assert default.kind is Kind.BOUND
+    assert default.kind is FormKind.BOUND
 
 
 # partitions 0, 1 on broker 1 and 2, 3 on broker 2: in turn they are 1, 1, 2, 2
 def test_partitions_that_stand_in_blocks_are_not_in_turn():
     leaders = LeaderSnapshot({"t": {0: 1, 1: 1, 2: 2, 3: 2}})
-    form = theory("default", World(leaders=((0.0, leaders),), speeds={1: 1.0, 2: 1.0}))
+    form = theory("default", QueueWorld(leaders=((0.0, leaders),), speeds={1: 1.0, 2: 1.0}))
 
     assert form is not None
-    assert form.kind is Kind.BOUND
+    assert form.kind is FormKind.BOUND
 
 
 @pytest.mark.parametrize("policy", ["round-robin", "node", "least-work"])
@@ -151,7 +161,7 @@ def test_brokers_of_another_speed_wait_in_their_own_time():
 
 @pytest.mark.parametrize("policy", ["random", "jsq", "jsq-own", "jsq-d", "jiq", "least-work"])
 def test_with_one_broker_there_is_nothing_to_choose(policy):
-    form = theory(policy, World.even(1), dispatchers=4)
+    form = theory(policy, QueueWorld.even(1), dispatchers=4)
 
     assert form is not None
     assert form.mean_wait == pytest.approx(closed_forms.m_m_1(0.8).mean_wait)
@@ -159,7 +169,7 @@ def test_with_one_broker_there_is_nothing_to_choose(policy):
 
 def test_brokers_that_lead_nothing_do_not_help():
     leaders = LeaderSnapshot({"t": {0: 1, 1: 2}})
-    world = World(leaders=((0.0, leaders),), speeds=dict.fromkeys((1, 2, 3), 1.0))
+    world = QueueWorld(leaders=((0.0, leaders),), speeds=dict.fromkeys((1, 2, 3), 1.0))
 
     form = theory("least-work", world, utilisation=0.6)
 
@@ -177,11 +187,11 @@ def test_brokers_that_lead_nothing_do_not_help():
     ],
 )
 def test_unequal_brokers_have_no_form(changed):
-    assert theory("jsq", replace(World.even(2), **changed)) is None
+    assert theory("jsq", replace(QueueWorld.even(2), **changed)) is None
 
 
 def test_chance_has_a_form_even_among_unequal_brokers():
-    form = theory("random", replace(World.even(2), speeds={1: 1.0, 2: 0.5}), utilisation=0.5)
+    form = theory("random", replace(QueueWorld.even(2), speeds={1: 1.0, 2: 0.5}), utilisation=0.5)
 
     assert form is not None
     assert form.mean_wait == pytest.approx((0.375 / 0.625 + (0.75 / 0.25) / 0.5) / 2)
@@ -238,7 +248,7 @@ def test_what_brokers_are_expected_to_get_depends_on_how_records_are_dealt(polic
 
 
 def test_foreign_load_and_speeds_are_part_of_what_is_expected():
-    world = replace(World.even(2), speeds={1: 1.0, 2: 2.0}, foreign={2: 0.5})
+    world = replace(QueueWorld.even(2), speeds={1: 1.0, 2: 2.0}, foreign={2: 0.5})
 
     found = expected(world, policy_of("random"), 0.8)
 
@@ -252,7 +262,7 @@ def test_a_sweep_runs_once_what_does_not_depend_on_dispatchers():
 
     found = list(
         sweep(
-            lambda _: World.even(3),
+            lambda _: QueueWorld.even(3),
             [policy_of("random"), policy_of("jiq"), policy_of("jsq")],
             utilisations=(0.5, 0.8),
             dispatchers=(1, 2),
@@ -273,13 +283,13 @@ def test_a_sweep_runs_once_what_does_not_depend_on_dispatchers():
 
 
 def test_lengths_that_are_told_are_known_to_each_dispatcher_alone():
-    assert not policy_of("jsq").alike(Settings(refresh=1.0))
+    assert not policy_of("jsq").alike(DispatchSettings(refresh=1.0))
     assert policy_of("jsq").alike(DEFAULTS)
 
 
 def test_curves_go_from_the_least_to_the_most_utilisation():
     cells = [replace(cell(ran(1.0)), utilisation=u) for u in (0.5, 0.9)]
 
-    found = curves(World.even(10), cells, DEFAULTS, points=3)
+    found = curves(QueueWorld.even(10), cells, DEFAULTS, points=3)
 
     assert [u for u, _ in found["jsq", None]] == pytest.approx([0.5, 0.7, 0.9])

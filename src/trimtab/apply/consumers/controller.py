@@ -37,34 +37,34 @@ from typing import TypeVar, assert_never
 
 from trimtab.apply.consumers.controller_state import (
     PHASES,
-    Controller,
+    ConsumerExited,
+    ConsumerInfo,
+    ControllerRules,
+    ControllerState,
     Create,
     Decide,
     Effect,
     Event,
     Execution,
-    Gone,
-    Heard,
-    Hold,
-    Kept,
+    GroupObserved,
+    GroupVerdict,
+    GroupView,
     Kill,
-    Led,
-    Looked,
-    Member,
-    Move,
+    LeadershipGained,
+    MoveStage,
     Note,
-    Ordered,
+    PartitionMove,
     Persist,
     Phase,
+    PlanHold,
+    PlanOrdered,
     Policy,
-    Record,
+    RemovalRefused,
     Remove,
-    Rules,
+    ReportReceived,
     Send,
-    Stage,
     Startup,
-    Verdict,
-    View,
+    WriteJournal,
 )
 from trimtab.apply.consumers.orders import (
     decision_of,
@@ -84,47 +84,47 @@ from trimtab.model.control import (
     Report,
     Start,
     Started,
-    State,
     StateQuery,
+    StateReport,
     Stop,
     Stopped,
 )
 from trimtab.model.journal import PlanState
 
 __all__ = [
-    "Controller",
+    "ConsumerExited",
+    "ConsumerInfo",
+    "ControllerRules",
+    "ControllerState",
     "Create",
     "Decide",
     "Effect",
     "Event",
-    "Gone",
-    "Heard",
-    "Hold",
-    "Kept",
+    "GroupObserved",
+    "GroupVerdict",
+    "GroupView",
     "Kill",
-    "Led",
-    "Looked",
-    "Member",
-    "Move",
+    "LeadershipGained",
+    "MoveStage",
     "Note",
-    "Ordered",
+    "PartitionMove",
     "Persist",
     "Phase",
+    "PlanHold",
+    "PlanOrdered",
     "Policy",
-    "Record",
+    "RemovalRefused",
     "Remove",
-    "Rules",
+    "ReportReceived",
     "Send",
-    "Stage",
     "Startup",
-    "Verdict",
-    "View",
+    "WriteJournal",
     "step",
     "surplus",
 ]
 
 
-def surplus(view: View, decision: Decision) -> frozenset[int]:
+def surplus(view: GroupView, decision: Decision) -> frozenset[int]:
     """The idle consumers that a decision to leave the group as it is has no use for.
 
     Those that a plan would need stay: it may be carried out when a cooldown is over.
@@ -136,32 +136,36 @@ def surplus(view: View, decision: Decision) -> frozenset[int]:
     return frozenset(idle[view.spares + wanted :])
 
 
-def step(state: Controller, event: Event, policy: Policy) -> tuple[Controller, tuple[Effect, ...]]:
+def step(
+    state: ControllerState, event: Event, policy: Policy
+) -> tuple[ControllerState, tuple[Effect, ...]]:
     """What is known after an event, and what is to be done about it."""
     turn = _Turn(replace(state, now=event.now))
     match event:
-        case Led(living=living, found=found):
+        case LeadershipGained(living=living, found=found):
             turn.lead(living, found)
             until = event.now + event.hold_s
             turn.set(hold_plan=event.hold_plan, hold_until=until if event.hold_plan else -math.inf)
-        case Heard(report=report):
+        case ReportReceived(report=report):
             turn.hear(report)
-        case Looked(living=living, partitions=partitions, words=words, subscribed=subscribed):
+        case GroupObserved(
+            living=living, partitions=partitions, words=words, subscribed=subscribed
+        ):
             turn.set(words=words)
             if subscribed is not None:
                 turn.set(subscribed=subscribed)
             turn.look(living, partitions)
-        case Gone(consumer=consumer, identity=identity, why=why):
+        case ConsumerExited(consumer=consumer, identity=identity, why=why):
             if why:
                 turn.set(words={**turn.state.words, consumer: why})
             turn.mourn(consumer, identity)
-        case Kept(consumers=consumers):
+        case RemovalRefused(consumers=consumers):
             turn.set(leaving=turn.state.leaving - consumers, kept=turn.state.kept | set(consumers))
-        case Ordered():
+        case PlanOrdered():
             turn.take_order(event)
         case _:
             assert_never(event)
-    turn.go_on(policy if isinstance(event, Looked) else None)
+    turn.go_on(policy if isinstance(event, GroupObserved) else None)
     turn.record_progress()
     return turn.state, tuple(turn.effects)
 
@@ -177,7 +181,7 @@ def _without(mapping: Mapping[int, _T], key: int) -> dict[int, _T]:
 class _Turn:
     """One step: the state as it becomes, and the effects as they add up."""
 
-    def __init__(self, state: Controller) -> None:
+    def __init__(self, state: ControllerState) -> None:
         self.state = state
         self.effects: list[Effect] = []
 
@@ -214,7 +218,7 @@ class _Turn:
         settled = found is None or found.clean
         busy = found.assignment.consumers if found else ()
         members = {
-            c: Member(
+            c: ConsumerInfo(
                 since=old.now,
                 heard=old.now,
                 identity=i,
@@ -223,7 +227,7 @@ class _Turn:
             )
             for c, i in sorted(living.items())
         }
-        self.state = Controller(
+        self.state = ControllerState(
             rules=old.rules,
             epoch=found.epoch + 1 if found else 1,
             now=old.now,
@@ -287,9 +291,9 @@ class _Turn:
     def introduce(self, report: Report) -> None:
         """The first word of a consumer: only one that says what it reads makes it known."""
         match report:
-            case State(query_id=query_id) if query_id != self.state.query_id:
+            case StateReport(query_id=query_id) if query_id != self.state.query_id:
                 return
-            case State() | Hello():
+            case StateReport() | Hello():
                 self.member(
                     report.consumer,
                     incarnation=report.incarnation,
@@ -319,7 +323,7 @@ class _Turn:
                 # Nobody can say who read what first: both go, and both are buried before others.
                 self.kill(other, "it reads what another one reads")
 
-    def doubt(self, member: Member, report: Report) -> None:
+    def doubt(self, member: ConsumerInfo, report: Report) -> None:
         """Another incarnation under a known index: its predecessor must be gone for certain."""
         if member.rival is None or member.rival[0] != report.incarnation:
             self.member(report.consumer, rival=(report.incarnation, self.state.now))
@@ -330,20 +334,20 @@ class _Turn:
             case Rate(max_bytes_s=bytes_s, max_records_s=records_s):
                 self.member(report.consumer, max_bytes_s=bytes_s, max_records_s=records_s)
             case Stopped():
-                for partition in self.acknowledged(report, Stage.STOPPING):
+                for partition in self.acknowledged(report, MoveStage.STOPPING):
                     held = {p: c for p, c in self.state.held.items() if p != partition}
                     self.set(held=held)
                     self.free(partition)
             case Started():
-                for partition in self.acknowledged(report, Stage.STARTING):
+                for partition in self.acknowledged(report, MoveStage.STARTING):
                     self.set(held={**self.state.held, partition: report.consumer})
                     self.drop(partition)
-            case State() | Hello():
+            case StateReport() | Hello():
                 pass  # said again
             case _:
                 assert_never(report)
 
-    def acknowledged(self, report: Started | Stopped, stage: Stage) -> list[TopicPartition]:
+    def acknowledged(self, report: Started | Stopped, stage: MoveStage) -> list[TopicPartition]:
         """The moves that an acknowledgement speaks of: of this epoch, asked of this consumer."""
         if report.epoch != self.state.epoch:
             return []
@@ -361,7 +365,7 @@ class _Turn:
         if move.target is None:
             self.drop(partition)
         else:
-            self.set(moves={**self.state.moves, partition: Move(target=move.target)})
+            self.set(moves={**self.state.moves, partition: PartitionMove(target=move.target)})
 
     def drop(self, partition: TopicPartition) -> None:
         self.set(moves={p: m for p, m in self.state.moves.items() if p != partition})
@@ -376,7 +380,7 @@ class _Turn:
             now, identity = self.state.now, living[consumer]
             since = self.state.creating.get(consumer, now)
             new = consumer not in self.state.unseen
-            fresh = Member(since=since, heard=now, identity=identity, seen=now, fresh=new)
+            fresh = ConsumerInfo(since=since, heard=now, identity=identity, seen=now, fresh=new)
             self.set(members={**self.state.members, consumer: fresh})
             self.query(consumer)
         for consumer, since in sorted(self.state.creating.items()):
@@ -413,7 +417,7 @@ class _Turn:
             self.abandon("partitions were deleted meanwhile")
             self.begin(Assignment({p: c for p, c in self.state.held.items() if p not in vanished}))
 
-    def examine(self, consumer: int, member: Member) -> None:
+    def examine(self, consumer: int, member: ConsumerInfo) -> None:
         """Has a consumer ended that cannot be relied on, however it looks."""
         rules, now = self.state.rules, self.state.now
         if consumer in self.state.killing:
@@ -456,10 +460,10 @@ class _Turn:
             creating=_without(state.creating, consumer),
         )
         for partition, move in sorted(state.moves.items()):
-            if move.asked == consumer and move.stage is Stage.STOPPING:
+            if move.asked == consumer and move.stage is MoveStage.STOPPING:
                 self.free(partition)
             elif move.target == consumer:
-                if move.stage is Stage.STOPPING:  # who reads it then is a new question
+                if move.stage is MoveStage.STOPPING:  # who reads it then is a new question
                     self.set(moves={**self.state.moves, partition: replace(move, target=None)})
                 else:
                     self.drop(partition)
@@ -533,7 +537,7 @@ class _Turn:
 
     # ------------------------------------------------------------ plans that are ordered
 
-    def take_order(self, order: Ordered) -> None:
+    def take_order(self, order: PlanOrdered) -> None:
         """Keeps an order until everything is settled; one at a time."""
         state = self.state
         under_way = state.execution.order if state.execution is not None else state.order
@@ -542,12 +546,12 @@ class _Turn:
         elif under_way.plan_id != order.plan_id:  # an order that is repeated changes nothing
             self.refuse(order, f"plan {under_way.plan_id} is being carried out")
 
-    def refuse(self, order: Ordered, why: str) -> None:
+    def refuse(self, order: PlanOrdered, why: str) -> None:
         consumers = len(set(self.state.held.values()))
-        self.effects.append(Record(entry_of(order, PlanState.FAILED, why=why)))
+        self.effects.append(WriteJournal(entry_of(order, PlanState.FAILED, why=why)))
         self.effects.append(Decide(refusal_of(order, why, consumers)))
 
-    def see_to_order(self, order: Ordered) -> None:
+    def see_to_order(self, order: PlanOrdered) -> None:
         """Begins with a plan once the group is settled, or refuses it."""
         state = self.state
         if order.refused or order.plan is None:
@@ -569,7 +573,7 @@ class _Turn:
             self.set(order=None)
             self.refuse(order, "the group was not settled in time")
 
-    def carry_out(self, order: Ordered, held: Assignment, target: Assignment) -> None:
+    def carry_out(self, order: PlanOrdered, held: Assignment, target: Assignment) -> None:
         moves = frozenset(p for p, c in target.items() if held.get(p) != c)
         plan = order.plan
         if plan is not None and order.step is not None:  # also those that were done before
@@ -582,7 +586,9 @@ class _Turn:
             hold_until=self.state.now + order.hold_s,
         )
         done = self.done_moves()
-        self.effects.append(Record(entry_of(order, PlanState.RUNNING, step=done, of=len(moves))))
+        self.effects.append(
+            WriteJournal(entry_of(order, PlanState.RUNNING, step=done, of=len(moves)))
+        )
         self.set(execution=replace(execution, step=done))
         self.effects.append(Decide(decision_of(order, held, target), plan))
         if len(held.consumers) != len(target.consumers):
@@ -602,7 +608,7 @@ class _Turn:
         if execution is not None and done != execution.step:
             self.set(execution=replace(execution, step=done))
             entry = entry_of(execution.order, PlanState.RUNNING, step=done, of=len(execution.moves))
-            self.effects.append(Record(entry))
+            self.effects.append(WriteJournal(entry))
 
     def end_execution(self) -> None:
         """All moves are over: the plan is done, if nothing came between."""
@@ -615,7 +621,7 @@ class _Turn:
             return
         order = execution.order
         self.set(execution=None, hold_until=self.state.now + order.hold_s)
-        self.effects.append(Record(entry_of(order, PlanState.DONE, step=done, of=total)))
+        self.effects.append(WriteJournal(entry_of(order, PlanState.DONE, step=done, of=total)))
 
     def abandon(self, why: str) -> None:
         """The plan under way will not be finished; what was moved stays where it is."""
@@ -630,18 +636,18 @@ class _Turn:
             why=why,
         )
         self.set(execution=None, hold_plan="", hold_until=-math.inf)
-        self.effects.append(Record(entry))
+        self.effects.append(WriteJournal(entry))
 
     # ------------------------------------------------------------ moves
 
     def begin(self, target: Assignment) -> None:
         """The difference of what is and what should be, as moves."""
         held = self.state.held
-        moves: dict[TopicPartition, Move] = {
-            p: Move(target=c) for p, c in sorted(target.items()) if held.get(p) != c
+        moves: dict[TopicPartition, PartitionMove] = {
+            p: PartitionMove(target=c) for p, c in sorted(target.items()) if held.get(p) != c
         }
         stay = self.state.frozen.union(target)
-        moves |= {p: Move(target=None) for p in sorted(held) if p not in stay}
+        moves |= {p: PartitionMove(target=None) for p in sorted(held) if p not in stay}
         self.enter(Phase.MANAGE, moves=moves, lost="", ended=0)
 
     def manage(self) -> None:
@@ -661,9 +667,9 @@ class _Turn:
             self.set(clean=False)
             self.persist()
         for consumer, partitions in sorted(stops.items()):
-            self.tell(Stop, Stage.STOPPING, consumer, partitions)
+            self.tell(Stop, MoveStage.STOPPING, consumer, partitions)
         for consumer, partitions in sorted(starts.items()):
-            self.tell(Start, Stage.STARTING, consumer, partitions)
+            self.tell(Start, MoveStage.STARTING, consumer, partitions)
         if not self.state.moves:
             self.finish()
 
@@ -675,12 +681,12 @@ class _Turn:
         ending = self.state.killing
         for partition, move in sorted(self.state.moves.items()):
             if move.asked in ending:
-                if move.stage is Stage.STARTING:
+                if move.stage is MoveStage.STARTING:
                     self.set(held={**self.state.held, partition: move.asked})
                 self.drop(partition)
-            elif move.stage is Stage.STOPPING and move.target in ending:
+            elif move.stage is MoveStage.STOPPING and move.target in ending:
                 self.set(moves={**self.state.moves, partition: replace(move, target=None)})
-            elif move.stage is Stage.WAITING and (
+            elif move.stage is MoveStage.WAITING and (
                 move.target in ending or self.state.held.get(partition) in ending
             ):
                 self.drop(partition)
@@ -691,7 +697,7 @@ class _Turn:
         starts: _Told = {}
         possible = {None, *self.state.awake}
         for partition, move in sorted(self.state.moves.items()):
-            if move.stage is not Stage.WAITING or move.target not in possible:
+            if move.stage is not MoveStage.WAITING or move.target not in possible:
                 continue
             holder = self.state.held.get(partition)
             if holder is not None and self.state.members[holder].incarnation is None:
@@ -717,13 +723,13 @@ class _Turn:
             self.effects.append(Create(tuple(sorted(missing))))
         elif missing:
             for partition, move in sorted(self.state.moves.items()):
-                if move.target in missing and move.stage is Stage.WAITING:
+                if move.target in missing and move.stage is MoveStage.WAITING:
                     self.drop(partition)
 
     def tell(
         self,
         kind: type[Start] | type[Stop],
-        stage: Stage,
+        stage: MoveStage,
         consumer: int,
         partitions: list[TopicPartition],
     ) -> None:

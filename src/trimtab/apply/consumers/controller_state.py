@@ -21,7 +21,7 @@ _DOUBLINGS = 4  # of the time that a consumer may take to start
 
 
 @dataclass(frozen=True, slots=True)
-class Led:
+class LeadershipGained:
     """This controller leads from now on; `found` is what the last one left behind.
 
     `living` is what the orchestrator has: consumer index → identity of the process. `hold_plan` is
@@ -36,7 +36,7 @@ class Led:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReportReceived:
     """A consumer has said something."""
 
     now: float
@@ -44,7 +44,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class GroupObserved:
     """Time has passed: the processes that exist, index → identity, and the partitions there are.
 
     `partitions` is None while the cluster cannot say. `words` is what the orchestrator knows of why
@@ -60,7 +60,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class ConsumerExited:
     """The orchestrator has ended a consumer and confirms that this process of it is no more.
 
     Without an identity it could not be started, and `why` says the reason: what lives under its
@@ -74,7 +74,7 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RemovalRefused:
     """The orchestrator could not let these go, or did not want to: they may be used again."""
 
     now: float
@@ -82,7 +82,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class PlanOrdered:
     """Somebody asks for a plan to be carried out, or a controller before this one had begun it.
 
     `plan` is None where no such plan is kept, or it is none of this group's: `refused` says why.
@@ -99,7 +99,14 @@ class Ordered:
     refused: str = ""
 
 
-Event = Led | Heard | Looked | Gone | Kept | Ordered
+Event = (
+    LeadershipGained
+    | ReportReceived
+    | GroupObserved
+    | ConsumerExited
+    | RemovalRefused
+    | PlanOrdered
+)
 
 # ---------------------------------------------------------------- what is to be done
 
@@ -135,7 +142,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End this process of a consumer for certain, and report `Gone`."""
+    """End this process of a consumer for certain, and report `ConsumerExited`."""
 
     consumer: int
     why: str
@@ -161,13 +168,13 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class WriteJournal:
     """An entry of a plan's journal; its time is that of its transaction."""
 
     entry: JournalEntry
 
 
-Effect = Send | Persist | Record | Create | Remove | Kill | Decide | Note
+Effect = Send | Persist | WriteJournal | Create | Remove | Kill | Decide | Note
 
 # ---------------------------------------------------------------- what is known
 
@@ -189,7 +196,7 @@ PHASES: Mapping[Phase, frozenset[Phase]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class ConsumerInfo:
     """A consumer that exists; what it is called is unknown until it has answered.
 
     Attributes:
@@ -214,7 +221,7 @@ class Member:
     rival: tuple[str, float] | None = None
 
 
-class Stage(StrEnum):
+class MoveStage(StrEnum):
     """How far the move of a partition has come."""
 
     WAITING = "waiting"
@@ -223,11 +230,11 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class PartitionMove:
     """A partition on its way to `target`, or away from the group where that is None."""
 
     target: int | None
-    stage: Stage = Stage.WAITING
+    stage: MoveStage = MoveStage.WAITING
     asked: int | None = None  # the consumer that was told
     seq: int | None = None
 
@@ -236,14 +243,14 @@ class Move:
 class Execution:
     """A plan that was ordered and is being carried out; `step` of its `moves` are done."""
 
-    order: Ordered
+    order: PlanOrdered
     target: Assignment
     moves: frozenset[TopicPartition]
     step: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class PlanHold:
     """A plan that was ordered and is not to be undone without need for a while."""
 
     plan: str = ""
@@ -272,7 +279,7 @@ class Startup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class GroupView:
     """What a policy decides from.
 
     `consumers` are those that may be given something, with or without partitions; `spares` of them
@@ -298,11 +305,11 @@ class View:
     subscribed: tuple[str, ...] = ()  # members that the brokers know, which must not be
     ending: Mapping[int, str] = field(default_factory=dict)  # not yet gone, and what is known why
     withheld: frozenset[TopicPartition] = frozenset()  # until those are gone
-    hold: Hold = Hold()
+    hold: PlanHold = PlanHold()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GroupVerdict:
     """A decision, and the assignment to go to where it asks for one, by a plan if there is one."""
 
     decision: Decision
@@ -310,12 +317,12 @@ class Verdict:
     plan: ConsumerPlan | None = None
 
 
-Policy = Callable[[View], Verdict | None]
+Policy = Callable[[GroupView], GroupVerdict | None]
 """Looks, and decides or finds no reason to; pure, as planners are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ControllerRules:
     """How patient the controller is; `start_timeout_s` doubles with every failed start."""
 
     sync_timeout_s: float = 60.0
@@ -331,10 +338,10 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Controller:
+class ControllerState:
     """All that the controller knows."""
 
-    rules: Rules = Rules()
+    rules: ControllerRules = ControllerRules()
     epoch: int = 0
     seq: int = 0
     queries: int = 0
@@ -344,10 +351,10 @@ class Controller:
     scaled_at: float = float("-inf")
     decided_at: float = float("-inf")
     clean: bool = True
-    members: Mapping[int, Member] = field(default_factory=dict)
+    members: Mapping[int, ConsumerInfo] = field(default_factory=dict)
     found: Assignment = field(default_factory=Assignment)
     held: Mapping[TopicPartition, int] = field(default_factory=dict)
-    moves: Mapping[TopicPartition, Move] = field(default_factory=dict)
+    moves: Mapping[TopicPartition, PartitionMove] = field(default_factory=dict)
     partitions: frozenset[TopicPartition] = frozenset()
     creating: Mapping[int, float] = field(default_factory=dict)  # consumer → asked for since
     leaving: frozenset[int] = frozenset()
@@ -363,7 +370,7 @@ class Controller:
     ended: int = 0
     words: Mapping[int, str] = field(default_factory=dict)
     subscribed: tuple[str, ...] = ()
-    order: Ordered | None = None  # waits until everything is settled
+    order: PlanOrdered | None = None  # waits until everything is settled
     execution: Execution | None = None
     hold_plan: str = ""
     hold_until: float = float("-inf")
@@ -421,7 +428,7 @@ class Controller:
         """Whether everything that is left to do waits for consumers that are starting."""
         doable, starting = {None, *self.ready}, self.starting
         return any(m.target in starting for m in self.moves.values()) and not any(
-            m.stage is not Stage.WAITING or m.target in doable for m in self.moves.values()
+            m.stage is not MoveStage.WAITING or m.target in doable for m in self.moves.values()
         )
 
     def startup(self) -> Startup:
@@ -437,11 +444,11 @@ class Controller:
             failure=self.failure,
         )
 
-    def view(self) -> View:
+    def view(self) -> GroupView:
         """What is to be decided from."""
         known = {c: self.members[c] for c in sorted(self.ready)}
         frozen = self.frozen
-        return View(
+        return GroupView(
             now=self.now,
             quiet_s=self.now - self.entered,
             since_scaling_s=self.now - self.scaled_at,
@@ -459,5 +466,5 @@ class Controller:
             subscribed=self.subscribed,
             ending={c: self.words.get(c, "") for c in sorted(self.killing)},
             withheld=self.partitions & frozen if self.killing else frozenset(),
-            hold=Hold(plan=self.hold_plan, left_s=max(0.0, self.hold_until - self.now)),
+            hold=PlanHold(plan=self.hold_plan, left_s=max(0.0, self.hold_until - self.now)),
         )

@@ -24,8 +24,8 @@ from trimtab.model.control import (
     Report,
     Start,
     Started,
-    State,
     StateQuery,
+    StateReport,
     Stop,
     Stopped,
 )
@@ -132,8 +132,8 @@ def _acted(
     return after, ((action,) if changed else ()) + (Say(answer),)
 
 
-def _state_of(state: Directed, query: StateQuery) -> State:
-    return State(
+def _state_of(state: Directed, query: StateQuery) -> StateReport:
+    return StateReport(
         consumer=state.consumer,
         incarnation=state.incarnation,
         query_id=query.query_id,

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from trimtab.apply.consumers.policy import Measured
-from trimtab.measure.learned_capacity import Learned, Progress, learned
+from trimtab.measure.learned_capacity import CommitProgress, Learned, learned
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 
@@ -95,7 +95,7 @@ def _went_back(looks: _Looks, partitions: Collection[TopicPartition]) -> bool:
     )
 
 
-def _progress(measured: Measured, partition: TopicPartition, looks: _Looks) -> Progress:
+def _progress(measured: Measured, partition: TopicPartition, looks: _Looks) -> CommitProgress:
     """One partition from the first look to the last, whose times differ."""
     seen = [look[partition] for look in looks]
     first, last, rate = seen[0], seen[-1], measured.of(partition)
@@ -103,7 +103,7 @@ def _progress(measured: Measured, partition: TopicPartition, looks: _Looks) -> P
     record_bytes = None
     if rate is not None and rate.bytes_s and rate.records_s:
         record_bytes = rate.bytes_s / rate.records_s
-    return Progress(
+    return CommitProgress(
         arrived_s=(last.end - first.end) / span_s,
         committed_s=(last.committed - first.committed) / span_s,
         lag=last.end - last.committed,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from trimtab.apply.consumers.controller_state import Ordered
+from trimtab.apply.consumers.controller_state import PlanOrdered
 from trimtab.apply.freshness import check_fresh
 from trimtab.errors import PlanOutdated
 from trimtab.model.assignment import Assignment
@@ -25,7 +25,7 @@ _MICROS = 1_000_000
 
 
 def unfit(
-    order: Ordered,
+    order: PlanOrdered,
     partitions: Collection[TopicPartition],
     held: Assignment,
     *,
@@ -63,7 +63,7 @@ def target_of(plan: ConsumerPlan, held: Assignment) -> Assignment:
     return Assignment({**others, **plan.assignment})
 
 
-def decision_of(order: Ordered, held: Assignment, target: Assignment) -> Decision:
+def decision_of(order: PlanOrdered, held: Assignment, target: Assignment) -> Decision:
     """The decision to carry out a plan that was ordered."""
     before, after = len(held.consumers), len(target.consumers)
     action = Action.REASSIGN
@@ -86,7 +86,7 @@ def decision_of(order: Ordered, held: Assignment, target: Assignment) -> Decisio
     )
 
 
-def refusal_of(order: Ordered, why: str, consumers: int) -> Decision:
+def refusal_of(order: PlanOrdered, why: str, consumers: int) -> Decision:
     """The decision not to."""
     return Decision(
         ts=order.ts,
@@ -99,12 +99,12 @@ def refusal_of(order: Ordered, why: str, consumers: int) -> Decision:
     )
 
 
-def _group(order: Ordered) -> str:
+def _group(order: PlanOrdered) -> str:
     return (order.plan.scope.group if order.plan is not None else None) or ""
 
 
 def entry_of(
-    order: Ordered, state: PlanState, *, step: int = 0, of: int | None = None, why: str = ""
+    order: PlanOrdered, state: PlanState, *, step: int = 0, of: int | None = None, why: str = ""
 ) -> JournalEntry:
     """An entry of the plan's journal; the time until which it is held is kept with it."""
     total = len(order.plan.moves) if of is None and order.plan is not None else of or 0

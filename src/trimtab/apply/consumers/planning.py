@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from trimtab.apply.consumers.controller import Verdict, View
+from trimtab.apply.consumers.controller import GroupVerdict, GroupView
 from trimtab.apply.consumers.policy import Measured
 
 log = structlog.get_logger()
@@ -26,7 +26,7 @@ log = structlog.get_logger()
 _AT_ONCE_S = 0.05
 _HOLDS_S = 10.0
 
-Judge = Callable[[View, Measured, int], Verdict | None]
+Judge = Callable[[GroupView, Measured, int], GroupVerdict | None]
 """A policy that is also told what was measured, and the time that records are judged by."""
 
 
@@ -34,11 +34,11 @@ Judge = Callable[[View, Measured, int], Verdict | None]
 class _Task:
     """One decision under way."""
 
-    view: View
+    view: GroupView
     measured: Measured
     ts: int
     done: threading.Event = field(default_factory=threading.Event)
-    verdict: Verdict | None = None
+    verdict: GroupVerdict | None = None
     error: BaseException | None = None
     ended: float = 0.0
 
@@ -53,7 +53,7 @@ class PlanningThread:
         # A daemon: a solver without a time limit must not keep the process from ending.
         threading.Thread(target=self._work, name="planning", daemon=True).start()
 
-    def __call__(self, view: View, measured: Measured, ts: int) -> Verdict | None:
+    def __call__(self, view: GroupView, measured: Measured, ts: int) -> GroupVerdict | None:
         """The answer to a question asked before, if it still holds; else asks this one."""
         asked, self._task = self._task, None
         if asked is not None and not asked.done.is_set():
@@ -71,7 +71,7 @@ class PlanningThread:
         self._task = task
         return None
 
-    def _outdated(self, task: _Task, now: View) -> str | None:
+    def _outdated(self, task: _Task, now: GroupView) -> str | None:
         """Why an answer does not hold any more, if it does not."""
         if _group(task.view) != _group(now):
             return "the group has changed since the planner began"
@@ -94,13 +94,13 @@ class PlanningThread:
                 task.done.set()
 
 
-def _answer(task: _Task) -> Verdict | None:
+def _answer(task: _Task) -> GroupVerdict | None:
     if task.error is not None:
         raise task.error
     return task.verdict
 
 
-def _group(view: View) -> tuple[object, ...]:
+def _group(view: GroupView) -> tuple[object, ...]:
     """What a decision rests on, apart from loads and time."""
     startup = view.startup
     return (

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from trimtab.apply.consumers.controller import Verdict, View
+from trimtab.apply.consumers.controller import GroupVerdict, GroupView
 from trimtab.apply.consumers.waiting import (
     ending,
     is_about_to_start,
@@ -43,9 +43,9 @@ from trimtab.plan.consumers.plan import described, plan_consumers
 from trimtab.plan.consumers.planner import (
     DEFAULTS,
     Autoscaler,
-    Kind,
     PackingOptions,
     PackingPlanner,
+    PlannerKind,
     ScalingRequest,
 )
 from trimtab.plan.consumers.relief import (
@@ -112,7 +112,7 @@ class Aim:
     @property
     def urgent(self) -> bool:
         """Whether a packing planner is to hold an SLA, so that backlogs count as load."""
-        packs = self.plans.kind is Kind.PACKS
+        packs = self.plans.kind is PlannerKind.PACKS
         return packs and self.sla_s is not None and self.unit is Unit.RECORDS_S
 
 
@@ -183,7 +183,7 @@ class Facts:
     doubt: str | None = None
 
 
-def facts_of(measured: Measured, view: View, aim: Aim, *, ts: int) -> Facts:
+def facts_of(measured: Measured, view: GroupView, aim: Aim, *, ts: int) -> Facts:
     """What was measured of the partitions there are, in the unit of the aim."""
     loads: dict[TopicPartition, float] = {}
     lags: dict[TopicPartition, int] = {}
@@ -209,7 +209,7 @@ def facts_of(measured: Measured, view: View, aim: Aim, *, ts: int) -> Facts:
     return Facts(loads=loads, lags=lags, arrivals=arrivals, doubt=doubt)
 
 
-def _old(measured: Measured, view: View, aim: Aim, ts: int) -> str | None:
+def _old(measured: Measured, view: GroupView, aim: Aim, ts: int) -> str | None:
     """Why the figures are not of now, if they are not."""
     topics = {p.topic for p in view.partitions}
     age_s = measured.age_s(topics, ts=ts)
@@ -261,7 +261,7 @@ def urgent(records_s: float, lag: int, *, sla_s: float) -> float:
     return records_s + backlog / (sla_s * _CLEAR_WITHIN)
 
 
-def verdict(view: View, measured: Measured, aim: Aim, *, ts: int) -> Verdict | None:
+def verdict(view: GroupView, measured: Measured, aim: Aim, *, ts: int) -> GroupVerdict | None:
     """Decides, or finds no reason to; `ts` is the time in microseconds that records are judged by.
 
     None means that no decision was due.
@@ -289,7 +289,7 @@ def verdict(view: View, measured: Measured, aim: Aim, *, ts: int) -> Verdict | N
     return _with_more(answer, f"; {more}") if more else answer
 
 
-def _is_held(answer: Verdict, view: View, facts: Facts, aim: Aim) -> bool:
+def _is_held(answer: GroupVerdict, view: GroupView, facts: Facts, aim: Aim) -> bool:
     """Whether a plan that was ordered is not to be undone by this: nothing urgent asks for it."""
     if answer.target is None or view.hold.left_s <= 0 or view.orphans:
         return False
@@ -302,7 +302,7 @@ def _is_held(answer: Verdict, view: View, facts: Facts, aim: Aim) -> bool:
     return not overloads(view.assignment, facts.loads, limits)
 
 
-def _decided(said: _Said, view: View, facts: Facts, aim: Aim, why: str) -> Verdict:
+def _decided(said: _Said, view: GroupView, facts: Facts, aim: Aim, why: str) -> GroupVerdict:
     """What is decided where nothing stands in the way."""
     limits = _limits(view, aim)
     if limits is None:
@@ -325,7 +325,7 @@ def _decided(said: _Said, view: View, facts: Facts, aim: Aim, why: str) -> Verdi
     return _with_more(answer, f"; {more}" if more else "")
 
 
-def _occasion(view: View, facts: Facts, aim: Aim) -> str | None:
+def _occasion(view: GroupView, facts: Facts, aim: Aim) -> str | None:
     """Why to decide now; None where there is no reason."""
     if view.since_decision_s < aim.interval_s or is_about_to_start(view):
         return None
@@ -351,7 +351,7 @@ def _occasion(view: View, facts: Facts, aim: Aim) -> str | None:
     return f"{aim.max_quiet_s:g} s were quiet" if quiet_s >= aim.max_quiet_s else None
 
 
-def _limits(view: View, aim: Aim) -> GroupLimits | None:
+def _limits(view: GroupView, aim: Aim) -> GroupLimits | None:
     """What consumers can carry: as the user says, else the median of what they report."""
     capacity, headroom = aim.capacity, aim.headroom
     if capacity is None:
@@ -363,7 +363,7 @@ def _limits(view: View, aim: Aim) -> GroupLimits | None:
     return GroupLimits(capacity=capacity * (1 - (headroom or 0.0)), unit=aim.unit)
 
 
-def _before_anything_is_known(said: _Said, view: View, facts: Facts, aim: Aim) -> Verdict:
+def _before_anything_is_known(said: _Said, view: GroupView, facts: Facts, aim: Aim) -> GroupVerdict:
     """No consumer has reported its capacity: one must have a backlog before that is known.
 
     What has no consumer is shared among those that are there, or given to a first one.
@@ -392,7 +392,7 @@ def _before_anything_is_known(said: _Said, view: View, facts: Facts, aim: Aim) -
     )
 
 
-def _usable(view: View) -> list[int]:
+def _usable(view: GroupView) -> list[int]:
     """Idle consumers that may be given something; a spare is for one that has ended."""
     idle = sorted(view.consumers - set(view.assignment.consumers))
     return idle if view.lost else idle[: max(0, len(idle) - view.spares)]
@@ -400,12 +400,12 @@ def _usable(view: View) -> list[int]:
 
 def _deals_by_number(aim: Aim) -> bool:
     """Whether neither loads nor lags play a part in what the planner does."""
-    return aim.plans.kind is Kind.DEALS and "lags" not in aim.plans.reads
+    return aim.plans.kind is PlannerKind.DEALS and "lags" not in aim.plans.reads
 
 
 def _only_orphans(
-    said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim, why: str
-) -> Verdict:
+    said: _Said, view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim, why: str
+) -> GroupVerdict:
     """Gives out what nobody reads, and leaves everything else: the loads are in doubt.
 
     To a planner, loads that are not known are none, so it would pack the whole group on one.
@@ -417,7 +417,7 @@ def _only_orphans(
     return said.go(after, why, _forecast(plan), plan=plan)
 
 
-def _request(view: View, facts: Facts, limits: GroupLimits, aim: Aim) -> ScalingRequest:
+def _request(view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim) -> ScalingRequest:
     """What an autoscaler is asked; somebody who has died ends the cooldown."""
     return ScalingRequest(
         loads=facts.loads,
@@ -432,8 +432,8 @@ def _request(view: View, facts: Facts, limits: GroupLimits, aim: Aim) -> Scaling
 
 
 def _by_autoscaler(
-    said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim, scaler: Autoscaler
-) -> Verdict:
+    said: _Said, view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim, scaler: Autoscaler
+) -> GroupVerdict:
     request = _request(view, facts, limits, aim)
     found = scaler.decide(request)
     if aim.most is not None and found.after > aim.most:
@@ -456,7 +456,7 @@ def _by_autoscaler(
     return said.go(after, found.reason, forecast, plan=plan)
 
 
-def _on_idle(after: Assignment, view: View) -> Assignment:
+def _on_idle(after: Assignment, view: GroupView) -> Assignment:
     """The same with consumers that run and read nothing in the place of ones yet to be started."""
     wanted = frozenset(after.consumers)
     starting = view.startup.starting.keys() - view.consumers
@@ -469,10 +469,10 @@ def _on_idle(after: Assignment, view: View) -> Assignment:
 
 
 def _by_packing(
-    said: _Said, view: View, facts: Facts, limits: GroupLimits, aim: Aim, why: str
-) -> Verdict:
+    said: _Said, view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim, why: str
+) -> GroupVerdict:
     options = replace(aim.options, lags=facts.lags, sla_s=aim.sla_s)
-    deals = aim.plans.kind is Kind.DEALS
+    deals = aim.plans.kind is PlannerKind.DEALS
     if deals and options.members is None and "members" in aim.plans.reads:
         busy = len(view.assignment.consumers)  # it does not choose their number; none turns spare
         replaced = min(busy + view.ended, len(view.consumers))  # a spare is for one that has ended
@@ -516,13 +516,13 @@ def _by_packing(
 
 def _first_aid(
     said: _Said,
-    view: View,
+    view: GroupView,
     facts: Facts,
     limits: GroupLimits,
     aim: Aim,
     why: str,
     error: NoFeasiblePlan,
-) -> Verdict:
+) -> GroupVerdict:
     """What can be done at once where the planner has no plan, in its budget of moves or of time."""
     options = aim.options
     needed = max(said.before, fewest_consumers(facts.loads.values(), limits))
@@ -550,14 +550,14 @@ def _first_aid(
 
 def _shared(
     said: _Said,
-    view: View,
+    view: GroupView,
     facts: Facts,
     limits: GroupLimits,
     aim: Aim,
     weights: Mapping[TopicPartition, float],
     needed: int,
     why: str,
-) -> Verdict:
+) -> GroupVerdict:
     """What is too much for as many consumers as there may be, as evenly as it gets."""
     most, options = aim.most or needed, aim.options
     limit = said.limit or f"--max-consumers is {most}"
@@ -595,7 +595,7 @@ def _budget_said(options: PackingOptions) -> str:
     return f"{' and '.join(names)} allow{'s'[: len(names) == 1]}"
 
 
-def _resting(view: View, aim: Aim) -> str | None:
+def _resting(view: GroupView, aim: Aim) -> str | None:
     """Why the number of consumers stays as it is for a while, if it does."""
     left_s = aim.cooldown_s - view.since_scaling_s
     if left_s <= 0 or view.orphans:
@@ -605,7 +605,7 @@ def _resting(view: View, aim: Aim) -> str | None:
 
 def _described(
     said: _Said,
-    view: View,
+    view: GroupView,
     facts: Facts,
     limits: GroupLimits,
     aim: Aim,
@@ -644,7 +644,7 @@ def _forecast(plan: ConsumerPlan) -> dict[str, float]:
 class _Said:
     """Puts what was decided into words that are kept."""
 
-    view: View
+    view: GroupView
     aim: Aim
     ts: int
     limit: str = ""  # why there cannot be more consumers now, where it is not --max-consumers
@@ -664,12 +664,12 @@ class _Said:
             reason=reason,
         )
 
-    def refuse(self, reason: str) -> Verdict:
-        return Verdict(self._decision(Action.REFUSE, self.before, reason))
+    def refuse(self, reason: str) -> GroupVerdict:
+        return GroupVerdict(self._decision(Action.REFUSE, self.before, reason))
 
-    def stay(self, reason: str, forecast: Mapping[str, float] | None = None) -> Verdict:
+    def stay(self, reason: str, forecast: Mapping[str, float] | None = None) -> GroupVerdict:
         decision = self._decision(Action.NONE, self.before, reason)
-        return Verdict(replace(decision, forecast=forecast or {}))
+        return GroupVerdict(replace(decision, forecast=forecast or {}))
 
     def go(
         self,
@@ -678,7 +678,7 @@ class _Said:
         forecast: Mapping[str, float] | None = None,
         *,
         plan: ConsumerPlan | None = None,
-    ) -> Verdict:
+    ) -> GroupVerdict:
         before, after = self.before, len(target.consumers)
         action = Action.REASSIGN
         if after != before:
@@ -688,10 +688,10 @@ class _Said:
             forecast=forecast or {},
             plan=None if plan is None else plan_id(plan),
         )
-        return Verdict(decision, target, plan)
+        return GroupVerdict(decision, target, plan)
 
 
-def _with_more(answer: Verdict, words: str) -> Verdict:
+def _with_more(answer: GroupVerdict, words: str) -> GroupVerdict:
     reason = f"{answer.decision.reason}{words}"
     return replace(answer, decision=replace(answer.decision, reason=reason))
 

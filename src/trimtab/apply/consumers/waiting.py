@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimtab.apply.consumers.controller import View
+from trimtab.apply.consumers.controller import GroupView
 
 _NAMED = 3
 _USUAL_START_S = 5.0
 _UNREAD_S = 60.0
 
 
-def subscribed(view: View, group: str) -> str:
+def subscribed(view: GroupView, group: str) -> str:
     """Why nothing can be done while a directed group has ordinary members."""
     return (
         f"group {group} has subscribed members ({listed(view.subscribed)}), so the brokers refuse "
@@ -24,7 +24,7 @@ def subscribed(view: View, group: str) -> str:
     )
 
 
-def is_about_to_start(view: View) -> bool:
+def is_about_to_start(view: GroupView) -> bool:
     """Whether a consumer that is waited for has had only the few seconds that a start takes."""
     startup = view.startup
     if not startup.promised or view.orphans - startup.promised:
@@ -32,7 +32,7 @@ def is_about_to_start(view: View) -> bool:
     return max(startup.starting.values(), default=0.0) < _USUAL_START_S
 
 
-def waits_for_start(view: View) -> str | None:
+def waits_for_start(view: GroupView) -> str | None:
     """Which consumers are waited for, and for how long; None where nothing is waited for."""
     startup = view.startup
     if startup.promised:
@@ -44,7 +44,7 @@ def waits_for_start(view: View) -> str | None:
     return None
 
 
-def reach(view: View) -> tuple[int | None, str]:
+def reach(view: GroupView) -> tuple[int | None, str]:
     """How many consumers can be had now, and why there cannot be more; None without a limit."""
     startup = view.startup
     if _shares_meanwhile(view):
@@ -54,7 +54,7 @@ def reach(view: View) -> tuple[int | None, str]:
     return None, ""
 
 
-def ending(view: View) -> str:
+def ending(view: GroupView) -> str:
     """Whose partitions nobody else may read until it is gone; empty where there is none."""
     if not view.withheld:
         return ""
@@ -70,14 +70,14 @@ def listed(words: Iterable[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _shares_meanwhile(view: View) -> bool:
+def _shares_meanwhile(view: GroupView) -> bool:
     """Whether others read what was promised to a consumer that takes long to start."""
     waited_s = max(view.startup.starting.values(), default=0.0)
     promised = bool(view.orphans & view.startup.promised)
     return promised and bool(view.consumers) and waited_s > _UNREAD_S
 
 
-def _starting(view: View) -> str:
+def _starting(view: GroupView) -> str:
     startup = view.startup
     names = listed(f"consumer {c}" for c in startup.starting)
     waited_s = max(startup.starting.values(), default=0.0)
@@ -87,6 +87,6 @@ def _starting(view: View) -> str:
     )
 
 
-def _retries(view: View) -> str:
+def _retries(view: GroupView) -> str:
     startup = view.startup
     return f"{startup.failure}; the next try is in {startup.retry_in_s:.0f} s"

@@ -8,7 +8,7 @@ Promise  `safe` never names an offset with an unacknowledged record before it, a
 Cost     O(1) per record, amortised.
 
 >>> t = TopicPartition("t", 0)
->>> progress = Progress()
+>>> progress = ForwardProgress()
 >>> for offset in (7, 8, 9):
 ...     lap = progress.taken(t, offset, size=100)
 >>> progress.acknowledged(t, 8)
@@ -40,7 +40,7 @@ class _Lane:
     kept: int | None = None
 
 
-class Progress:
+class ForwardProgress:
     """Keeps the books of one forwarder; one thread only."""
 
     def __init__(self) -> None:

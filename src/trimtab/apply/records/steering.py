@@ -66,7 +66,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class SteeringRules:
     """The numbers of the policy; see above. Spans are for ten probes a second."""
 
     floor_s: float = 0.003
@@ -97,7 +97,7 @@ class Rules:
     longest_hold_s: float = 80.0
 
     @classmethod
-    def paced(cls, pace_s: float) -> Rules:
+    def paced(cls, pace_s: float) -> SteeringRules:
         """The same rules for another time between two probes: evidence needs as many of them."""
         times = pace_s / 0.1
         return cls(
@@ -122,7 +122,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class BrokerVerdict:
     """What one broker weighs, and why: `slowness` is r, `latency_s` its own 90th percentile."""
 
     weight: float
@@ -158,8 +158,8 @@ def step(
     before: Steering,
     seen: Mapping[int, Observation],
     now_s: float,
-    rules: Rules = Rules(),  # noqa: B008 - frozen
-) -> tuple[Steering, dict[int, Verdict]]:
+    rules: SteeringRules = SteeringRules(),  # noqa: B008 - frozen
+) -> tuple[Steering, dict[int, BrokerVerdict]]:
     """The next standing and a verdict for each broker that was looked at.
 
     `now_s` only grows. Brokers that are not in `seen` are forgotten.
@@ -172,7 +172,7 @@ def step(
     if all(sight.silent for sight in sights.values()):  # it is we who cannot hear
         said = "nobody answers: all count the same"
         return Steering(now_s=now_s, standings=known), {
-            broker: Verdict(weight=1.0, why=Why.UNKNOWN, reason=said) for broker in known
+            broker: BrokerVerdict(weight=1.0, why=Why.UNKNOWN, reason=said) for broker in known
         }
     after = {b: _stands(known[b], sights[b], now_s, passed_s, rules) for b in known}
     most = max(standing.weight for standing in after.values())
@@ -221,7 +221,7 @@ class _Sight:
 
 
 def _sights(
-    seen: Mapping[int, Observation], carrying: Sequence[Collection[int]], rules: Rules
+    seen: Mapping[int, Observation], carrying: Sequence[Collection[int]], rules: SteeringRules
 ) -> dict[int, _Sight]:
     """Each broker beside the best of those that carry the load, the first of these if there are.
 
@@ -271,7 +271,7 @@ def _sights(
     return sights
 
 
-def _loaded(seen: Mapping[int, Observation], rules: Rules) -> set[int]:
+def _loaded(seen: Mapping[int, Observation], rules: SteeringRules) -> set[int]:
     """Those that take records; where nobody knows, or there are next to none, all."""
     counts = {b: one.records_s for b, one in seen.items() if one.records_s is not None}
     usual = median([count for count in counts.values() if count > 0] or [0.0])
@@ -280,7 +280,7 @@ def _loaded(seen: Mapping[int, Observation], rules: Rules) -> set[int]:
     return {broker for broker, count in counts.items() if count >= rules.carries * usual}
 
 
-def _tail(seen: Observation, rules: Rules) -> _Tail | None:
+def _tail(seen: Observation, rules: SteeringRules) -> _Tail | None:
     latencies = seen.probes.latencies(rules.long_s)
     if len(latencies) < rules.least_probes:
         return None
@@ -296,7 +296,7 @@ def _tail(seen: Observation, rules: Rules) -> _Tail | None:
     )
 
 
-def _late(seen: Observation, bar_s: float, within_s: float, rules: Rules) -> int:
+def _late(seen: Observation, bar_s: float, within_s: float, rules: SteeringRules) -> int:
     """How many probes took longer than the bar; those far beyond count twice."""
     return sum(
         1 + (latency_s + rules.floor_s > 4 * bar_s)
@@ -331,7 +331,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 # ---------------------------------------------------------------- what follows from it
 
 
-def target(slowness: float, rules: Rules = Rules()) -> float:  # noqa: B008 - frozen
+def target(slowness: float, rules: SteeringRules = SteeringRules()) -> float:  # noqa: B008 - frozen
     """What a broker that is evidently slow should weigh.
 
     >>> [round(target(r), 3) for r in (1.0, 1.6, 2.0, 3.0, 4.0, 50.0)]
@@ -350,7 +350,7 @@ def _told(weight: float) -> float:
 
 
 def _stands(
-    before: Standing, sight: _Sight, now_s: float, passed_s: float, rules: Rules
+    before: Standing, sight: _Sight, now_s: float, passed_s: float, rules: SteeringRules
 ) -> Standing:
     if sight.silent:
         return replace(_ill(before, now_s, rules), weight=0.0, drowned=True)
@@ -365,7 +365,7 @@ def _stands(
     return _risen(well, now_s, passed_s, rules)
 
 
-def _ill(before: Standing, now_s: float, rules: Rules) -> Standing:
+def _ill(before: Standing, now_s: float, rules: SteeringRules) -> Standing:
     if before.ill_since is not None:
         return before
     soon = now_s - max(before.well_since, before.held_until) <= rules.soon_s
@@ -375,7 +375,7 @@ def _ill(before: Standing, now_s: float, rules: Rules) -> Standing:
     )
 
 
-def _healed(before: Standing, now_s: float, rules: Rules) -> Standing:
+def _healed(before: Standing, now_s: float, rules: SteeringRules) -> Standing:
     """It is well again; if that was quick, the load may have been what ailed it."""
     began = now_s if before.ill_since is None else before.ill_since
     well = replace(before, ill_since=None, well_since=now_s)
@@ -391,7 +391,7 @@ def _healed(before: Standing, now_s: float, rules: Rules) -> Standing:
     return replace(well, relapses=relapses, ceiling=ceiling, held_until=now_s + hold_s)
 
 
-def _risen(well: Standing, now_s: float, passed_s: float, rules: Rules) -> Standing:
+def _risen(well: Standing, now_s: float, passed_s: float, rules: SteeringRules) -> Standing:
     ceiling = well.ceiling
     if now_s >= well.held_until:  # a little more at a time, until it is slow again or all is well
         ceiling = min(1.0, ceiling + 0.1 * rules.rise_per_s * passed_s)
@@ -406,8 +406,8 @@ def _verdict(
     seen: Observation,
     sight: _Sight,
     now_s: float,
-    rules: Rules,
-) -> Verdict:
+    rules: SteeringRules,
+) -> BrokerVerdict:
     lately_s = seen.probes.latencies(rules.lately_s)
     why, reason = Why.WELL, "as good as the best"
     if sight.silent:
@@ -423,7 +423,7 @@ def _verdict(
         left_s = max(0.0, standing.held_until - now_s)
         why = Why.HELD
         reason = f"slow by its load before: kept below {standing.ceiling:.2f} for {left_s:.0f} s"
-    return Verdict(
+    return BrokerVerdict(
         weight=weight,
         why=why,
         reason=reason,

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.errors import BadFile, ConfigError, ThinData
-from trimtab.evaluate.order import Kind, Rules, Violation
+from trimtab.evaluate.order import OrderRules, Violation, ViolationKind
 from trimtab.evaluate.spark import outcomes as steps
 from trimtab.evaluate.spark.order_audit import distinct_receipts, log_audit, order_audit
 from trimtab.evaluate.verdict import (
@@ -37,7 +37,7 @@ _PLACES = "topic string, partition int, offset long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ReceiptQuery:
     """Whose receipts are wanted, and of which time; None is all."""
 
     group: str
@@ -66,7 +66,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class ReceiptTables:
     """What is judged: receipts, and beside them what the controller said and decided."""
 
     receipts: DataFrame
@@ -78,7 +78,9 @@ class Given:
 # ---------------------------------------------------------------- sources
 
 
-def from_kafka(session: SparkSession, admin: Admin, cluster: Cluster, asked: Asked) -> Given:
+def from_kafka(
+    session: SparkSession, admin: Admin, cluster: Cluster, asked: ReceiptQuery
+) -> ReceiptTables:
     """Reads the topics of receipts, decisions and control, where they are."""
     raw = _read(session, admin, cluster, [cluster.topics.receipts], asked)
     if raw is None:
@@ -89,7 +91,7 @@ def from_kafka(session: SparkSession, admin: Admin, cluster: Cluster, asked: Ask
     parsed = raw.transform(sources.receipt_records)
     decided = _read(session, admin, cluster, [cluster.topics.decisions], asked)
     control = _read(session, admin, cluster, [cluster.topics.control(asked.group)], asked)
-    return Given(
+    return ReceiptTables(
         receipts=parsed.transform(sources.receipts).where(asked.wanted()),
         rejects=parsed.transform(sources.rejects, source=cluster.topics.receipts),
         decisions=None
@@ -99,11 +101,11 @@ def from_kafka(session: SparkSession, admin: Admin, cluster: Cluster, asked: Ask
     )
 
 
-def from_files(session: SparkSession, path: Path, asked: Asked) -> Given:
+def from_files(session: SparkSession, path: Path, asked: ReceiptQuery) -> ReceiptTables:
     """Reads receipts in Parquet or JSON."""
     frame = sources.read_files(session, path, "receipts")
     good, bad = sources.split_files(frame, source=str(path), table="receipts")
-    return Given(receipts=good.where(asked.wanted()), rejects=bad)
+    return ReceiptTables(receipts=good.where(asked.wanted()), rejects=bad)
 
 
 def records_of(
@@ -117,7 +119,7 @@ def records_of(
 ) -> DataFrame:
     """Records of users' own topics, with the sequence number that they carry."""
     named = sorted(topics)
-    asked = Asked(group="", from_ts=span[0], to_ts=span[1])
+    asked = ReceiptQuery(group="", from_ts=span[0], to_ts=span[1])
     raw = _read(session, admin, cluster, named, asked, headers=True)
     if raw is None:
         raise ConfigError(f"There is no topic {', '.join(named)}.")
@@ -195,7 +197,7 @@ def _read(
     admin: Admin,
     cluster: Cluster,
     topics: list[str],
-    asked: Asked,
+    asked: ReceiptQuery,
     *,
     headers: bool = False,
 ) -> DataFrame | None:
@@ -229,10 +231,10 @@ def _read(
 
 def audit_receipts(
     session: SparkSession,
-    given: Given,
-    asked: Asked,
+    given: ReceiptTables,
+    asked: ReceiptQuery,
     *,
-    rules: Rules,
+    rules: OrderRules,
     expected: DataFrame | None = None,
     warehouse: Warehouse | None = None,
 ) -> Audited:
@@ -263,7 +265,7 @@ def audit_log(
     records: DataFrame,
     *,
     label: str,
-    rules: Rules,
+    rules: OrderRules,
     expected: DataFrame | None = None,
     warehouse: Warehouse | None = None,
 ) -> Audited:
@@ -308,7 +310,7 @@ def _audited(
             expected=None if expected is None else expected.count(),
             rejects=0,
             unnumbered=looked.unnumbered,
-            counts={Kind(r.kind): r.of_kind for r in rows},
+            counts={ViolationKind(r.kind): r.of_kind for r in rows},
             first=tuple(map(_violation, rows)),
         )
     finally:
@@ -325,7 +327,7 @@ def _first(violations: DataFrame) -> list[Row]:
 
 def _violation(row: Row) -> Violation:
     return Violation(
-        kind=Kind(row.kind),
+        kind=ViolationKind(row.kind),
         topic=row.topic,
         partition=row.partition,
         key=None if row.key is None else bytes(row.key),
@@ -359,8 +361,8 @@ class Judging:
 
 def judge(
     session: SparkSession,
-    given: Given,
-    asked: Asked,
+    given: ReceiptTables,
+    asked: ReceiptQuery,
     how: Judging,
     warehouse: Warehouse | None = None,
 ) -> Outcome:
@@ -380,8 +382,8 @@ def judge(
 
 def _judged(
     session: SparkSession,
-    given: Given,
-    asked: Asked,
+    given: ReceiptTables,
+    asked: ReceiptQuery,
     how: Judging,
     receipts: DataFrame,
     warehouse: Warehouse | None,
@@ -440,7 +442,7 @@ def _judged(
 
 
 def _replicas(
-    given: Given, how: Judging, receipts: DataFrame, span: tuple[int, int]
+    given: ReceiptTables, how: Judging, receipts: DataFrame, span: tuple[int, int]
 ) -> tuple[DataFrame, str]:
     """The replica timeline, and what it rests on."""
     source, (from_ts, to_ts) = how.replicas_from, span

@@ -26,7 +26,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.measure.spark.live import Stream, Supervised, now_ts, pattern_of
 from trimtab.measure.spark.rates import window_number
-from trimtab.measure.spark.spans import Asked
+from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
 from trimtab.observe import metrics
@@ -47,7 +47,7 @@ class Watching:
 
     window_s: float
     sla_s: float | None = None
-    asked: Asked = field(default_factory=lambda: Asked(from_ts=0, to_ts=0))
+    asked: MeasureQuery = field(default_factory=lambda: MeasureQuery(from_ts=0, to_ts=0))
     delay_s: float = 2.0
 
     @property

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from trimtab.evaluate.order import Hold, Kind, Rules, Violation, two_owners
+from trimtab.evaluate.order import (
+    OrderRules,
+    OwnershipInterval,
+    Violation,
+    ViolationKind,
+    two_owners,
+)
 from trimtab.model.cluster import TopicPartition
 from trimtab.spark.schemas import VIOLATIONS
 
@@ -29,7 +35,7 @@ def order_audit(
     receipts: DataFrame,
     *,
     run: str,
-    rules: Rules,
+    rules: OrderRules,
     expected: DataFrame | None = None,
     commits: DataFrame | None = None,
 ) -> DataFrame:
@@ -63,7 +69,7 @@ def distinct_receipts(receipts: DataFrame) -> DataFrame:
 
 
 def log_audit(
-    records: DataFrame, *, run: str, rules: Rules, expected: DataFrame | None = None
+    records: DataFrame, *, run: str, rules: OrderRules, expected: DataFrame | None = None
 ) -> DataFrame:
     """Records of topics (topic, partition, offset, key, seq) → violations of their sequences.
 
@@ -89,7 +95,7 @@ def _violations(found: list[DataFrame], run: str) -> DataFrame:
 
 def _of_streams(
     steps: DataFrame,
-    rules: Rules,
+    rules: OrderRules,
     expected: DataFrame | None,
     *,
     covered: DataFrame | None = None,
@@ -142,7 +148,7 @@ def _records(placed: DataFrame) -> DataFrame:
     )
 
 
-def _found(kind: Kind, at: str | Column, detail: Column) -> list[Column]:
+def _found(kind: ViolationKind, at: str | Column, detail: Column) -> list[Column]:
     return [
         F.lit(str(kind)).alias("kind"),
         F.col("topic"),
@@ -166,7 +172,9 @@ def _whole(records: DataFrame) -> DataFrame:
 
 def _repeats(records: DataFrame) -> DataFrame:
     detail = F.concat_ws(" ", _name(), "position", F.lit("was processed"), "times", F.lit("times"))
-    return _whole(records).where("times > 1").select(*_found(Kind.REPEAT, "position", detail))
+    return (
+        _whole(records).where("times > 1").select(*_found(ViolationKind.REPEAT, "position", detail))
+    )
 
 
 def _gaps(records: DataFrame, *, from_first: bool) -> DataFrame:
@@ -181,7 +189,7 @@ def _gaps(records: DataFrame, *, from_first: bool) -> DataFrame:
     detail = F.concat(
         *(F.lit("seq "), span, F.lit(" was not processed, seq "), "position", F.lit(" was"))
     )
-    return holes.select(*_found(Kind.LOST, start, detail))
+    return holes.select(*_found(ViolationKind.LOST, start, detail))
 
 
 def _missing(steps: DataFrame, expected: DataFrame) -> DataFrame:
@@ -191,7 +199,7 @@ def _missing(steps: DataFrame, expected: DataFrame) -> DataFrame:
         F.lit("the record at offset "), "offset", F.lit(" was expected and not processed")
     )
     keyless = lost.withColumn("stream_key", F.lit(None).cast("binary"))
-    return keyless.select(*_found(Kind.LOST, "offset", detail))
+    return keyless.select(*_found(ViolationKind.LOST, "offset", detail))
 
 
 def _inversions(placed: DataFrame, records: DataFrame, skew: int) -> DataFrame:
@@ -243,7 +251,7 @@ def _inversions(placed: DataFrame, records: DataFrame, skew: int) -> DataFrame:
     detail = F.concat_ws(
         " ", _name(), "position", F.lit("was processed after"), _name(), F.col("witness")
     )
-    return once.select(*_found(Kind.INVERSION, "position", detail))
+    return once.select(*_found(ViolationKind.INVERSION, "position", detail))
 
 
 # ---------------------------------------------------------------- owners
@@ -290,7 +298,7 @@ def _judged(rows: pd.DataFrame, skew: int) -> Iterator[Violation]:
     name = TopicPartition(str(rows["topic"].iloc[0]), int(rows["partition"].iloc[0]))
     ordered = rows.sort_values("hold")
     found = [
-        Hold(**dict(zip(_HOLD, values, strict=True)))
+        OwnershipInterval(**dict(zip(_HOLD, values, strict=True)))
         for values in zip(*(ordered[column].tolist() for column in _HOLD), strict=True)
     ]
     return two_owners(name, found, clock_skew_us=skew)
@@ -353,4 +361,4 @@ def _rewinds(receipts: DataFrame, commits: DataFrame, skew: int) -> DataFrame:
         ),
     ).otherwise(F.concat("at", F.lit(" was committed after "), "done", F.lit(" had been")))
     keyless = again.unionByName(back).withColumn("stream_key", F.lit(None).cast("binary"))
-    return keyless.select(*_found(Kind.REWIND, "at", detail))
+    return keyless.select(*_found(ViolationKind.REWIND, "at", detail))

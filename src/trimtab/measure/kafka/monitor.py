@@ -63,7 +63,7 @@ class Interest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class TelemetrySample:
     """All partitions of interest at one moment."""
 
     id: str
@@ -183,7 +183,7 @@ class Monitor:
         ts = self._newest_ts
         return None if ts is None else (self._clock() - ts) / 1e6
 
-    def sample(self) -> Sample:
+    def sample(self) -> TelemetrySample:
         """Takes one sample."""
         interest = self._interest
         if self._cluster is None:
@@ -194,7 +194,7 @@ class Monitor:
         groups = self._admin.group_names() if interest.groups is None else interest.groups
         committed = self._admin.committed(groups)
         ts = self._clock()
-        return Sample(
+        return TelemetrySample(
             id=self._new_id(),
             ts=ts,
             cluster=self._cluster,

@@ -27,7 +27,7 @@ from trimtab.measure.spark.live import (
     telemetry_rows,
 )
 from trimtab.measure.spark.rates import rates_from_samples
-from trimtab.measure.spark.spans import Asked, telemetry_between
+from trimtab.measure.spark.spans import MeasureQuery, telemetry_between
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
 from trimtab.spark import sources
@@ -59,7 +59,7 @@ def run_continuously(  # noqa: PLR0913 - each is a choice of its own
     session: SparkSession,
     admin: Admin,
     cluster: Cluster,
-    asked: Asked,
+    asked: MeasureQuery,
     *,
     beat: Beat,
     keys: KeyCounting | None,
@@ -88,7 +88,7 @@ class _Job:
     session: SparkSession
     admin: Admin
     cluster: Cluster
-    asked: Asked
+    asked: MeasureQuery
     results: Results
 
     def rates(self, beat: Beat) -> Supervised:

@@ -61,7 +61,7 @@ SUMMARIES = StructType(
 )
 
 
-class Mode(StrEnum):
+class CountingMode(StrEnum):
     """How heavy keys are found."""
 
     TWO_PASS = "two-pass"  # noqa: S105 - a way of counting, not a secret
@@ -75,7 +75,7 @@ def heavy_keys(
     *,
     window_s: float,
     threshold: Threshold,
-    mode: Mode,
+    mode: CountingMode,
     epsilon: float,
     partitions: Mapping[str, int],
     origin_ts: int = 0,
@@ -83,11 +83,11 @@ def heavy_keys(
     """Heavy keys in the shape of the table `hot_keys`; `partitions` gives each key its home."""
     keyed = keyed_windows(events, window_s=window_s, origin_ts=origin_ts)
     match mode:
-        case Mode.TWO_PASS if not isinstance(threshold, Coverage):
+        case CountingMode.TWO_PASS if not isinstance(threshold, Coverage):
             found = _two_pass(keyed, threshold)
-        case Mode.TWO_PASS | Mode.GROUP_BY:
+        case CountingMode.TWO_PASS | CountingMode.GROUP_BY:
             found = _counted(keyed, threshold)
-        case Mode.LOSSY | Mode.ITEMS:
+        case CountingMode.LOSSY | CountingMode.ITEMS:
             found = keyed.transform(summaries, mode=mode, epsilon=epsilon).transform(
                 merged, threshold=threshold
             )
@@ -159,13 +159,13 @@ def _counted(keyed: DataFrame, threshold: Threshold) -> DataFrame:
 # ---------------------------------------------------------------- sketches
 
 
-def summaries(keyed: DataFrame, *, mode: Mode, epsilon: float) -> DataFrame:
+def summaries(keyed: DataFrame, *, mode: CountingMode, epsilon: float) -> DataFrame:
     """One summary per Spark partition, window and topic."""
     return keyed.mapInArrow(counting(mode, epsilon), SUMMARIES)
 
 
 def counting(
-    mode: Mode, epsilon: float
+    mode: CountingMode, epsilon: float
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a Python worker does with the batches of one Spark partition."""
 
@@ -201,8 +201,12 @@ def _arrow_schema() -> pa.Schema:
     )
 
 
-def _counter(mode: Mode, epsilon: float) -> ArrowLossyCounter | ItemsCounter:
-    return ArrowLossyCounter(epsilon) if mode is Mode.LOSSY else ItemsCounter.for_epsilon(epsilon)
+def _counter(mode: CountingMode, epsilon: float) -> ArrowLossyCounter | ItemsCounter:
+    return (
+        ArrowLossyCounter(epsilon)
+        if mode is CountingMode.LOSSY
+        else ItemsCounter.for_epsilon(epsilon)
+    )
 
 
 def _packed(counter: ArrowLossyCounter | ItemsCounter) -> bytes:

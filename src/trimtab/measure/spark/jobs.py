@@ -15,7 +15,7 @@ from trimtab.kafka.spans import AHEAD_S
 from trimtab.measure.activity import SLOTS, Activity, Used, recurring_pause, said, used
 from trimtab.measure.counters import Share, Threshold
 from trimtab.measure.spark.commits import commits
-from trimtab.measure.spark.hot_keys import Mode, heavy_keys
+from trimtab.measure.spark.hot_keys import CountingMode, heavy_keys
 from trimtab.measure.spark.lag import lag
 from trimtab.measure.spark.rates import counts_of_events, rates_from_samples, rates_of_counts
 from trimtab.measure.windows import MICROS
@@ -31,7 +31,7 @@ _MOST_WORDS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class MeasureInput:
     """What a measurement rests on. At least one of `events` and `samples` is there.
 
     `partitions` are those spoken of, with their end offset where it is known; `counted` are those
@@ -72,14 +72,14 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class MeasureMethod:
     """The parameters of a measurement."""
 
     window_s: float = 30.0
     min_span_s: float = 3.0
     key_window_s: float | None = None
     threshold: Threshold | None = field(default_factory=lambda: Share(0.001))
-    mode: Mode = Mode.TWO_PASS
+    mode: CountingMode = CountingMode.TWO_PASS
     epsilon: float | None = None
 
     @property
@@ -96,7 +96,7 @@ class How:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class MeasureResult:
     """A measurement, and what a person may want to know beside it.
 
     `notes` say where a rate is not over the whole span that was asked for.
@@ -110,7 +110,9 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
-def measure(given: Given, how: How, warehouse: Warehouse | None = None) -> Found:
+def measure(
+    given: MeasureInput, how: MeasureMethod, warehouse: Warehouse | None = None
+) -> MeasureResult:
     """Runs every step that the given sources allow, and keeps the tables."""
     check_span(given.span_s, how)
     run = _run_id(given, how)
@@ -125,7 +127,7 @@ def measure(given: Given, how: How, warehouse: Warehouse | None = None) -> Found
             steps.forget()
 
 
-def check_span(span_s: float, how: How) -> None:
+def check_span(span_s: float, how: MeasureMethod) -> None:
     """Refuses a span that is too short for a rate."""
     if span_s < how.min_span_s:
         raise ThinData(
@@ -145,7 +147,7 @@ class _Counted(NamedTuple):
 class _Steps:
     """The frames of one measurement, each computed once."""
 
-    def __init__(self, given: Given, how: How) -> None:
+    def __init__(self, given: MeasureInput, how: MeasureMethod) -> None:
         self.counts: DataFrame | None = None
         self.by_samples: DataFrame | None = None
         self.used: dict[str, Used] = {}
@@ -183,7 +185,7 @@ class _Steps:
 
 
 def used_spans(
-    counts: DataFrame, span: tuple[int, int], how: How, *, born: Set[str] = frozenset()
+    counts: DataFrame, span: tuple[int, int], how: MeasureMethod, *, born: Set[str] = frozenset()
 ) -> dict[str, Used]:
     """The part of the span in which each topic had records, of topics that had any."""
     return {
@@ -192,7 +194,7 @@ def used_spans(
     }
 
 
-def _born_topics(given: Given) -> frozenset[str]:
+def _born_topics(given: MeasureInput) -> frozenset[str]:
     """Topics without any record before the span: each partition is born in it, or still empty."""
     older = {
         name.topic
@@ -203,7 +205,7 @@ def _born_topics(given: Given) -> frozenset[str]:
 
 
 def _activities(
-    counts: DataFrame, span: tuple[int, int], how: How, *by: str
+    counts: DataFrame, span: tuple[int, int], how: MeasureMethod, *by: str
 ) -> dict[tuple[Any, ...], Activity]:
     """When there were records, by these columns."""
     width = round(how.window_s * MICROS)
@@ -242,7 +244,7 @@ def _inside(topics: Mapping[str, Used]) -> Column:
     return wanted
 
 
-def _run_id(given: Given, how: How) -> str:
+def _run_id(given: MeasureInput, how: MeasureMethod) -> str:
     """Equal questions have an equal id, so asking twice keeps one answer."""
     return "batch-" + short_hash(
         {
@@ -256,7 +258,9 @@ def _run_id(given: Given, how: How) -> str:
     )
 
 
-def _keys(given: Given, how: How, events: DataFrame, threshold: Threshold) -> DataFrame:
+def _keys(
+    given: MeasureInput, how: MeasureMethod, events: DataFrame, threshold: Threshold
+) -> DataFrame:
     # One window over the whole span unless asked otherwise: a person wants one list.
     whole = how.key_window_s is None
     return heavy_keys(
@@ -278,7 +282,7 @@ def default_epsilon(threshold: Threshold) -> float:
     return threshold.of_records / 10 if isinstance(threshold, Share) else 0.00001
 
 
-def _summary(given: Given, how: How, steps: _Steps, run: str) -> Found:
+def _summary(given: MeasureInput, how: MeasureMethod, steps: _Steps, run: str) -> MeasureResult:
     tables, by_samples = steps.tables, steps.by_samples
     lag_of, lag_s_of, states = _lags(tables["lag"]) if "lag" in tables else ({}, {}, {})
     committed_of, least_of = _committed(given.samples) if given.samples is not None else ({}, {})
@@ -321,7 +325,7 @@ def _summary(given: Given, how: How, steps: _Steps, run: str) -> Found:
                 complete=complete,
             )
         )
-    return Found(
+    return MeasureResult(
         measurement=Measurement(
             cluster=given.cluster,
             from_ts=min((part.from_ts for part in parts.values()), default=given.from_ts),
@@ -375,11 +379,11 @@ def _committed(
 
 
 def _parts(
-    given: Given,
+    given: MeasureInput,
     steps: _Steps,
     by_count: Set[TopicPartition],
     events: Mapping[TopicPartition, _Counted],
-    how: How,
+    how: MeasureMethod,
 ) -> dict[TopicPartition, Used]:
     """The part of the span that each partition's rate is over: its topic's, or what its log has.
 
@@ -400,11 +404,11 @@ def _parts(
 
 
 def _since_birth(
-    given: Given,
+    given: MeasureInput,
     steps: _Steps,
     parts: Mapping[TopicPartition, Used],
     events: Mapping[TopicPartition, _Counted],
-    how: How,
+    how: MeasureMethod,
 ) -> dict[TopicPartition, Used]:
     """Partitions that were added or first written within the span: their time begins there."""
     young = {
@@ -427,7 +431,7 @@ def _since_birth(
 
 
 def _notes(
-    given: Given, topics: Mapping[str, Used], parts: Mapping[TopicPartition, Used]
+    given: MeasureInput, topics: Mapping[str, Used], parts: Mapping[TopicPartition, Used]
 ) -> tuple[str, ...]:
     """What to say of rates that are not over the whole span."""
     of_samples = [f"the monitor watched only {given.span_s:.0f} s of the span asked for"]
@@ -490,7 +494,7 @@ def _over_events(counts: DataFrame) -> dict[TopicPartition, _Counted]:
 
 
 def _over_samples(
-    rates: DataFrame, given: Given, how: How
+    rates: DataFrame, given: MeasureInput, how: MeasureMethod
 ) -> dict[TopicPartition, tuple[float | None, float | None, bool]]:
     """Mean over the windows that tell a rate, each weighted by its number of samples.
 

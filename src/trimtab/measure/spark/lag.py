@@ -13,8 +13,8 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from trimtab.measure.lag_rules import Reading, State, verdict
-from trimtab.measure.windows import Sample, lag_records, lag_seconds
+from trimtab.measure.lag_rules import LagState, Reading, verdict
+from trimtab.measure.windows import PartitionSample, lag_records, lag_seconds
 from trimtab.spark.schemas import LAG
 
 
@@ -37,7 +37,7 @@ def _judged(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             columns=["lag_records", "lag_s", "state"],
             index=frame.index,
         ).astype({"lag_records": "Int64", "lag_s": "float64"})
-        judged["complete"] = judged["state"] != str(State.UNKNOWN)
+        judged["complete"] = judged["state"] != str(LagState.UNKNOWN)
         yield frame.join(judged)[LAG.names]
 
 
@@ -45,7 +45,7 @@ def _judge(history: list[dict[str, int | None]]) -> tuple[int | None, float | No
     """Judges one partition's looks, oldest first."""
     newest = history[-1]
     samples = [
-        Sample(ts=look["ts"] or 0, leader=0, log_bytes=None, end_offset=look["end_offset"])
+        PartitionSample(ts=look["ts"] or 0, leader=0, log_bytes=None, end_offset=look["end_offset"])
         for look in history
     ]
     readings = [Reading(look["end_offset"], look["committed"]) for look in history]

@@ -47,12 +47,12 @@ from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.measure.counters import Threshold, hot_keys
 from trimtab.measure.exposed import show_rates
-from trimtab.measure.lag_rules import Reading, State, verdict
+from trimtab.measure.lag_rules import LagState, Reading, verdict
 from trimtab.measure.ring import SampleRing
-from trimtab.measure.spark.hot_keys import Mode, keyed_windows, merge_summaries, summaries
+from trimtab.measure.spark.hot_keys import CountingMode, keyed_windows, merge_summaries, summaries
 from trimtab.measure.spark.jobs import as_time
 from trimtab.measure.spark.rates import window_number
-from trimtab.measure.windows import MICROS, Sample, lag_records, lag_seconds, speed
+from trimtab.measure.windows import MICROS, PartitionSample, lag_records, lag_seconds, speed
 from trimtab.model import codec
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import KeyLoad, Source
@@ -176,7 +176,9 @@ class RatesQuery:
         self.groups = groups
         # Tables take seconds to write, and a rate must not wait for them.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="rates-tables")
-        self._unwritten: deque[tuple[int, Mapping[TopicPartition, tuple[Sample, ...]]]] = deque()
+        self._unwritten: deque[tuple[int, Mapping[TopicPartition, tuple[PartitionSample, ...]]]] = (
+            deque()
+        )
         self._writing: Future[None] | None = None
         metrics.measure_freshness_seconds.labels("rates").set_function(self.age_s)
 
@@ -245,11 +247,11 @@ class RatesQuery:
                 self._unwritten.extend(self.ring.close())
         metrics.measure_late_total.labels("rates").inc(self.ring.late - late)
 
-    def _sample(self, row: Row) -> Sample:
+    def _sample(self, row: Row) -> PartitionSample:
         committed = row.committed or {}
         if self.groups is not None:
             committed = {g: c for g, c in committed.items() if g in self.groups}
-        return Sample(
+        return PartitionSample(
             ts=row.micros,
             leader=row.leader,
             log_bytes=row.log_bytes,
@@ -261,7 +263,7 @@ class RatesQuery:
         self,
         session: SparkSession,
         start: int,
-        samples: Mapping[TopicPartition, tuple[Sample, ...]],
+        samples: Mapping[TopicPartition, tuple[PartitionSample, ...]],
     ) -> None:
         end = start + round(self.ring.window_s * MICROS)
         times = (as_time(start), as_time(end))
@@ -289,7 +291,7 @@ def telemetry_rows(raw: DataFrame) -> DataFrame:
     return parsed.withColumn("micros", F.unix_micros("ts")).drop("ts")
 
 
-def _lags(name: TopicPartition, history: tuple[Sample, ...]) -> Iterable[tuple[Any, ...]]:
+def _lags(name: TopicPartition, history: tuple[PartitionSample, ...]) -> Iterable[tuple[Any, ...]]:
     newest = history[-1]
     for group, committed in sorted(newest.committed.items()):
         state = verdict([Reading(s.end_offset, s.committed.get(group)) for s in history])
@@ -300,7 +302,7 @@ def _lags(name: TopicPartition, history: tuple[Sample, ...]) -> Iterable[tuple[A
             lag_records(newest.end_offset, committed),
             lag_seconds(history, committed),
             str(state),
-            state is not State.UNKNOWN,
+            state is not LagState.UNKNOWN,
         )
 
 
@@ -315,7 +317,7 @@ class KeyCounting:
     threshold: Threshold
     epsilon: float
     delay_s: float = 2.0
-    mode: Mode = Mode.LOSSY
+    mode: CountingMode = CountingMode.LOSSY
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.snapshot import INTERNAL_PREFIX, is_internal
 from trimtab.kafka.spans import AHEAD_S, offsets_between
-from trimtab.measure.spark.jobs import Given, times_of
+from trimtab.measure.spark.jobs import MeasureInput, times_of
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.spark import sources
@@ -29,7 +29,7 @@ _MOST_STRAYS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class MeasureQuery:
     """What the user wants measured.
 
     `offsets` replaces the span of time: just those records, and nothing that was sampled. Samples
@@ -85,10 +85,10 @@ def from_kafka(
     session: SparkSession,
     admin: Admin,
     cluster: Cluster,
-    asked: Asked,
+    asked: MeasureQuery,
     *,
     earlier: Earlier | None = None,
-) -> Given:
+) -> MeasureInput:
     """Reads the span from Kafka: the data topics, and the telemetry where there is any.
 
     With `earlier`, the records written since then show whether stamps tell when records come.
@@ -116,7 +116,7 @@ def from_kafka(
     sizes: dict[str, int] = {}
     for p in placed:
         sizes[p.topic] = sizes.get(p.topic, 0) + 1
-    given = Given(
+    given = MeasureInput(
         from_ts=asked.from_ts,
         to_ts=asked.to_ts,
         partitions={p.name: ends[p.name][1] if p.name in ends else None for p in placed},
@@ -140,14 +140,14 @@ def from_kafka(
     return replace(given, strays=_strays(session, cluster, since, earlier.ts))
 
 
-def _is_part(covered: tuple[int, int], asked: Asked) -> bool:
+def _is_part(covered: tuple[int, int], asked: MeasureQuery) -> bool:
     """Whether samples leave out more than a tenth of the span, and more than a few beats."""
     asked_us = asked.to_ts - asked.from_ts
     missing_us = asked_us - (covered[1] - covered[0])
     return missing_us > max(asked_us / 10, _BEATS_S * MICROS)
 
 
-def check_topics(admin: Admin, cluster: Cluster, asked: Asked) -> list[Replicas]:
+def check_topics(admin: Admin, cluster: Cluster, asked: MeasureQuery) -> list[Replicas]:
     """The partitions to be measured; refuses topics and partitions that do not exist."""
     placed = [p for p in admin.topics() if asked.wants(p.topic, cluster.topics.prefix)]
     names = frozenset(p.name for p in placed if not p.offline)
@@ -161,8 +161,8 @@ def check_topics(admin: Admin, cluster: Cluster, asked: Asked) -> list[Replicas]
 
 
 def _with_events(
-    session: SparkSession, cluster: Cluster, given: Given, names: frozenset[TopicPartition]
-) -> Given:
+    session: SparkSession, cluster: Cluster, given: MeasureInput, names: frozenset[TopicPartition]
+) -> MeasureInput:
     span = offsets_between(
         cluster,
         names,
@@ -214,9 +214,9 @@ def misstamped(
 def _of_offsets(
     session: SparkSession,
     cluster: Cluster,
-    given: Given,
+    given: MeasureInput,
     offsets: Mapping[TopicPartition, tuple[int, int]],
-) -> Given:
+) -> MeasureInput:
     """Just these records; the span is that of their own times."""
     events = _read(
         session,
@@ -248,7 +248,7 @@ def _read(
 
 
 def _samples(
-    session: SparkSession, admin: Admin, cluster: Cluster, asked: Asked
+    session: SparkSession, admin: Admin, cluster: Cluster, asked: MeasureQuery
 ) -> tuple[DataFrame | None, DataFrame | None]:
     """The telemetry of the span; (None, None) when there is no such topic."""
     placed = [p.name for p in admin.topics([cluster.topics.telemetry]) if not p.offline]
@@ -294,7 +294,7 @@ def from_files(
     samples: Path | None,
     from_ts: int | None = None,
     to_ts: int | None = None,
-) -> Given:
+) -> MeasureInput:
     """Reads tables in files; without a span asked for, the one that they cover."""
     good: dict[str, DataFrame] = {}
     rejects: DataFrame | None = None
@@ -318,7 +318,7 @@ def from_files(
             partitions |= found
             if table == "events":
                 counted = frozenset(found)
-    return Given(
+    return MeasureInput(
         from_ts=start,
         to_ts=end,
         partitions=partitions,

@@ -31,7 +31,13 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.plan.consumers.bins import Bins, Rule, bigger_first, check_loads
-from trimtab.plan.consumers.planner import DEFAULTS, FirstBin, Order, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import (
+    DEFAULTS,
+    FirstBin,
+    PackingOptions,
+    PackingPlanner,
+    SortOrder,
+)
 
 
 def any_fit(
@@ -61,7 +67,7 @@ def _in_order(
 ) -> list[TopicPartition]:
     """Ascending, or a permutation that follows from the seed and the iteration."""
     order = sorted(loads)
-    if options.order is Order.SHUFFLE:
+    if options.order is SortOrder.SHUFFLE:
         from numpy.random import default_rng
 
         shuffled = default_rng([options.seed, options.iteration]).permutation(len(order))

@@ -47,9 +47,9 @@ from trimtab.plan.consumers.bins import check_loads
 from trimtab.plan.consumers.matching import named
 from trimtab.plan.consumers.planner import (
     DEFAULTS,
-    Kind,
     PackingOptions,
     PackingPlanner,
+    PlannerKind,
     ScalingDecision,
     ScalingRequest,
 )
@@ -554,7 +554,7 @@ LATENCY: tuple[PackingPlanner, ...] = (
     PackingPlanner(
         name="ll-ffd",
         rule=ll_ffd,
-        kind=Kind.LATENCY,
+        kind=PlannerKind.LATENCY,
         reads=frozenset({"lags", "sla_s"}),
         autoscaler=LatencyAutoscaler(),
     ),

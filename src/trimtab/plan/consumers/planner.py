@@ -14,7 +14,7 @@ from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
 
 
-class Order(StrEnum):
+class SortOrder(StrEnum):
     """In which order the fits without sorting take partitions."""
 
     CANONICAL = "canonical"  # by topic, then number
@@ -63,7 +63,7 @@ class PackingOptions:
 
     seed: int = 0
     iteration: int = 0
-    order: Order = Order.CANONICAL
+    order: SortOrder = SortOrder.CANONICAL
     nf_first_bin: FirstBin = FirstBin.STICKY
     lags: Mapping[TopicPartition, int] = field(default_factory=dict)
     sla_s: float | None = None
@@ -99,7 +99,7 @@ class PackingRule(Protocol):
         ...
 
 
-class Kind(StrEnum):
+class PlannerKind(StrEnum):
     """What a planner's assignment can be relied on for."""
 
     PACKS = "packs"  # no consumer above its capacity, save one partition that nobody can carry
@@ -179,7 +179,7 @@ class PackingPlanner:
 
     name: str
     rule: PackingRule
-    kind: Kind = Kind.PACKS
+    kind: PlannerKind = PlannerKind.PACKS
     reads: frozenset[str] = frozenset()
     autoscaler: Autoscaler | None = None
 

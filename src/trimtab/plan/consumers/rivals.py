@@ -40,7 +40,13 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.plan.consumers.bins import check_loads
 from trimtab.plan.consumers.bounds import fewest_consumers
-from trimtab.plan.consumers.planner import DEFAULTS, Keeps, Kind, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import (
+    DEFAULTS,
+    Keeps,
+    PackingOptions,
+    PackingPlanner,
+    PlannerKind,
+)
 
 
 def kafka_range(
@@ -181,27 +187,30 @@ def _dealt(
 
 RIVALS: tuple[PackingPlanner, ...] = (
     PackingPlanner(
-        name="kafka-range", rule=kafka_range, kind=Kind.DEALS, reads=frozenset({"members"})
+        name="kafka-range", rule=kafka_range, kind=PlannerKind.DEALS, reads=frozenset({"members"})
     ),
     PackingPlanner(
         name="kafka-round-robin",
         rule=kafka_round_robin,
-        kind=Kind.DEALS,
+        kind=PlannerKind.DEALS,
         reads=frozenset({"members"}),
     ),
     PackingPlanner(
         name="kafka-sticky",
         rule=kafka_sticky,
-        kind=Kind.DEALS,
+        kind=PlannerKind.DEALS,
         reads=frozenset({"members", "sticky_keeps"}),
     ),
     PackingPlanner(
-        name="lag-based", rule=lag_based, kind=Kind.DEALS, reads=frozenset({"members", "lags"})
+        name="lag-based",
+        rule=lag_based,
+        kind=PlannerKind.DEALS,
+        reads=frozenset({"members", "lags"}),
     ),
     PackingPlanner(
         name="keda-lag",
         rule=keda_lag,
-        kind=Kind.DEALS,
+        kind=PlannerKind.DEALS,
         reads=frozenset({"lags", "lag_threshold", "sticky_keeps"}),
     ),
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from trimtab.errors import ConfigError, ThinData
-from trimtab.measure.group_state import GroupState
+from trimtab.measure.group_state import GroupSnapshot
 from trimtab.measure.learned_capacity import BACKLOG_S, LEAST_SPAN_S, learned_from
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -25,7 +25,7 @@ from trimtab.model.load import (
     RateSteps,
     Unit,
 )
-from trimtab.plan.consumers.planner import Kind, PackingPlanner
+from trimtab.plan.consumers.planner import PackingPlanner, PlannerKind
 
 _NAMED = 5
 _MICROS = 1_000_000
@@ -102,7 +102,7 @@ def situation_of_measurement(
     capacity: float | None = None,
     unit: Unit | None = None,
     group: str | None = None,
-    live: GroupState | None = None,
+    live: GroupSnapshot | None = None,
 ) -> Situation:
     """What was measured of these topics, or of all; unknown loads are refused, never taken as 0.
 
@@ -127,7 +127,7 @@ def situation_of_measurement(
 
 
 def _learned_capacity(
-    measured: Measurement, group: str | None, live: GroupState | None, unit: Unit
+    measured: Measurement, group: str | None, live: GroupSnapshot | None, unit: Unit
 ) -> tuple[float, str]:
     """The capacity that consumers have shown, less what is left free, and where it is from."""
     why = "A measurement says what one consumer can carry only of a live group: give --group."
@@ -148,7 +148,7 @@ def _learned_capacity(
     raise ConfigError(why, hint="Give --capacity, in the unit of --unit.")
 
 
-def in_group(situation: Situation, group: GroupState) -> Situation:
+def in_group(situation: Situation, group: GroupSnapshot) -> Situation:
     """The situation with the live group's assignment; each of its partitions needs a load."""
     _refuse_unknown(p for p in group.partitions if p not in situation.loads)
     return replace(
@@ -209,12 +209,12 @@ def check_lags(situation: Situation, planner: PackingPlanner) -> None:
     if "lags" not in planner.reads or not situation.loads:
         return
     unit = situation.limits.unit
-    if planner.kind is Kind.LATENCY and unit is not Unit.RECORDS_S:
+    if planner.kind is PlannerKind.LATENCY and unit is not Unit.RECORDS_S:
         raise ConfigError(
             f"{planner.name} weighs rates against lags, which are records; the loads are {unit}.",
             hint='Give the loads in records/s, and say so: --unit, or "unit" in the loads file.',
         )
-    if planner.kind is Kind.PACKS:
+    if planner.kind is PlannerKind.PACKS:
         return
     unknown = [str(p) for p in sorted(situation.loads) if p not in situation.lags]
     if unknown:

@@ -12,7 +12,7 @@ Paper    Burato, section 6.2.2. Differs: keyed records keep their home unless `i
          nobody leads anything, all partitions take their turn.
 
 >>> from trimtab.plan.records.leaders import LeaderSnapshot
->>> node = Node(RoutingOptions(start=0))
+>>> node = NodePartitioner(RoutingOptions(start=0))
 >>> seen = LeaderSnapshot({"U2": {0: 1, 1: 2, 2: 2}})
 >>> [node.partition("U2", None, 100, seen) for _ in range(6)]
 [0, 1, 0, 2, 0, 1]
@@ -61,7 +61,7 @@ class _Topic:
         self.inside = Rotations(topic, starts)
 
 
-class Node:
+class NodePartitioner:
     """Round robin over leaders, then inside the leader."""
 
     def __init__(self, options: RoutingOptions) -> None:

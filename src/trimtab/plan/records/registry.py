@@ -10,7 +10,7 @@ from trimtab.errors import UnknownPlanner
 from trimtab.plan.records.batches import PerBatch
 from trimtab.plan.records.default import Default
 from trimtab.plan.records.improved import Improved
-from trimtab.plan.records.node import Node
+from trimtab.plan.records.node import NodePartitioner
 from trimtab.plan.records.partitioner import Granularity, Partitioner, RoutingOptions
 from trimtab.plan.records.peers import Sticky, adaptive, rack_aware, uniform_sticky
 from trimtab.plan.records.shortest_queue import ShortestQueue
@@ -41,7 +41,7 @@ OURS: Mapping[str, Make] = MappingProxyType(
     {
         "default": _either(Default),
         "improved": _either(Improved),
-        "node": _either(Node),
+        "node": _either(NodePartitioner),
         "sqf": _shortest_queue,
         "weighted-node": _either(WeightedNode),
     }

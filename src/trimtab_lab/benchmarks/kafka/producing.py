@@ -22,7 +22,7 @@ from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.plan.records.partitioner import Granularity, RoutingOptions
-from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating
 
 CLUSTER = "bench"
 TOPIC = "bench-produce"
@@ -32,7 +32,7 @@ _POLL_EVERY = 100
 _CONFIG = {"linger.ms": 5, "queue.buffering.max.messages": 2_000_000}
 
 
-def produce(stage: Stage, rows: int, runs: int) -> Sides:
+def produce(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Records per second until all are acknowledged; `rows` is the number of records."""
     with _cluster(stage) as servers:
         return compared(servers, TOPIC, rows, runs, stage.say)
@@ -53,8 +53,8 @@ def compared(
     ):
         say(what)
         with Producer(config) as theirs, RoutedProducer(config, "node", options) as routed:
-            ours = Sending(routed, topic, rows, told=told)
-            bare = Sending(theirs, topic, rows, told=told)
+            ours = ProducerSide(routed, topic, rows, told=told)
+            bare = ProducerSide(theirs, topic, rows, told=told)
             seconds = alternating(ours, bare, runs=runs)
         each = [tuple(rows / s for s in side) for side in seconds]
         found[what] = Sides(ours=each[0], rival=each[1])
@@ -83,7 +83,7 @@ def _per_batch(sticky_bytes: int) -> RoutingOptions:
     return RoutingOptions(granularity=Granularity.PER_BATCH, sticky_bytes=sticky_bytes)
 
 
-class Sending:
+class ProducerSide:
     """Sends so many records through a producer, and waits until they are acknowledged."""
 
     def __init__(self, producer: Any, topic: str, rows: int, *, told: bool) -> None:
@@ -118,7 +118,7 @@ class Sending:
 
 
 @contextmanager
-def _cluster(stage: Stage) -> Iterator[str]:
+def _cluster(stage: BenchContext) -> Iterator[str]:
     """The brokers of the benchmarks, with an empty topic."""
     cluster = LocalCluster(CLUSTER, home=stage.home, cache=stage.cache, say=stage.say)
     cluster.up()

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.measure.counters import Share
-from trimtab.measure.spark.hot_keys import Mode, heavy_keys
+from trimtab.measure.spark.hot_keys import CountingMode, heavy_keys
 from trimtab.measure.spark.rates import rates_from_events, rates_from_samples
 from trimtab.measure.windows import MICROS
-from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating, rows_per_second
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating, rows_per_second
 from trimtab_lab.benchmarks.spark import data
 
 WINDOW_S = 30
@@ -37,7 +37,7 @@ def our_rates(events: DataFrame, rows: int) -> DataFrame:
     return rates_from_events(events, window_s=WINDOW_S, from_ts=0, to_ts=span_us(rows))
 
 
-def our_keys(events: DataFrame, mode: Mode) -> DataFrame:
+def our_keys(events: DataFrame, mode: CountingMode) -> DataFrame:
     """The step as `measure` calls it."""
     return heavy_keys(
         events,
@@ -53,7 +53,7 @@ def _window(window_s: int) -> str:
     return f"unix_micros(ts) div {window_s * MICROS}"
 
 
-def rates(stage: Stage, rows: int, runs: int) -> Sides:
+def rates(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Rates from events."""
     events = data.events(stage, rows)
 
@@ -74,7 +74,7 @@ def rates(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def rates_samples(stage: Stage, rows: int, runs: int) -> Sides:
+def rates_samples(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Rates from samples."""
     samples = data.samples(stage, rows)
 
@@ -96,22 +96,22 @@ def rates_samples(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def hot_keys_exact(stage: Stage, rows: int, runs: int) -> Sides:
+def hot_keys_exact(stage: BenchContext, rows: int, runs: int) -> Sides:
     """The best exact mode."""
-    return _hot_keys(data.events(stage, rows), rows, runs, Mode.TWO_PASS)
+    return _hot_keys(data.events(stage, rows), rows, runs, CountingMode.TWO_PASS)
 
 
-def hot_keys_lossy(stage: Stage, rows: int, runs: int) -> Sides:
+def hot_keys_lossy(stage: BenchContext, rows: int, runs: int) -> Sides:
     """The mode with bounded memory."""
-    return _hot_keys(data.events(stage, rows), rows, runs, Mode.LOSSY)
+    return _hot_keys(data.events(stage, rows), rows, runs, CountingMode.LOSSY)
 
 
-def hot_keys_distinct(stage: Stage, rows: int, runs: int) -> Sides:
+def hot_keys_distinct(stage: BenchContext, rows: int, runs: int) -> Sides:
     """The mode with bounded memory where exact counting needs much of it."""
-    return _hot_keys(data.events_mostly_distinct(stage, rows), rows, runs, Mode.LOSSY)
+    return _hot_keys(data.events_mostly_distinct(stage, rows), rows, runs, CountingMode.LOSSY)
 
 
-def _hot_keys(events: DataFrame, rows: int, runs: int, mode: Mode) -> Sides:
+def _hot_keys(events: DataFrame, rows: int, runs: int, mode: CountingMode) -> Sides:
     least = max(1, round(SHARE * min(rows, KEY_WINDOW_S * data.EVENTS_S)))
 
     def bare() -> DataFrame:
@@ -124,5 +124,5 @@ def _hot_keys(events: DataFrame, rows: int, runs: int, mode: Mode) -> Sides:
         mode=str(mode),
         window_s=KEY_WINDOW_S,
         threshold=f"share:{SHARE:g}",
-        **({"epsilon": EPSILON} if mode is Mode.LOSSY else {}),
+        **({"epsilon": EPSILON} if mode is CountingMode.LOSSY else {}),
     )

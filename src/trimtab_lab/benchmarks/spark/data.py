@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
 from trimtab.workload.key_streams import ZipfMandelbrot
-from trimtab_lab.benchmarks.benchmark import Stage
+from trimtab_lab.benchmarks.benchmark import BenchContext
 from trimtab_lab.benchmarks.spark.generated import generated_events
 
 SEED = 7
@@ -26,7 +26,7 @@ WATCHED = 1000
 """Partitions that the generated samples speak of, one sample each second."""
 
 
-def events(stage: Stage, rows: int) -> DataFrame:
+def events(stage: BenchContext, rows: int) -> DataFrame:
     """Events with Zipf–Mandelbrot keys."""
     keys = ZipfMandelbrot()
     return _kept(
@@ -39,7 +39,7 @@ def events(stage: Stage, rows: int) -> DataFrame:
     )
 
 
-def events_mostly_distinct(stage: Stage, rows: int) -> DataFrame:
+def events_mostly_distinct(stage: BenchContext, rows: int) -> DataFrame:
     """The same events, but four of five have a key that no other has."""
 
     def made(_: SparkSession) -> DataFrame:
@@ -50,7 +50,7 @@ def events_mostly_distinct(stage: Stage, rows: int) -> DataFrame:
     return _kept(stage, f"events-distinct-{rows}", "4/5", made)
 
 
-def samples(stage: Stage, rows: int) -> DataFrame:
+def samples(stage: BenchContext, rows: int) -> DataFrame:
     """What a monitor would have seen: growing logs, now and then cut back or led by another.
 
     Retention cuts each log every 977 s and leaders change every 600 s, at other moments for each
@@ -78,7 +78,7 @@ def samples(stage: Stage, rows: int) -> DataFrame:
 
 
 def _kept(
-    stage: Stage, name: str, parameters: str, make: Callable[[SparkSession], DataFrame]
+    stage: BenchContext, name: str, parameters: str, make: Callable[[SparkSession], DataFrame]
 ) -> DataFrame:
     """Reads the table, after making it where it is not there yet or is only half there."""
     session = stage.spark()

@@ -8,26 +8,26 @@ from statistics import median
 
 from pyspark.sql import DataFrame
 
-from trimtab.measure.spark.hot_keys import Mode
-from trimtab_lab.benchmarks.benchmark import Sides, Stage
+from trimtab.measure.spark.hot_keys import CountingMode
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides
 from trimtab_lab.benchmarks.spark import data
 from trimtab_lab.benchmarks.spark.batch import drain, our_keys, our_rates
 
 TIMES = (1, 4, 16)
 
 
-def growth_rates(stage: Stage, rows: int, runs: int) -> Sides:
+def growth_rates(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Rates from events."""
     return _growth(stage, rows, runs, our_rates)
 
 
-def growth_keys(stage: Stage, rows: int, runs: int) -> Sides:
+def growth_keys(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Heavy keys by lossy counting."""
-    return _growth(stage, rows, runs, lambda events, _: our_keys(events, Mode.LOSSY))
+    return _growth(stage, rows, runs, lambda events, _: our_keys(events, CountingMode.LOSSY))
 
 
 def _growth(
-    stage: Stage, rows: int, runs: int, step: Callable[[DataFrame, int], DataFrame]
+    stage: BenchContext, rows: int, runs: int, step: Callable[[DataFrame, int], DataFrame]
 ) -> Sides:
     unit = max(1, rows // TIMES[-1])
     tables = {n: data.events(stage, n) for n in (unit * t for t in TIMES)}

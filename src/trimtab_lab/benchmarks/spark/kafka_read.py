@@ -6,7 +6,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.measure.spark.rates import rates_from_events
 from trimtab.spark.sources import KafkaSpan, events, read_span
-from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating, rows_per_second
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating, rows_per_second
 from trimtab_lab.benchmarks.kafka.filled_topic import filled_topic
 from trimtab_lab.benchmarks.spark.batch import WINDOW_S, drain
 
@@ -16,7 +16,7 @@ TASKS = 12
 VALUE_BYTES = 100
 
 
-def kafka_read(stage: Stage, rows: int, runs: int) -> Sides:
+def kafka_read(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Both sides read the same offsets with the same number of tasks."""
     cluster = LocalCluster(CLUSTER, home=stage.home, cache=stage.cache, say=stage.say)
     session = stage.spark()

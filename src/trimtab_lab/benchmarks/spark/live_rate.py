@@ -21,13 +21,13 @@ from trimtab.kafka.publisher import open_publisher
 from trimtab.local.cluster import LocalCluster
 from trimtab.measure.kafka.monitor import Interest, in_background
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
-from trimtab.measure.spark.spans import Asked
+from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.services.monitor import open_sampling
 from trimtab.spark.warehouse import Warehouse
 from trimtab.workload import due
 from trimtab.workload.kafka.load import Delivery, send
 from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
-from trimtab_lab.benchmarks.benchmark import Sides, Stage, quantile
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, quantile
 from trimtab_lab.benchmarks.kafka.latency import Arrivals, listening
 
 CLUSTER = "bench-live"
@@ -42,7 +42,7 @@ LINGER_MS = 200.0
 """Many small requests would measure three brokers on this machine's cores, not the pipeline."""
 
 
-def live_rate(stage: Stage, rows: int, runs: int) -> Sides:
+def live_rate(stage: BenchContext, rows: int, runs: int) -> Sides:
     """The 95th percentile of each run; `rows` is the number of partitions."""
     stage.spark()
     cluster = LocalCluster(CLUSTER, home=stage.home, cache=stage.cache, say=stage.say)
@@ -65,7 +65,7 @@ def live_rate(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def _watch(stage: Stage, cluster: Cluster, partitions: int) -> list[float]:
+def _watch(stage: BenchContext, cluster: Cluster, partitions: int) -> list[float]:
     arrivals = Arrivals(TOPIC, partitions)
     with cluster.admin() as admin:
         admin.create_topic(TopicSpec(name=TOPIC, partitions=partitions, replication=3))
@@ -87,7 +87,7 @@ def _watch(stage: Stage, cluster: Cluster, partitions: int) -> list[float]:
 
 
 @contextmanager
-def _measuring(stage: Stage, admin: Admin, cluster: Cluster) -> Iterator[None]:
+def _measuring(stage: BenchContext, admin: Admin, cluster: Cluster) -> Iterator[None]:
     """Runs the continuous job while the block runs."""
     stop = threading.Event()
     with (
@@ -100,7 +100,7 @@ def _measuring(stage: Stage, admin: Admin, cluster: Cluster) -> Iterator[None]:
             stage.spark(),
             admin,
             cluster,
-            Asked(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
+            MeasureQuery(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
             beat=Beat(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
             keys=None,
             results=Results(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from trimtab.measure.spark.hot_keys import Mode, counting
-from trimtab_lab.benchmarks.benchmark import Sides, Stage
+from trimtab.measure.spark.hot_keys import CountingMode, counting
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides
 from trimtab_lab.benchmarks.spark.batch import EPSILON
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WORKERS = 2
 
 
-def hot_keys_memory(stage: Stage, rows: int, runs: int) -> Sides:
+def hot_keys_memory(stage: BenchContext, rows: int, runs: int) -> Sides:
     """The peak with all keys against the peak with a tenth of them."""
     session = stage.spark()
     few = max(1, rows // 10)
@@ -38,7 +38,7 @@ def hot_keys_memory(stage: Stage, rows: int, runs: int) -> Sides:
 
 def peak_mb(session: SparkSession, distinct: int) -> float:
     """The largest peak of a worker while all of them count so many keys in one window."""
-    count = counting(Mode.LOSSY, EPSILON)
+    count = counting(CountingMode.LOSSY, EPSILON)
 
     def weighed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 from trimtab.errors import MeasurementError
 from trimtab.evaluate.rscore import TWELVE
-from trimtab_lab.benchmarks.benchmark import Sides, Stage, alternating, rows_per_second
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating, rows_per_second
 from trimtab_lab.papers import packing_runs
-from trimtab_lab.papers.grid import Cell, Finished, finished
+from trimtab_lab.papers.grid import Finished, GridCell, finished
 from trimtab_lab.papers.landau import CELLS_PER_TASK
 from trimtab_lab.papers.spark import sweep as on_spark
 
@@ -27,7 +27,7 @@ PARTITIONS = 200
 ITERATIONS = 500
 
 
-def sweep(stage: Stage, rows: int, runs: int) -> Sides:
+def sweep(stage: BenchContext, rows: int, runs: int) -> Sides:
     """Cells per second; `rows` is the number of cells."""
     session = stage.spark()
     workers = session.sparkContext.defaultParallelism
@@ -51,11 +51,11 @@ def sweep(stage: Stage, rows: int, runs: int) -> Sides:
     )
 
 
-def cells(count: int) -> list[Cell]:
+def cells(count: int) -> list[GridCell]:
     """So many cells: every heuristic at every delta, with as many seeds as it takes."""
     every = product(range(count), DELTAS, TWELVE)
     return [
-        Cell(
+        GridCell(
             {
                 "planner": planner,
                 "delta": delta,
@@ -70,7 +70,7 @@ def cells(count: int) -> list[Cell]:
     ]
 
 
-def _spark(session: SparkSession, todo: list[Cell]) -> None:
+def _spark(session: SparkSession, todo: list[GridCell]) -> None:
     # In a folder of its own each time: what an earlier run has kept would not be run again.
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder:
         found = on_spark.sweep(
@@ -79,7 +79,7 @@ def _spark(session: SparkSession, todo: list[Cell]) -> None:
     _complete(list(found.values()), todo)
 
 
-def _complete(found: list[Finished], todo: list[Cell]) -> None:
+def _complete(found: list[Finished], todo: list[GridCell]) -> None:
     """A side that left something out would win by it."""
     errors = [done.error for done in found if done.error is not None]
     if errors or len(found) != len(todo):

@@ -24,7 +24,7 @@ _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class DemoGroup:
     """Who reads what, and how many records per second one member can handle."""
 
     name: str
@@ -36,7 +36,7 @@ class Group:
 class SlowConsumer:
     """One member; it knows how many records it has handled, and how long that took."""
 
-    def __init__(self, group: Group, cluster: Cluster) -> None:
+    def __init__(self, group: DemoGroup, cluster: Cluster) -> None:
         self.records = 0
         self.busy_s = 0.0
         self._group = group
@@ -91,7 +91,7 @@ def _is_passing(error: KafkaError | None) -> bool:
 
 
 @contextmanager
-def slow_group(group: Group, cluster: Cluster) -> Iterator[tuple[SlowConsumer, ...]]:
+def slow_group(group: DemoGroup, cluster: Cluster) -> Iterator[tuple[SlowConsumer, ...]]:
     """The members, each running in a thread of its own while the block runs."""
     members = tuple(SlowConsumer(group, cluster) for _ in range(group.members))
     stop = threading.Event()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trimtab.measure.spark.jobs import Given
+from trimtab.measure.spark.jobs import MeasureInput
 from trimtab.measure.spark.rates import rates_from_events
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
 from trimtab.report.plots import RateHistory, RatePoint
 
 
-def rate_history(given: Given, *, window_s: float) -> RateHistory:
+def rate_history(given: MeasureInput, *, window_s: float) -> RateHistory:
     """Each partition's rate in every whole window of the span, in the order of time."""
     if given.events is None:
         return {}

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from trimtab.model.cluster import TopicPartition
 from trimtab.spark.session import Session
 from trimtab_lab.demo.story import Loop
-from trimtab_lab.papers.live.kafka.conduct import Place, conduct, forget
-from trimtab_lab.papers.live.plan import REPORTED_RATE, LiveRun, Strategy, Workload
+from trimtab_lab.papers.live.kafka.conduct import LiveSite, conduct, forget
+from trimtab_lab.papers.live.plan import REPORTED_RATE, LiveRun, LiveWorkload, Strategy
 from trimtab_lab.papers.live.spark.judged import judged
 from trimtab_lab.papers.live.spark.measuring import measured_here
 
@@ -35,7 +35,7 @@ def scaled(loads: Mapping[TopicPartition, float], rate_s: float) -> tuple[float,
 def keep_level(
     loads: Mapping[TopicPartition, float],
     session: Session,
-    place: Place,
+    place: LiveSite,
     *,
     rate_s: float,
     duration_s: float,
@@ -45,7 +45,7 @@ def keep_level(
     """Runs a group on these loads, and judges what came of it."""
     run = LiveRun(
         strategy=Strategy.OURS,
-        workload=Workload.GIVEN,
+        workload=LiveWorkload.GIVEN,
         rates=scaled(loads, rate_s),
         duration_s=duration_s,
         sla_s=sla_s,

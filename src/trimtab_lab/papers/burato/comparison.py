@@ -19,16 +19,16 @@ from trimtab_lab.papers.burato.design import (
     OURS,
     PLACEMENT,
     BrokerRun,
-    Cell,
-    Kind,
-    Policy,
+    BrokerWorld,
+    BuratoCell,
+    PolicyName,
+    RunKind,
     Setting,
-    World,
     cell_to,
 )
 from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.published import burato as paper
-from trimtab_lab.papers.verdict import Row, Verdict, at_least, beside
+from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, at_least, beside
 
 Figures = Mapping[str, Any]
 Found = Mapping[BrokerRun, Figures]
@@ -88,7 +88,7 @@ def geometric(values: Sequence[float]) -> tuple[float, float, float]:
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-Gauged = Mapping[tuple[Setting, Policy, int], float]
+Gauged = Mapping[tuple[Setting, PolicyName, int], float]
 """Records/s of saturating runs, by setting, policy and repetition."""
 
 
@@ -109,9 +109,9 @@ def gauge(rates: Gauged, setting: Setting, repetition: int) -> float | None:
     return best
 
 
-def by_cell(found: Found) -> dict[Cell, list[Figures]]:
+def by_cell(found: Found) -> dict[BuratoCell, list[Figures]]:
     """The repetitions of every cell, cells in the order of their names."""
-    cells: dict[Cell, list[Figures]] = {}
+    cells: dict[BuratoCell, list[Figures]] = {}
     for run, figures in found.items():
         cells.setdefault(run.cell, []).append(figures)
     return dict(sorted(cells.items(), key=lambda item: _place(item[0])))
@@ -122,8 +122,8 @@ def parts_of(found: Found, *, settings: Mapping[str, Any]) -> dict[str, Part]:
     cells = by_cell(found)
     parts = {}
     for name, kind, rows in (
-        ("saturating", Kind.SATURATING, _published),
-        ("open-loop", Kind.OPEN_LOOP, _aims),
+        ("saturating", RunKind.SATURATING, _published),
+        ("open-loop", RunKind.OPEN_LOOP, _aims),
     ):
         chosen = {cell: runs for cell, runs in cells.items() if cell.kind is kind}
         if chosen:
@@ -136,10 +136,10 @@ def parts_of(found: Found, *, settings: Mapping[str, Any]) -> dict[str, Part]:
 
 
 def _told(
-    cell: Cell, runs: Sequence[Figures], cells: Mapping[Cell, Sequence[Figures]]
+    cell: BuratoCell, runs: Sequence[Figures], cells: Mapping[BuratoCell, Sequence[Figures]]
 ) -> dict[str, Any]:
     """The figures of a cell; `of_own` is what it was sent over what its policy carries at most."""
-    delays = _DELAYS if cell.kind is Kind.OPEN_LOOP else ()
+    delays = _DELAYS if cell.kind is RunKind.OPEN_LOOP else ()
     own = cells.get(replace(cell, load=0.0))
     return {
         **cell_to(cell),
@@ -171,7 +171,7 @@ def _shares(runs: Sequence[Figures], name: str) -> dict[str, float]:
 # ---------------------------------------------------------------- rows
 
 
-def _published(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
+def _published(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[VerdictRow]:
     """Throughput against Default's, beside the thesis' figures: the machines were others."""
     for topic, acks in paper.MEASURED:
         setting = Setting(topic=topic, acks=acks)
@@ -190,10 +190,10 @@ def _published(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
                 )
 
 
-def _aims(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
+def _aims(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[VerdictRow]:
     """Ours beside the best that people have, by p95."""
     for ours, runs in cells.items():
-        if ours.policy != Policy(OURS):
+        if ours.policy != PolicyName(OURS):
             continue
         stock = {
             cell: theirs
@@ -206,16 +206,16 @@ def _aims(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
     yield from _twice(cells)
 
 
-def _twice(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
+def _twice(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[VerdictRow]:
     """Two that choose alike, beside each other: what the machine can tell apart.
 
     Where every broker leads one partition, node is default; weighted-node too, as long as brokers
     weigh the same.
     """
     for default, runs in cells.items():
-        node = Cell(setting=default.setting, policy=Policy("node"), load=default.load)
-        alike = default.policy == Policy("default") and default.setting.topic in _ALIKE
-        if alike and default.setting.world is World.EVEN and node in cells:
+        node = BuratoCell(setting=default.setting, policy=PolicyName("node"), load=default.load)
+        alike = default.policy == PolicyName("default") and default.setting.topic in _ALIKE
+        if alike and default.setting.world is BrokerWorld.EVEN and node in cells:
             ratio, low, high = times(
                 *([run["p95_ms"] for run in each] for each in (cells[node], runs))
             )
@@ -227,7 +227,9 @@ def _twice(cells: Mapping[Cell, Sequence[Figures]]) -> Iterable[Row]:
             )
 
 
-def _judged(cell: Cell, runs: Sequence[Figures], rival: Policy, theirs: Sequence[Figures]) -> Row:
+def _judged(
+    cell: BuratoCell, runs: Sequence[Figures], rival: PolicyName, theirs: Sequence[Figures]
+) -> VerdictRow:
     """One row: on even brokers ours over theirs, with a bad broker theirs over ours."""
     setting = cell.setting
     p95s = [[run["p95_ms"] for run in each] for each in (runs, theirs)]
@@ -235,12 +237,12 @@ def _judged(cell: Cell, runs: Sequence[Figures], rival: Policy, theirs: Sequence
         min(len(runs), len(theirs)) >= _ENOUGH
         and max(_mean(runs, "late"), _mean(theirs, "late")) <= LATE_AT_MOST
     )
-    even = setting.world is World.EVEN
+    even = setting.world is BrokerWorld.EVEN
     ratio, low, high = times(*(p95s if even else reversed(p95s)))
     where = f"{setting} at {cell.load:.0%}; best stock: {rival}; interval {low:.2f} – {high:.2f}"
     if not even:
         what = f"times lower p95 of {OURS}, {where}"
-        barred = setting.world is World.SLOWED and (setting.topic, setting.acks) in _BARRED
+        barred = setting.world is BrokerWorld.SLOWED and (setting.topic, setting.acks) in _BARRED
         return at_least(what, LOWER_BAR, ratio) if barred and sound else beside(what, ratio)
     leaders = {str(replicas[0]) for replicas in PLACEMENT[setting.topic]}
     level = sum(all(run["weights"].get(b) == 1.0 for b in leaders) for run in runs)
@@ -248,14 +250,14 @@ def _judged(cell: Cell, runs: Sequence[Figures], rival: Policy, theirs: Sequence
     if not sound or setting.topic not in _ALIKE:
         return beside(what, ratio, bar=1.0)
     if high < 1:
-        verdict = Verdict.BETTER
+        verdict = RowVerdict.BETTER
     elif high <= MARGIN:
-        verdict = Verdict.WITHIN
+        verdict = RowVerdict.WITHIN
     elif low > 1:
-        verdict = Verdict.OUTSIDE
+        verdict = RowVerdict.OUTSIDE
     else:
         return beside(f"undecided: {what}", ratio, bar=1.0)
-    return Row(what=what, bar=1.0, ours=ratio, tolerance=MARGIN - 1, verdict=verdict)
+    return VerdictRow(what=what, bar=1.0, ours=ratio, tolerance=MARGIN - 1, verdict=verdict)
 
 
 def stated(topic: str, acks: str) -> str:
@@ -267,8 +269,8 @@ def stated(topic: str, acks: str) -> str:
     return topic if len(PLACEMENT[topic][0]) == 1 else f"{topic} acks={acks}"
 
 
-def _per_record(setting: Setting, policy: str) -> Cell:
-    return Cell(setting=setting, policy=Policy(policy, Granularity.PER_RECORD))
+def _per_record(setting: Setting, policy: str) -> BuratoCell:
+    return BuratoCell(setting=setting, policy=PolicyName(policy, Granularity.PER_RECORD))
 
 
 def _rate(runs: Sequence[Figures]) -> float:
@@ -279,9 +281,9 @@ def _mean(runs: Sequence[Figures], name: str) -> float:
     return fmean(run[name] for run in runs)
 
 
-def _place(cell: Cell) -> tuple[Any, ...]:
+def _place(cell: BuratoCell) -> tuple[Any, ...]:
     s, p = cell.setting, cell.policy
-    order: Callable[[World], int] = list(World).index
+    order: Callable[[BrokerWorld], int] = list(BrokerWorld).index
     return order(s.world), s.value_bytes, s.topic, s.acks, cell.load, not p.stock, str(p)
 
 

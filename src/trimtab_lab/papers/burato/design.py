@@ -61,12 +61,12 @@ the worst of all for that alone.
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Policy:
+class PolicyName:
     """A partitioner and how long its choices hold.
 
     `rack` is where the client stands, for `rack-aware` alone; broker 1 is in rack a, 2 in b.
 
-    >>> str(Policy("node", Granularity.PER_RECORD)), str(Policy("sticky")), str(RACKS[0])
+    >>> str(PolicyName("node", Granularity.PER_RECORD)), str(PolicyName("sticky")), str(RACKS[0])
     ('node per record', 'sticky', 'rack-aware in a')
     """
 
@@ -85,38 +85,38 @@ class Policy:
         return self.name in STOCK
 
 
-def _both(*names: str) -> tuple[Policy, ...]:
-    return tuple(Policy(name, each) for name in names for each in Granularity)
+def _both(*names: str) -> tuple[PolicyName, ...]:
+    return tuple(PolicyName(name, each) for name in names for each in Granularity)
 
 
-RACKS = tuple(Policy(RACK_AWARE, rack=rack) for rack in "ab")
+RACKS = tuple(PolicyName(RACK_AWARE, rack=rack) for rack in "ab")
 EVERY = (
     *_both("default", "improved", "node", "sqf", OURS),
-    *(Policy(name) for name in BY_BATCH_ONLY if name != RACK_AWARE),
+    *(PolicyName(name) for name in BY_BATCH_ONLY if name != RACK_AWARE),
     *RACKS,
 )
 _MAIN = (
     *_both("default", "node", "sqf"),
-    Policy(OURS),
-    *(Policy(name) for name in ("sticky", "uniform-sticky", "adaptive", LIBRDKAFKA)),
+    PolicyName(OURS),
+    *(PolicyName(name) for name in ("sticky", "uniform-sticky", "adaptive", LIBRDKAFKA)),
     *RACKS,
 )
 _THESIS = (
-    *(Policy(name, Granularity.PER_RECORD) for name in ("default", "node", "sqf")),
-    *(Policy(name) for name in ("node", OURS, "uniform-sticky", LIBRDKAFKA)),
+    *(PolicyName(name, Granularity.PER_RECORD) for name in ("default", "node", "sqf")),
+    *(PolicyName(name) for name in ("node", OURS, "uniform-sticky", LIBRDKAFKA)),
 )
 _ENDS = (
-    Policy("default", Granularity.PER_RECORD),
-    *(Policy(name) for name in (OURS, "uniform-sticky", "adaptive", LIBRDKAFKA)),
+    PolicyName("default", Granularity.PER_RECORD),
+    *(PolicyName(name) for name in (OURS, "uniform-sticky", "adaptive", LIBRDKAFKA)),
 )
-GAUGE = tuple(Policy(name) for name in (OURS, "node", "uniform-sticky"))
+GAUGE = tuple(PolicyName(name) for name in (OURS, "node", "uniform-sticky"))
 """Whose throughput loads are parts of: the best of these. All choose in Python, and cost alike; the
 client's own choice costs less, and its throughput would be more than the others can send."""
 
 # ---------------------------------------------------------------- settings and runs
 
 
-class World(StrEnum):
+class BrokerWorld(StrEnum):
     """What the brokers are like."""
 
     EVEN = "even"
@@ -124,7 +124,7 @@ class World(StrEnum):
     FOREIGN = "foreign load"
 
 
-class Kind(StrEnum):
+class RunKind(StrEnum):
     """How records are sent."""
 
     SATURATING = "saturating"  # as fast as the client's buffer empties
@@ -137,7 +137,7 @@ class Setting:
 
     topic: str
     acks: str
-    world: World = World.EVEN
+    world: BrokerWorld = BrokerWorld.EVEN
     value_bytes: int = 100
 
     @property
@@ -152,24 +152,24 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class BuratoCell:
     """One policy in one setting; `load` is the part of the best throughput, 0 if saturating."""
 
     setting: Setting
-    policy: Policy
+    policy: PolicyName
     load: float = 0.0
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RunKind:
         """How it is sent."""
-        return Kind.OPEN_LOOP if self.load else Kind.SATURATING
+        return RunKind.OPEN_LOOP if self.load else RunKind.SATURATING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRun:
     """One repetition of a cell; `rate` is records/s where the clock decides."""
 
-    cell: Cell
+    cell: BuratoCell
     repetition: int
     duration_s: float
     seed: int = 0
@@ -216,9 +216,9 @@ WARM_UP = 0.2
 """The part of each run that is dropped."""
 
 _UNEVEN_SLOW = (
-    Setting(topic="U2", acks="1", world=World.SLOWED, value_bytes=1000),
-    Setting(topic="U2", acks="all", world=World.SLOWED, value_bytes=1000),
-    Setting(topic="U3", acks="all", world=World.SLOWED, value_bytes=1000),
+    Setting(topic="U2", acks="1", world=BrokerWorld.SLOWED, value_bytes=1000),
+    Setting(topic="U2", acks="all", world=BrokerWorld.SLOWED, value_bytes=1000),
+    Setting(topic="U3", acks="all", world=BrokerWorld.SLOWED, value_bytes=1000),
 )
 _PAPER = tuple(
     Setting(topic=topic, acks=acks)
@@ -226,49 +226,59 @@ _PAPER = tuple(
     for acks in each.split()
 )
 _EVEN = tuple(Setting(topic="B2", acks=acks, value_bytes=1000) for acks in ("1", "all"))
-_FOREIGN = Setting(topic="U2", acks="1", world=World.FOREIGN, value_bytes=1000)
+_FOREIGN = Setting(topic="U2", acks="1", world=BrokerWorld.FOREIGN, value_bytes=1000)
 
 
-def stated_grid() -> tuple[Cell, ...]:
+def stated_grid() -> tuple[BuratoCell, ...]:
     """The grid that fits in three quarters of an hour."""
-    cells = [Cell(setting=s, policy=p) for s in _PAPER for p in _THESIS]
-    cells += [Cell(setting=s, policy=p) for s in (*_EVEN, *_UNEVEN_SLOW, _FOREIGN) for p in GAUGE]
+    cells = [BuratoCell(setting=s, policy=p) for s in _PAPER for p in _THESIS]
+    cells += [
+        BuratoCell(setting=s, policy=p) for s in (*_EVEN, *_UNEVEN_SLOW, _FOREIGN) for p in GAUGE
+    ]
     # What the stock partitioners carry beside a slow broker: by it one sees how far open loops
     # overload them there.
-    cells += [Cell(setting=s, policy=p) for s in _UNEVEN_SLOW for p in (*_ENDS, Policy("sticky"))]
-    cells += [Cell(setting=s, policy=p, load=0.7) for s in (*_EVEN, *_UNEVEN_SLOW) for p in _MAIN]
-    cells += [Cell(setting=_FOREIGN, policy=p, load=0.7) for p in _ENDS]
+    cells += [
+        BuratoCell(setting=s, policy=p)
+        for s in _UNEVEN_SLOW
+        for p in (*_ENDS, PolicyName("sticky"))
+    ]
+    cells += [
+        BuratoCell(setting=s, policy=p, load=0.7) for s in (*_EVEN, *_UNEVEN_SLOW) for p in _MAIN
+    ]
+    cells += [BuratoCell(setting=_FOREIGN, policy=p, load=0.7) for p in _ENDS]
     for setting in (_EVEN[0], _UNEVEN_SLOW[0]):
-        cells += [Cell(setting=setting, policy=p, load=f) for f in (0.5, 0.85) for p in _ENDS]
+        cells += [BuratoCell(setting=setting, policy=p, load=f) for f in (0.5, 0.85) for p in _ENDS]
     return tuple(dict.fromkeys(cells))
 
 
-def full_grid() -> tuple[Cell, ...]:
+def full_grid() -> tuple[BuratoCell, ...]:
     """All combinations, the stated grid first."""
     settings = [
         Setting(topic=topic, acks=acks, world=world, value_bytes=size)
         for size in (100, 1000)
         for topic in PLACEMENT
         for acks in ("1", "all")
-        for world in World
+        for world in BrokerWorld
     ]
-    rest = [Cell(setting=s, policy=p) for s in settings for p in EVERY]
-    rest += [Cell(setting=s, policy=p, load=f) for s in settings for f in LOADS for p in EVERY]
+    rest = [BuratoCell(setting=s, policy=p) for s in settings for p in EVERY]
+    rest += [
+        BuratoCell(setting=s, policy=p, load=f) for s in settings for f in LOADS for p in EVERY
+    ]
     return tuple(dict.fromkeys((*stated_grid(), *rest)))
 
 
 def narrowed(
-    cells: Iterable[Cell],
+    cells: Iterable[BuratoCell],
     *,
     policies: Sequence[str] | None = None,
     topics: Sequence[str] | None = None,
     worlds: Sequence[str] | None = None,
-) -> tuple[Cell, ...]:
+) -> tuple[BuratoCell, ...]:
     """The cells of these policies, topics and worlds; what nobody has is an error."""
     all_cells = tuple(cells)
     asked = {"policy": policies, "topic": topics, "world": worlds}
 
-    def of(cell: Cell) -> dict[str, str]:
+    def of(cell: BuratoCell) -> dict[str, str]:
         s = cell.setting
         return {"policy": cell.policy.name, "topic": s.topic, "world": str(s.world)}
 
@@ -294,7 +304,7 @@ def narrowed(
 
 
 def in_random_order(
-    cells: Iterable[Cell], *, repetitions: int, duration_s: float, seed: int
+    cells: Iterable[BuratoCell], *, repetitions: int, duration_s: float, seed: int
 ) -> tuple[BrokerRun, ...]:
     """Every cell once per repetition: worlds in random order, in each its settings, then loads.
 
@@ -304,7 +314,7 @@ def in_random_order(
     parts of it.
     """
     rng = Random(seed)
-    blocks: dict[World, dict[Setting, dict[float, list[Cell]]]] = {}
+    blocks: dict[BrokerWorld, dict[Setting, dict[float, list[BuratoCell]]]] = {}
     for cell in cells:
         of_world = blocks.setdefault(cell.setting.world, {})
         of_world.setdefault(cell.setting, {}).setdefault(cell.load, []).append(cell)
@@ -323,19 +333,19 @@ def _shuffled(of: Iterable[_Any], rng: Random) -> list[_Any]:
     return rng.sample(every, len(every))
 
 
-def with_gauges(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+def with_gauges(cells: Iterable[BuratoCell]) -> tuple[BuratoCell, ...]:
     """These cells, and all that open loops among them need to know their rate."""
     asked = tuple(cells)
     gauges = (
-        Cell(setting=cell.setting, policy=policy)
+        BuratoCell(setting=cell.setting, policy=policy)
         for cell in asked
-        if cell.kind is Kind.OPEN_LOOP
+        if cell.kind is RunKind.OPEN_LOOP
         for policy in GAUGE
     )
     return tuple(dict.fromkeys((*asked, *gauges)))
 
 
-def cell_to(cell: Cell) -> dict[str, Any]:
+def cell_to(cell: BuratoCell) -> dict[str, Any]:
     """A cell in plain words, for results."""
     return {
         **asdict(cell.setting),

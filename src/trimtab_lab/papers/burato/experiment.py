@@ -24,11 +24,11 @@ from trimtab_lab.papers.burato.design import (
     SLOWED_SHARE,
     WARM_UP,
     BrokerRun,
-    Cell,
-    Kind,
-    Policy,
+    BrokerWorld,
+    BuratoCell,
+    PolicyName,
+    RunKind,
     Setting,
-    World,
     full_grid,
     in_random_order,
     with_gauges,
@@ -54,10 +54,10 @@ OnRun = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class BuratoDesign:
     """What is run; `again` forgets what was kept."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[BuratoCell, ...]
     repetitions: int = REPETITIONS
     duration_s: float = DURATION_S
     seed: int = 0
@@ -72,10 +72,10 @@ class Design:
         return WARM_UP_S + runs * (self.duration_s + OVERHEAD_S) + changes * WORLD_S
 
 
-class Place(Protocol):
+class RunSite(Protocol):
     """Where runs take place: `ground` on real brokers."""
 
-    def world(self, world: World) -> Any:
+    def world(self, world: BrokerWorld) -> Any:
         """A block inside which the brokers are as a world has them."""
         ...
 
@@ -85,7 +85,7 @@ class Place(Protocol):
 
 
 def burato(
-    place: Callable[[], Any], design: Design, folder: Path, *, on_run: OnRun
+    place: Callable[[], Any], design: BuratoDesign, folder: Path, *, on_run: OnRun
 ) -> dict[str, Part]:
     """All runs, kept ones included, as the experiment's parts.
 
@@ -112,17 +112,17 @@ class _Runs:
         place: Callable[[], Any],
         opened: ExitStack,
         folder: Path,
-        design: Design,
+        design: BuratoDesign,
         on_run: OnRun,
     ) -> None:
         self.total = 0
         self._open, self._opened = place, opened
         self._folder, self._design, self._on_run = folder, design, on_run
-        self._place: Place | None = None
+        self._place: RunSite | None = None
         self._done = 0
-        self._rates: dict[tuple[Setting, Policy, int], float] = {}
+        self._rates: dict[tuple[Setting, PolicyName, int], float] = {}
 
-    def of(self, cells: Sequence[Cell]) -> None:
+    def of(self, cells: Sequence[BuratoCell]) -> None:
         """Runs what is not kept of these cells."""
         design = self._design
         ordered = in_random_order(
@@ -134,7 +134,7 @@ class _Runs:
     def all_kept(self) -> dict[BrokerRun, dict[str, Any]]:
         """The figures of every run that is kept for this length and seed."""
         found: dict[BrokerRun, dict[str, Any]] = {}
-        rates: dict[tuple[Setting, Policy, int], float] = {}
+        rates: dict[tuple[Setting, PolicyName, int], float] = {}
         every = dict.fromkeys((*full_grid(), *with_gauges(self._design.cells)))
         for cell in sorted(every, key=lambda cell: bool(cell.load)):
             for repetition in count():
@@ -154,9 +154,9 @@ class _Runs:
                 _note(rates, run, figures)
         return found
 
-    def _in_world(self, world: World, runs: Iterable[BrokerRun]) -> None:
+    def _in_world(self, world: BrokerWorld, runs: Iterable[BrokerRun]) -> None:
         with ExitStack() as inside:
-            entered: Place | None = None
+            entered: RunSite | None = None
             for untimed in runs:
                 run = _timed(untimed, self._rates)
                 if run is None:
@@ -173,16 +173,16 @@ class _Runs:
                 _note(self._rates, run, figures)
                 self._done += 1
 
-    def _opened_place(self) -> Place:
+    def _opened_place(self) -> RunSite:
         if self._place is None:
             self._place = self._opened.enter_context(self._open())
         return self._place
 
 
 def _note(
-    rates: dict[tuple[Setting, Policy, int], float], run: BrokerRun, figures: Mapping[str, Any]
+    rates: dict[tuple[Setting, PolicyName, int], float], run: BrokerRun, figures: Mapping[str, Any]
 ) -> None:
-    if run.cell.kind is Kind.SATURATING:
+    if run.cell.kind is RunKind.SATURATING:
         rates[run.cell.setting, run.cell.policy, run.repetition] = figures["records_s"]
 
 
@@ -195,7 +195,7 @@ def _timed(run: BrokerRun, rates: Gauged) -> BrokerRun | None:
     return None if whole is None else replace(run, rate=float(f"{whole * run.cell.load:.3g}"))
 
 
-def _settings(design: Design) -> dict[str, Any]:
+def _settings(design: BuratoDesign) -> dict[str, Any]:
     return {
         "seconds of a run": design.duration_s,
         "first part dropped": WARM_UP,

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trimtab_lab.papers.burato.design import OURS, RACK_AWARE, STOCK, World
+from trimtab_lab.papers.burato.design import OURS, RACK_AWARE, STOCK, BrokerWorld
 from trimtab_lab.papers.part import Parts
-from trimtab_lab.papers.verdict import Row, Verdict
+from trimtab_lab.papers.verdict import RowVerdict, VerdictRow
 
 NEARLY = 1.5
 """How many times a p95 may be another one and still be nearly as good."""
@@ -28,7 +28,7 @@ def result(parts: Parts) -> list[str]:
 def _slow_broker(parts: Parts) -> Iterator[str]:
     if "open-loop" not in parts:
         return
-    cells = [c for c in parts["open-loop"].figures["cells"] if c["world"] == World.SLOWED]
+    cells = [c for c in parts["open-loop"].figures["cells"] if c["world"] == BrokerWorld.SLOWED]
     compared = list(_with_best_stock(cells))
     if not compared:
         return
@@ -98,7 +98,7 @@ def _avoiding(cells: Sequence[_Cell], ours: Sequence[_Cell]) -> Iterator[str]:
 def _even_brokers(parts: Parts) -> Iterator[str]:
     rows = parts["open-loop"].rows if "open-loop" in parts else ()
     even = [row for row in rows if f"p95 of {OURS} over the other's" in row.what]
-    judged = [row for row in even if row.verdict is not Verdict.NOT_COMPARABLE]
+    judged = [row for row in even if row.verdict is not RowVerdict.NOT_COMPARABLE]
     if even and not judged:
         yield (
             f"**On even brokers nothing is decided**, in {len(even)} settings: two policies that "
@@ -127,7 +127,7 @@ def _throughput(parts: Parts) -> Iterator[str]:
     )
 
 
-def _clear_of_nothing(row: Row) -> bool:
+def _clear_of_nothing(row: VerdictRow) -> bool:
     """Whether a row's interval excludes 0.
 
     Results that were kept before rows had their interval state it rounded; there "-0" has kept its
@@ -140,7 +140,7 @@ def _clear_of_nothing(row: Row) -> bool:
     return math.copysign(1, float(text)) == math.copysign(1, float(rest.split(" ")[0]))
 
 
-def _setting(row: Row) -> str:
+def _setting(row: VerdictRow) -> str:
     return row.what.split(";")[0].removeprefix("% more throughput than default, ")
 
 

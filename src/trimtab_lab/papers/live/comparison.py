@@ -22,14 +22,14 @@ from trimtab_lab.papers.live.plan import (
     SLA_S,
     WAIT_S,
     LiveRun,
+    LiveWorkload,
     Strategy,
-    Workload,
 )
 from trimtab_lab.papers.live.response import MEASURED
 from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.published import ezzeddine as ezzeddine_paper
 from trimtab_lab.papers.published import landau as landau_paper
-from trimtab_lab.papers.verdict import Row, Verdict, at_least, at_most, beside
+from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, at_least, at_most, beside
 
 Figures = Mapping[str, Any]
 Found = Mapping[LiveRun, Figures]
@@ -46,7 +46,7 @@ _MEANT = (
 )
 
 
-def comparison(found: Found, workload: Workload) -> Part:
+def comparison(found: Found, workload: LiveWorkload) -> Part:
     """A workload's part: every strategy on the same schedule."""
     runs = {run: figures for run, figures in found.items() if run.workload is workload}
     by_strategy = {
@@ -67,7 +67,7 @@ def comparison(found: Found, workload: Workload) -> Part:
     )
 
 
-def rows_of(means: Means, workload: Workload, *, stretch: float) -> tuple[Row, ...]:
+def rows_of(means: Means, workload: LiveWorkload, *, stretch: float) -> tuple[VerdictRow, ...]:
     """The rows of a workload, from the means of each strategy."""
     bars = _bytes_bars(means) if workload.in_bytes else _bars(means, workload)
     rows = [*_sound(means), *bars, *_beside_the_paper(means, workload)]
@@ -76,11 +76,11 @@ def rows_of(means: Means, workload: Workload, *, stretch: float) -> tuple[Row, .
     return tuple(replace(row, what=f"{row.what}, {workload}") for row in rows)
 
 
-_UNJUDGED: dict[str, Any] = {"tolerance": None, "verdict": Verdict.NOT_COMPARABLE}
+_UNJUDGED: dict[str, Any] = {"tolerance": None, "verdict": RowVerdict.NOT_COMPARABLE}
 _SOUND = ("order findings ", "sla share of trim beside ")
 
 
-def _always(row: Row) -> bool:
+def _always(row: VerdictRow) -> bool:
     """Whether a row does not depend on how long the run was."""
     return row.what.startswith(_SOUND)
 
@@ -128,7 +128,7 @@ def _chosen(first: Means, *names: str) -> dict[str, dict[str, Any]]:
 # ---------------------------------------------------------------- rows
 
 
-def _sound(means: Means) -> Iterator[Row]:
+def _sound(means: Means) -> Iterator[VerdictRow]:
     """What must hold whatever the machine does."""
     for strategy, figures in means.items():
         yield at_most(f"order findings of {strategy}", 0, figures["order_findings"])
@@ -137,8 +137,8 @@ def _sound(means: Means) -> Iterator[Row]:
         yield at_least("sla share of trim beside that of cooperative-sticky", sticky, ours)
 
 
-def _bars(means: Means, workload: Workload) -> Iterator[Row]:
-    ezzeddine = workload is Workload.EZZEDDINE_1
+def _bars(means: Means, workload: LiveWorkload) -> Iterator[VerdictRow]:
+    ezzeddine = workload is LiveWorkload.EZZEDDINE_1
     if (ours := means.get(Strategy.OURS)) is not None and ezzeddine:
         yield at_least("sla share of trim", SLA_BAR, ours["sla_share"])
         yield at_most("replica-minutes of trim", MINUTES_BAR, ours["replica_minutes"])
@@ -158,7 +158,7 @@ def _bars(means: Means, workload: Workload) -> Iterator[Row]:
         yield at_most("sla share of cooperative-sticky", STICKY_BAR, share, paper=known)
 
 
-def _bytes_bars(means: Means) -> Iterator[Row]:
+def _bytes_bars(means: Means) -> Iterator[VerdictRow]:
     """Landau's loop on real brokers: nearly everything within the 5 s that a move may take."""
     for strategy in (Strategy.OURS, Strategy.MWF):
         if strategy in means:
@@ -166,9 +166,9 @@ def _bytes_bars(means: Means) -> Iterator[Row]:
             yield at_least(f"share within {SLA_S:g} s of {strategy}", BYTES_SLA_BAR, share)
 
 
-def _beside_the_paper(means: Means, workload: Workload) -> Iterator[Row]:
+def _beside_the_paper(means: Means, workload: LiveWorkload) -> Iterator[VerdictRow]:
     """The paper's own figures, for information: its machines were others."""
-    if workload is not Workload.EZZEDDINE_1:
+    if workload is not LiveWorkload.EZZEDDINE_1:
         return
     paper = ezzeddine_paper
     model = paper.REPLICA_MINUTES_MODEL[REPORTED_RATE]

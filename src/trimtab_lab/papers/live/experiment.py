@@ -23,9 +23,9 @@ from trimtab_lab.papers.live.kept_runs import keep, kept
 from trimtab_lab.papers.live.plan import (
     LATE_AT_MOST,
     LiveRun,
+    LiveWorkload,
     Strategy,
     Timeline,
-    Workload,
     runs_of,
 )
 from trimtab_lab.papers.live.response import response_times
@@ -34,7 +34,7 @@ from trimtab_lab.papers.published import landau as landau_paper
 
 if TYPE_CHECKING:
     from trimtab.spark.session import Session
-    from trimtab_lab.papers.live.kafka.conduct import Place
+    from trimtab_lab.papers.live.kafka.conduct import LiveSite
 
 log = structlog.get_logger()
 
@@ -55,17 +55,17 @@ class LandauPart(StrEnum):
     """What can be asked for of the experiment after Landau et al."""
 
     PEAK = "peak"
-    DELTA_5 = str(Workload.LANDAU_5)
-    DELTA_25 = str(Workload.LANDAU_25)
-    BYTES_5 = str(Workload.BYTES_5)
-    BYTES_25 = str(Workload.BYTES_25)
+    DELTA_5 = str(LiveWorkload.LANDAU_5)
+    DELTA_25 = str(LiveWorkload.LANDAU_25)
+    BYTES_5 = str(LiveWorkload.BYTES_5)
+    BYTES_25 = str(LiveWorkload.BYTES_25)
 
 
-WALKS = tuple(Workload(part) for part in LandauPart if part is not LandauPart.PEAK)
+WALKS = tuple(LiveWorkload(part) for part in LandauPart if part is not LandauPart.PEAK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class LiveDesign:
     """What is run; `scale` is that of Table VI's sizes, `again` forgets what was kept.
 
     `what` is for Landau's alone.
@@ -83,7 +83,7 @@ class Design:
 class Live:
     """Where runs take place and are judged; `folder` keeps their figures."""
 
-    place: Place
+    place: LiveSite
     session: Session
     folder: Path
 
@@ -149,7 +149,7 @@ class Live:
         forget(self.place, conducted)
         return figures
 
-    def peaks(self, design: Design, *, on_run: OnRun) -> dict[str, Mapping[str, Any]]:
+    def peaks(self, design: LiveDesign, *, on_run: OnRun) -> dict[str, Mapping[str, Any]]:
         """The consumer's peak under each condition of Table VI."""
         from trimtab_lab.papers.live.kafka.peak import peak
 
@@ -175,16 +175,16 @@ class Live:
         return found
 
 
-def ezzeddine_live(live: Live, design: Design, *, on_run: OnRun) -> dict[str, Part]:
+def ezzeddine_live(live: Live, design: LiveDesign, *, on_run: OnRun) -> dict[str, Part]:
     """Workload 1 by every strategy."""
     runs = runs_of(
-        [Workload.EZZEDDINE_1], design.strategies, seeds=design.seeds, stretch=design.stretch
+        [LiveWorkload.EZZEDDINE_1], design.strategies, seeds=design.seeds, stretch=design.stretch
     )
     found = live.runs(runs, again=design.again, on_run=on_run)
-    return {"live-workload-1": comparison.comparison(found, Workload.EZZEDDINE_1)}
+    return {"live-workload-1": comparison.comparison(found, LiveWorkload.EZZEDDINE_1)}
 
 
-def landau_live(live: Live, design: Design, *, on_run: OnRun) -> dict[str, Part]:
+def landau_live(live: Live, design: LiveDesign, *, on_run: OnRun) -> dict[str, Part]:
     """Peak rates, random walks by every strategy, and the response times in them."""
     parts = {}
     if LandauPart.PEAK in design.what:
@@ -202,7 +202,7 @@ def landau_live(live: Live, design: Design, *, on_run: OnRun) -> dict[str, Part]
     return parts
 
 
-def _spans(found: comparison.Found, walk: Workload) -> dict[str, dict[str, Any]]:
+def _spans(found: comparison.Found, walk: LiveWorkload) -> dict[str, dict[str, Any]]:
     """The four response times of all runs with Landau's planner on a walk."""
     together: dict[str, list[float]] = {}
     for run, figures in found.items():

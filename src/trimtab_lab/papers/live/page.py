@@ -15,8 +15,8 @@ from trimtab_lab.papers.live.plan import (
     LATE_AT_MOST,
     SERVICE_BYTES_S,
     SIZE_MEANS,
+    LiveWorkload,
     Strategy,
-    Workload,
 )
 from trimtab_lab.papers.markdown import cells, conditions, rows_table, shown
 from trimtab_lab.papers.part import Part
@@ -50,7 +50,7 @@ _STRATEGIES: Mapping[Strategy, str] = {
 }
 
 
-def _introduction(*workloads: Workload) -> str:
+def _introduction(*workloads: LiveWorkload) -> str:
     known = {s for workload in workloads for s in workload.strategies}
     return _LIVE + "\n".join(f"| {s} | {_STRATEGIES[s]} |" for s in Strategy if s in known) + "\n"
 
@@ -58,14 +58,14 @@ def _introduction(*workloads: Workload) -> str:
 EZZEDDINE = f"""\
 # Ezzeddine et al., live: workload 1 on real brokers
 
-{_introduction(Workload.EZZEDDINE_1)}
+{_introduction(LiveWorkload.EZZEDDINE_1)}
 `trimtab experiment ezzeddine-live` runs all of it, keeps each run, and makes this page.
 """
 
 LANDAU = f"""\
 # Landau et al., live: peak rates, response times, and random walks on real brokers
 
-{_introduction(Workload.LANDAU_5)}
+{_introduction(LiveWorkload.LANDAU_5)}
 `trimtab experiment landau-live` runs all of it, keeps each run, and makes this page; `--what` \
 chooses a part.
 
@@ -118,7 +118,7 @@ rates change every 15 s, and a window of 30 s would never show one of them alone
 # ---------------------------------------------------------------- sections
 
 
-def _live(title: str, workload: Workload) -> tuple[str, Callable[[Part], str]]:
+def _live(title: str, workload: LiveWorkload) -> tuple[str, Callable[[Part], str]]:
     def section(part: Part) -> str:
         lines = [
             f"## {title}\n",
@@ -223,14 +223,14 @@ def _spans(part: Part) -> str:
 
 
 EZZEDDINE_SECTIONS: Mapping[str, tuple[str, Callable[[Part], str]]] = {
-    "live-workload-1": _live("Workload 1", Workload.EZZEDDINE_1),
+    "live-workload-1": _live("Workload 1", LiveWorkload.EZZEDDINE_1),
 }
 LANDAU_SECTIONS: Mapping[str, tuple[str, Callable[[Part], str]]] = {
     "peak": ("The consumer's peak rate (Table VI, figure 13)", _peaks),
     "responses": _responses("Response times (figures 14 to 17)"),
-    "live-delta-5": _live("A random walk with delta 5", Workload.LANDAU_5),
-    "live-delta-25": _live("A random walk with delta 25", Workload.LANDAU_25),
-    "live-bytes-5": _live("A random walk in bytes/s with delta 5", Workload.BYTES_5),
-    "live-bytes-25": _live("A random walk in bytes/s with delta 25", Workload.BYTES_25),
+    "live-delta-5": _live("A random walk with delta 5", LiveWorkload.LANDAU_5),
+    "live-delta-25": _live("A random walk with delta 25", LiveWorkload.LANDAU_25),
+    "live-bytes-5": _live("A random walk in bytes/s with delta 5", LiveWorkload.BYTES_5),
+    "live-bytes-25": _live("A random walk in bytes/s with delta 25", LiveWorkload.BYTES_25),
     "responses-bytes": _responses("Response times of the walks in bytes/s"),
 }

@@ -96,7 +96,7 @@ class Strategy(StrEnum):
         return "ll-ffd" if self is Strategy.LL_FFD_GROUP else str(self)
 
 
-class Workload(StrEnum):
+class LiveWorkload(StrEnum):
     """What is sent."""
 
     EZZEDDINE_1 = "workload-1"
@@ -110,13 +110,13 @@ class Workload(StrEnum):
     @property
     def in_bytes(self) -> bool:
         """Whether records differ in size, and consumers are limited by bytes/s."""
-        return self in (Workload.BYTES_5, Workload.BYTES_25)
+        return self in (LiveWorkload.BYTES_5, LiveWorkload.BYTES_25)
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:
         """Those that are compared on it."""
         left_out = {Strategy.LL_FFD_GROUP}
-        if self is Workload.EZZEDDINE_1:
+        if self is LiveWorkload.EZZEDDINE_1:
             left_out = set()
         elif self.in_bytes:
             left_out |= {Strategy.KEDA}  # it knows lag only, in records
@@ -124,13 +124,13 @@ class Workload(StrEnum):
 
     def schedule(self, seed: int, *, stretch: float = 1.0) -> RateSchedule:
         """The rates of its partitions in records/s; `stretch` multiplies all times."""
-        if self is Workload.EZZEDDINE_1:
+        if self is LiveWorkload.EZZEDDINE_1:
             return ezzeddine_workload_1().stretched(stretch)
-        if self is Workload.SHORT:
+        if self is LiveWorkload.SHORT:
             return _short().stretched(stretch)
-        if self is Workload.GIVEN:
+        if self is LiveWorkload.GIVEN:
             raise ValueError("the rates of this workload are those of its run")
-        delta = 5 if self in (Workload.LANDAU_5, Workload.BYTES_5) else 25
+        delta = 5 if self in (LiveWorkload.LANDAU_5, LiveWorkload.BYTES_5) else 25
         # A partition never asks for more than a consumer reads.
         if self.in_bytes:
             walk = _walk(seed, BYTES_ITERATIONS, delta, capacity=0.8 * CAPACITY_BYTES_S)
@@ -215,7 +215,7 @@ class LiveRun:
     """
 
     strategy: Strategy
-    workload: Workload
+    workload: LiveWorkload
     seed: int = 0
     stretch: float = 1.0
     sla_s: float = SLA_S
@@ -234,7 +234,7 @@ class LiveRun:
     @property
     def schedule(self) -> RateSchedule:
         """What is sent."""
-        if self.workload is Workload.GIVEN:
+        if self.workload is LiveWorkload.GIVEN:
             nothing, climbed_s = [0.0] * len(self.rates), self.duration_s / 2
             return RateSchedule.ramp(
                 nothing, self.rates, duration_s=self.duration_s, end_s=climbed_s
@@ -311,7 +311,7 @@ class LiveRun:
 
 
 def runs_of(
-    workloads: Iterable[Workload],
+    workloads: Iterable[LiveWorkload],
     strategies: Sequence[Strategy],
     *,
     seeds: int,

@@ -38,7 +38,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class ReceivedRecord:
     """What a run left in its topics; `decisions` are those that changed something."""
 
     rates: Sequence[Published] = ()
@@ -46,11 +46,11 @@ class Heard:
     control: Sequence[Said] = field(default=())
 
 
-def response_times(heard: Heard) -> dict[str, list[float]]:
+def response_times(heard: ReceivedRecord) -> dict[str, list[float]]:
     """The four spans in seconds, in the order of time.
 
     >>> said = [Said("start", 30), Said("started", 50)]
-    >>> found = response_times(Heard(decisions=[Published(10, 20)], control=said))
+    >>> found = response_times(ReceivedRecord(decisions=[Published(10, 20)], control=said))
     >>> [seconds * 1e6 for seconds in found["hand over"]]
     [20.0]
     """

@@ -21,7 +21,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from trimtab.model.codec import dumps
 from trimtab.spark.session import spark_errors, storage_path, watched
-from trimtab_lab.papers.grid import Cell, Finished, Work, run
+from trimtab_lab.papers.grid import Finished, GridCell, Work, run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ RESULTS = StructType(
 
 def sweep(
     session: SparkSession,
-    cells: Sequence[Cell],
+    cells: Sequence[GridCell],
     work: Work,
     *,
     into: str,
@@ -101,7 +101,7 @@ def kept(session: SparkSession, folder: str, keys: Sequence[str]) -> dict[str, F
     return _read(table.where(F.col("key").isin(list(keys)) & F.col("error").isNull()))
 
 
-def _frame(session: SparkSession, cells: Sequence[Cell], per_task: int) -> DataFrame:
+def _frame(session: SparkSession, cells: Sequence[GridCell], per_task: int) -> DataFrame:
     """A row per cell, `per_task` of them to a partition, in their order."""
     import pandas as pd
 

@@ -12,7 +12,7 @@ from trimtab.apply.consumers.directed import (
     worth_obeying,
 )
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.control import Hello, Start, Started, State, StateQuery, Stop, Stopped
+from trimtab.model.control import Hello, Start, Started, StateQuery, StateReport, Stop, Stopped
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 FRESH = Directed(consumer=3, incarnation="x")
@@ -78,7 +78,9 @@ def test_the_same_number_in_a_newer_epoch_is_another_command():
 def test_a_newer_epoch_leaves_the_partitions_where_they_are():
     state, actions = after(START, StateQuery(epoch=8, query_id="q"))
     assert (state.epoch, state.owned) == (8, {P0, P1})
-    assert actions == (Say(State(consumer=3, incarnation="x", query_id="q", partitions=(P0, P1))),)
+    assert actions == (
+        Say(StateReport(consumer=3, incarnation="x", query_id="q", partitions=(P0, P1))),
+    )
 
 
 def test_a_start_of_what_is_owned_and_a_stop_of_what_is_not_are_harmless():

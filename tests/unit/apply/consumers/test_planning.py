@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.laws.group_world import World
-from trimtab.apply.consumers.controller import Startup, Verdict, View
+from trimtab.apply.consumers.controller import GroupVerdict, GroupView, Startup
 from trimtab.apply.consumers.planning import PlanningThread
 from trimtab.apply.consumers.policy import Measured
 from trimtab.model.assignment import Assignment
@@ -18,7 +18,7 @@ from trimtab.model.control import Action, Decision
 
 P = [TopicPartition("orders", n) for n in range(2)]
 INF = float("inf")
-VIEW = View(
+VIEW = GroupView(
     now=0.0,
     quiet_s=0.0,
     since_scaling_s=INF,
@@ -32,20 +32,20 @@ VIEW = View(
 )
 
 
-def spread(reason: str) -> Verdict:
+def spread(reason: str) -> GroupVerdict:
     decision = Decision(ts=0, group="g", action=Action.SCALE_UP, before=1, after=2, reason=reason)
-    return Verdict(decision, Assignment({P[0]: 0, P[1]: 1}))
+    return GroupVerdict(decision, Assignment({P[0]: 0, P[1]: 1}))
 
 
 class Solver:
     """Answers when it is let to; says what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[View] = []
+        self.asked: list[GroupView] = []
         self.begun, self.may_end = threading.Semaphore(0), threading.Semaphore(0)
         self.error: Exception | None = None
 
-    def __call__(self, view: View, _measured: Measured, _ts: int) -> Verdict | None:
+    def __call__(self, view: GroupView, _measured: Measured, _ts: int) -> GroupVerdict | None:
         self.asked.append(view)
         self.begun.release()
         assert self.may_end.acquire(timeout=60)
@@ -61,7 +61,7 @@ def solver() -> Iterator[Solver]:
     made.may_end.release(100)
 
 
-def until(ask: Callable[[], Verdict | None]) -> Verdict:
+def until(ask: Callable[[], GroupVerdict | None]) -> GroupVerdict:
     """Asks again until there is an answer."""
     for _ in range(2000):
         found = ask()
@@ -127,7 +127,7 @@ def test_an_answer_that_is_fetched_too_late_is_dropped(solver):
 
 
 def test_a_quick_answer_is_there_at_once():
-    def asked_once() -> Verdict | None:
+    def asked_once() -> GroupVerdict | None:
         judge = PlanningThread(lambda *_: spread("at once"))
         try:
             return judge(VIEW, Measured(), 0)
@@ -154,7 +154,7 @@ def test_what_a_planner_raises_is_raised_where_its_answer_was_wanted(solver):
 def test_a_controller_goes_on_while_its_planner_works(solver):
     """A consumer dies during the search: that is seen at once, and the plan for it is not used."""
     world = World(frozenset(P))
-    quick = PlanningThread(lambda *_: Verdict(spread("begin").decision, VIEW.assignment))
+    quick = PlanningThread(lambda *_: GroupVerdict(spread("begin").decision, VIEW.assignment))
     while set(world.owners) != set(P):
         world.turn(lambda view: quick(view, Measured(), 0))
     judge = PlanningThread(solver)

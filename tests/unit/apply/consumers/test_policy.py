@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.apply.consumers.controller import Hold, Verdict, View
+from trimtab.apply.consumers.controller import GroupVerdict, GroupView, PlanHold
 from trimtab.apply.consumers.policy import Aim, Measured, verdict
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -54,10 +54,10 @@ def measured(*records: TopicRates) -> Measured:
     return known
 
 
-def seen(owners: dict[int, int], *, consumers: set[int] | None = None, **more: float) -> View:
+def seen(owners: dict[int, int], *, consumers: set[int] | None = None, **more: float) -> GroupView:
     assignment = Assignment({P[n]: c for n, c in owners.items()})
     partitions = frozenset(P)
-    view = View(
+    view = GroupView(
         now=100.0,
         quiet_s=0.0,
         since_scaling_s=INF,
@@ -72,7 +72,7 @@ def seen(owners: dict[int, int], *, consumers: set[int] | None = None, **more: f
     return replace(view, **more)  # type: ignore[arg-type]
 
 
-def decided(view: View, known: Measured, aim: Aim, *, ts: int = NOW) -> Verdict:
+def decided(view: GroupView, known: Measured, aim: Aim, *, ts: int = NOW) -> GroupVerdict:
     found = verdict(view, known, aim, ts=ts)
     assert found is not None
     return found
@@ -483,7 +483,7 @@ def test_the_topic_that_has_no_rates_is_named():
     assert found.decision.reason == "no rates of topic returns have been published yet"
 
 
-HELD = Hold(plan="7f3a9c01d2e4", left_s=120.0)
+HELD = PlanHold(plan="7f3a9c01d2e4", left_s=120.0)
 
 
 def test_a_plan_that_was_ordered_is_not_undone_for_the_controller_s_own_reasons():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.apply.consumers.controller import Verdict, View
+from trimtab.apply.consumers.controller import GroupVerdict, GroupView
 from trimtab.apply.consumers.policy import Aim, Measured, urgent, verdict
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -29,9 +29,9 @@ def measured(rates: list[float], lags: list[int | None]) -> Measured:
     return Measured().heard(TopicRates(topic="orders", ts=NOW, partitions=partitions))
 
 
-def seen(*owners: int, quiet_s: float = 0.0) -> View:
+def seen(*owners: int, quiet_s: float = 0.0) -> GroupView:
     assignment = Assignment(dict(zip(P, owners, strict=True)))
-    return View(
+    return GroupView(
         now=100.0,
         quiet_s=quiet_s,
         since_scaling_s=INF,
@@ -45,7 +45,7 @@ def seen(*owners: int, quiet_s: float = 0.0) -> View:
     )
 
 
-def decided(view: View, known: Measured, aim: Aim = AIM) -> Verdict:
+def decided(view: GroupView, known: Measured, aim: Aim = AIM) -> GroupVerdict:
     found = verdict(view, known, aim, ts=NOW)
     assert found is not None
     return found

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trimtab.apply.records.forwarding import Progress
+from trimtab.apply.records.forwarding import ForwardProgress
 from trimtab.model.cluster import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def under_way(*offsets: int, of: TopicPartition = A) -> Progress:
-    progress = Progress()
+def under_way(*offsets: int, of: TopicPartition = A) -> ForwardProgress:
+    progress = ForwardProgress()
     for offset in offsets:
         progress.taken(of, offset, size=10)
     return progress

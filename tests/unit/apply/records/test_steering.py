@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from trimtab.apply.records.probe_log import ProbeLog, Probes
-from trimtab.apply.records.steering import Observation, Steering, Verdict, Why, step
+from trimtab.apply.records.steering import BrokerVerdict, Observation, Steering, Why, step
 
 PACE_S = 0.1
 
@@ -34,7 +34,7 @@ def silent(for_s: float) -> Observation:
     return Observation(probes=Probes(answers=answers[::-1], silent_s=for_s, pace_s=PACE_S))
 
 
-def judged(**brokers: Observation) -> dict[int, Verdict]:
+def judged(**brokers: Observation) -> dict[int, BrokerVerdict]:
     """The first verdict on brokers b1, b2, …"""
     _, verdicts = step(Steering(), {int(name[1:]): seen for name, seen in brokers.items()}, 0.0)
     return verdicts
@@ -159,8 +159,8 @@ def test_a_broker_that_is_slow_whenever_it_has_load_is_kept_below_where_it_fell(
     some_late = tuple((PACE_S * n, 0.1 if n % 5 < 2 else 0.002) for n in reversed(range(100)))
     pausing = Observation(probes=Probes(answers=some_late, pace_s=PACE_S))
 
-    def after_two_falls(between_s: float, then_s: float, bad: Observation = bad) -> Verdict:
-        state, now, verdicts = Steering(), 0.0, dict[int, Verdict]()
+    def after_two_falls(between_s: float, then_s: float, bad: Observation = bad) -> BrokerVerdict:
+        state, now, verdicts = Steering(), 0.0, dict[int, BrokerVerdict]()
         for lasts_s in (between_s, then_s):
             state, verdicts = step(state, {1: good, 2: bad}, now)
             for _ in range(round(lasts_s / 0.2)):

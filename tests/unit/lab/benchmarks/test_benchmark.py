@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from trimtab.errors import ConfigError
-from trimtab_lab.benchmarks.benchmark import Benchmark, Sides, Unit, alternating, judged
+from trimtab_lab.benchmarks.benchmark import Benchmark, BenchUnit, Sides, alternating, judged
 from trimtab_lab.benchmarks.registry import BENCHMARKS, benchmark
 
 
-def _benchmark(unit: Unit) -> Benchmark:
+def _benchmark(unit: BenchUnit) -> Benchmark:
     return Benchmark(
         name="b",
         what="",
@@ -48,10 +48,15 @@ def test_a_benchmark_that_never_runs_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("unit", "ratio"),
-    [(Unit.ROWS_S, 2.0), (Unit.SECONDS, 0.5), (Unit.MICROS_ROW, 0.5), (Unit.MEGABYTES, 0.5)],
+    [
+        (BenchUnit.ROWS_S, 2.0),
+        (BenchUnit.SECONDS, 0.5),
+        (BenchUnit.MICROS_ROW, 0.5),
+        (BenchUnit.MEGABYTES, 0.5),
+    ],
 )
 def test_a_ratio_above_one_means_that_ours_is_better_whatever_the_unit(
-    unit: Unit, ratio: float
+    unit: BenchUnit, ratio: float
 ) -> None:
     sides = Sides(ours=(1.0, 4.0, 90.0), rival=(2.0, 2.0, 3.0))
 
@@ -61,7 +66,7 @@ def test_a_ratio_above_one_means_that_ours_is_better_whatever_the_unit(
 def test_a_result_has_exactly_the_fields_that_were_agreed() -> None:
     sides = Sides(ours=(2.0,), rival=(1.0,), settings={"window_s": 30})
 
-    found = judged(_benchmark(Unit.ROWS_S), sides, rows=9, runs=1, machine="m").to_json()
+    found = judged(_benchmark(BenchUnit.ROWS_S), sides, rows=9, runs=1, machine="m").to_json()
 
     assert list(found) == ["name", "ours", "rival", "ratio", "unit", "settings"]
     assert found["settings"] == {

@@ -10,7 +10,7 @@ import pytest
 from trimtab.evaluate.rscore import TWELVE
 from trimtab_lab.benchmarks import latency_model as model
 from trimtab_lab.benchmarks import planners
-from trimtab_lab.benchmarks.benchmark import Stage, judged
+from trimtab_lab.benchmarks.benchmark import BenchContext, judged
 from trimtab_lab.benchmarks.registry import BENCHMARKS
 from trimtab_lab.scans.packing import SCANS
 
@@ -22,14 +22,16 @@ def _no_spark() -> NoReturn:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(spark=_no_spark, home=tmp_path, cache=tmp_path)
+def stage(tmp_path: Path) -> BenchContext:
+    return BenchContext(spark=_no_spark, home=tmp_path, cache=tmp_path)
 
 
 @pytest.mark.parametrize(
     "name", [name for name, b in BENCHMARKS.items() if not (b.spark or b.kafka)]
 )
-def test_a_benchmark_without_spark_runs_and_says_what_was_agreed(stage: Stage, name: str) -> None:
+def test_a_benchmark_without_spark_runs_and_says_what_was_agreed(
+    stage: BenchContext, name: str
+) -> None:
     one = BENCHMARKS[name]
     rows = SMALL[one.counted]
 
@@ -49,7 +51,7 @@ def test_a_scan_is_asked_for_the_very_plan_that_ours_makes(name: str) -> None:
     assert problem.plan(SCANS[name]) == problem.plan(planners.CONSUMERS[name])
 
 
-def test_the_time_of_every_fit_is_told(stage: Stage) -> None:
+def test_the_time_of_every_fit_is_told(stage: BenchContext) -> None:
     fits = planners.plan_fits(stage, 50, 1).settings
     growth = planners.plan_growth(stage, 400, 1).settings
 
@@ -62,14 +64,14 @@ def test_the_time_of_every_fit_is_told(stage: Stage) -> None:
     }
 
 
-def test_a_stream_of_its_own_for_every_run_of_trim(stage: Stage) -> None:
+def test_a_stream_of_its_own_for_every_run_of_trim(stage: BenchContext) -> None:
     sides = planners.trim(stage, 60, 2)
 
     assert len(set(sides.rival)) == 2
     assert sides.settings["consumers"]["trim"] <= sides.settings["consumers"]["bfd"]
 
 
-def test_lag_binds_in_one_of_the_benchmarks_for_latency(stage: Stage) -> None:
+def test_lag_binds_in_one_of_the_benchmarks_for_latency(stage: BenchContext) -> None:
     light = planners.ll_ffd(stage, 300, 1).settings
     heavy = planners.ll_ffd_lag(stage, 300, 1).settings
 

@@ -10,7 +10,7 @@ from kafka import TopicPartition
 from kafka.partitioner import DefaultPartitioner
 
 from trimtab.plan.records.registry import OURS
-from trimtab_lab.benchmarks.benchmark import Stage
+from trimtab_lab.benchmarks.benchmark import BenchContext
 from trimtab_lab.benchmarks.kafka.own_partitioner import metadata
 from trimtab_lab.benchmarks.routing import choose_3, choose_12
 
@@ -33,7 +33,7 @@ def test_the_rival_knows_the_topic_as_brokers_would_tell_it() -> None:
 
 
 def test_the_cost_of_each_of_ours_is_told_and_the_dearest_is_shown(tmp_path: Path) -> None:
-    stage = Stage(spark=_no_spark, home=tmp_path, cache=tmp_path)
+    stage = BenchContext(spark=_no_spark, home=tmp_path, cache=tmp_path)
 
     for run, partitions in ((choose_3, 3), (choose_12, 12)):
         sides = run(stage, 200, 1)

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from trimtab_lab.benchmarks import topology
-from trimtab_lab.benchmarks.benchmark import Stage
+from trimtab_lab.benchmarks.benchmark import BenchContext
 
 
 def _no_spark() -> NoReturn:
@@ -16,11 +16,11 @@ def _no_spark() -> NoReturn:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(spark=_no_spark, home=tmp_path, cache=tmp_path)
+def stage(tmp_path: Path) -> BenchContext:
+    return BenchContext(spark=_no_spark, home=tmp_path, cache=tmp_path)
 
 
-def test_the_time_of_each_scan_is_told(stage: Stage) -> None:
+def test_the_time_of_each_scan_is_told(stage: BenchContext) -> None:
     found = topology.full_audit(stage, 200, 1).settings
 
     assert list(found["rival_s"]) == ["groups", "pairs", "by_broker"]
@@ -28,7 +28,9 @@ def test_the_time_of_each_scan_is_told(stage: Stage) -> None:
     assert "no pair is listed" in found["ours_does"]
 
 
-def test_the_scans_of_a_few_failures_are_scaled_to_all_and_that_is_told(stage: Stage) -> None:
+def test_the_scans_of_a_few_failures_are_scaled_to_all_and_that_is_told(
+    stage: BenchContext,
+) -> None:
     sides = topology.all_faults(stage, 200, 2)
 
     assert sides.settings["faults"] == 10
@@ -37,7 +39,7 @@ def test_the_scans_of_a_few_failures_are_scaled_to_all_and_that_is_told(stage: S
     assert len(sides.ours) == len(sides.rival) == 2
 
 
-def test_growth_compares_both_sizes_by_partition(stage: Stage) -> None:
+def test_growth_compares_both_sizes_by_partition(stage: BenchContext) -> None:
     found = topology.growth(stage, 500, 1).settings
 
     assert (found["large"]["topics"], found["large"]["brokers"]) == (500, 15)

@@ -37,7 +37,7 @@ PLACED = placement({"orders": [[1, 2], [2, 1]]})
 
 def outcome():
     found = measurement()
-    return story.Outcome(
+    return story.DemoOutcome(
         measurement=found,
         states=STATES,
         stored_ratio=1.2,

@@ -21,26 +21,26 @@ from trimtab_lab.papers.burato.design import (
     OURS,
     PLACEMENT,
     BrokerRun,
-    Cell,
-    Kind,
-    Policy,
+    BrokerWorld,
+    BuratoCell,
+    PolicyName,
+    RunKind,
     Setting,
-    World,
     full_grid,
     in_random_order,
     narrowed,
     stated_grid,
     with_gauges,
 )
-from trimtab_lab.papers.burato.experiment import Design, burato
+from trimtab_lab.papers.burato.experiment import BuratoDesign, burato
 from trimtab_lab.papers.burato.result import result
 from trimtab_lab.papers.kept import keep as keep_parts
 from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.published import burato as paper
-from trimtab_lab.papers.verdict import Row, Verdict, beside, row_from
+from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, beside, row_from
 
 B2 = Setting(topic="B2", acks="1")
-SLOW_U2 = Setting(topic="U2", acks="1", world=World.SLOWED)
+SLOW_U2 = Setting(topic="U2", acks="1", world=BrokerWorld.SLOWED)
 
 
 def figures(p95_ms: float = 10.0, records_s: float = 50_000.0) -> dict[str, Any]:
@@ -61,14 +61,14 @@ def figures(p95_ms: float = 10.0, records_s: float = 50_000.0) -> dict[str, Any]
 
 
 def runs(setting: Setting, policy: str, *p95_ms: float, load: float = 0.7) -> Any:
-    cell = Cell(setting=setting, policy=Policy(policy), load=load)
+    cell = BuratoCell(setting=setting, policy=PolicyName(policy), load=load)
     return {
         BrokerRun(cell=cell, repetition=at, duration_s=1.0): figures(value)
         for at, value in enumerate(p95_ms)
     }
 
 
-def only_row(found: Any) -> Row:
+def only_row(found: Any) -> VerdictRow:
     (row,) = comparison.parts_of(found, settings={})["open-loop"].rows
     return row
 
@@ -86,15 +86,15 @@ def test_the_stated_grid_asks_what_the_aims_need_and_is_part_of_the_full_one():
     cells = set(stated_grid())
     assert cells <= set(full_grid())
     for topic, acks in (("U2", "1"), ("U3", "all"), ("U2", "all")):
-        setting = Setting(topic=topic, acks=acks, world=World.SLOWED, value_bytes=1000)
-        assert Cell(setting=setting, policy=Policy(OURS), load=0.7) in cells
+        setting = Setting(topic=topic, acks=acks, world=BrokerWorld.SLOWED, value_bytes=1000)
+        assert BuratoCell(setting=setting, policy=PolicyName(OURS), load=0.7) in cells
     asked = replace(SLOW_U2, value_bytes=1000)
     stock = {c.policy for c in cells if c.policy.stock and (c.setting, c.load) == (asked, 0.7)}
     assert {"default", "sticky", "uniform-sticky", "adaptive"} <= {p.name for p in stock}
 
 
 def test_the_stated_grid_fits_in_three_quarters_of_an_hour():
-    assert Design(cells=stated_grid()).estimate_s <= 45 * 60
+    assert BuratoDesign(cells=stated_grid()).estimate_s <= 45 * 60
 
 
 def test_the_topics_are_those_of_the_thesis_and_one_that_half_avoids_the_slow_broker():
@@ -113,7 +113,7 @@ def test_runs_are_in_random_order_within_worlds_and_each_repetition_is_whole():
     assert {run.cell for run in ordered[:half]} == set(cells) == {r.cell for r in ordered[half:]}
     assert [run.cell for run in ordered[:half]] != [run.cell for run in ordered[half:]]
     worlds = [run.cell.setting.world for run in ordered[:half]]
-    assert sum(a != b for a, b in itertools.pairwise(worlds)) == len(World) - 1
+    assert sum(a != b for a, b in itertools.pairwise(worlds)) == len(BrokerWorld) - 1
     assert ordered == in_random_order(cells, repetitions=2, duration_s=1.0, seed=1)
 
 
@@ -127,18 +127,18 @@ def test_those_that_are_compared_follow_each_other_after_what_their_rates_are_pa
 
 
 def test_an_open_loop_brings_the_saturating_runs_that_tell_its_rate():
-    asked = [Cell(setting=SLOW_U2, policy=Policy("sticky"), load=0.7)]
+    asked = [BuratoCell(setting=SLOW_U2, policy=PolicyName("sticky"), load=0.7)]
     first, *gauges = with_gauges(asked)
     assert [first] == asked
     assert {cell.setting for cell in gauges} == {SLOW_U2}
-    assert all(cell.kind is Kind.SATURATING for cell in gauges)
+    assert all(cell.kind is RunKind.SATURATING for cell in gauges)
     assert {cell.policy for cell in gauges} == set(GAUGE)
 
 
 def test_a_part_of_the_grid_can_be_chosen_and_what_it_lacks_is_named():
     chosen = narrowed(stated_grid(), policies=["node"], worlds=["slowed"])
     assert {cell.policy.name for cell in chosen} == {"node"}
-    assert {cell.setting.world for cell in chosen} == {World.SLOWED}
+    assert {cell.setting.world for cell in chosen} == {BrokerWorld.SLOWED}
     with pytest.raises(ConfigError, match='no topic "U9"'):
         narrowed(stated_grid(), topics=["U9"])
     with pytest.raises(ConfigError, match="no cell of these"):
@@ -158,15 +158,15 @@ def test_an_interval_of_five_runs_is_students_and_of_one_run_unknown():
 def test_on_even_brokers_no_worse_means_surely_below_a_margin():
     stock = runs(B2, "adaptive", 10, 12, 11, 9, 10)
     near = only_row(stock | runs(B2, OURS, 10.5, 12, 11.5, 9.5, 10))
-    assert (near.verdict, near.bar) == (Verdict.WITHIN, 1.0)
-    assert only_row(stock | runs(B2, OURS, 19, 21, 20, 20, 20)).verdict is Verdict.OUTSIDE
-    assert only_row(stock | runs(B2, OURS, 4, 5, 4, 5, 4)).verdict is Verdict.BETTER
+    assert (near.verdict, near.bar) == (RowVerdict.WITHIN, 1.0)
+    assert only_row(stock | runs(B2, OURS, 19, 21, 20, 20, 20)).verdict is RowVerdict.OUTSIDE
+    assert only_row(stock | runs(B2, OURS, 4, 5, 4, 5, 4)).verdict is RowVerdict.BETTER
 
 
 def test_what_chance_leaves_open_is_said_to_be_undecided():
     noisy = runs(B2, "adaptive", 10, 50, 11, 60, 10) | runs(B2, OURS, 60, 10, 50, 9, 40)
     row = only_row(noisy)
-    assert row.verdict is Verdict.NOT_COMPARABLE
+    assert row.verdict is RowVerdict.NOT_COMPARABLE
     assert row.what.startswith("undecided: ")
 
 
@@ -178,7 +178,7 @@ def test_repetitions_are_compared_one_by_one():
 def test_where_the_client_was_too_slow_nothing_is_judged():
     late = {run: {**f, "late": 0.2} for run, f in runs(SLOW_U2, "adaptive", *[90.0] * 5).items()}
     row = only_row(late | runs(SLOW_U2, OURS, *[10.0] * 5))
-    assert row.verdict is Verdict.NOT_COMPARABLE
+    assert row.verdict is RowVerdict.NOT_COMPARABLE
     assert row.ours == pytest.approx(9.0)
 
 
@@ -186,7 +186,7 @@ def test_ours_is_held_to_the_best_of_those_that_people_have():
     found = runs(B2, "sticky", *[30.0] * 5) | runs(B2, "adaptive", *[10.0] * 5)
     row = only_row(found | runs(B2, "node", *[1.0] * 5) | runs(B2, OURS, *[20.0] * 5))
     assert row.ours == pytest.approx(2.0)
-    assert row.verdict is Verdict.OUTSIDE
+    assert row.verdict is RowVerdict.OUTSIDE
     assert "best stock: adaptive" in row.what
 
 
@@ -195,13 +195,13 @@ def test_two_that_choose_alike_stand_beside_each_other_to_tell_what_chance_does(
     _, row = comparison.parts_of(found | runs(B2, OURS, *[10.0] * 5), settings={})["open-loop"].rows
     assert row.what.startswith("the same choices twice: p95 of node over default's")
     assert row.ours == pytest.approx(1.0)
-    assert row.verdict is Verdict.NOT_COMPARABLE
+    assert row.verdict is RowVerdict.NOT_COMPARABLE
 
 
 def test_where_the_client_stands_is_no_merit_of_a_partitioner():
     lucky = {
         BrokerRun(
-            cell=Cell(setting=SLOW_U2, policy=Policy("rack-aware", rack="a"), load=0.7),
+            cell=BuratoCell(setting=SLOW_U2, policy=PolicyName("rack-aware", rack="a"), load=0.7),
             repetition=at,
             duration_s=1.0,
         ): figures(5.0)
@@ -213,22 +213,22 @@ def test_where_the_client_stands_is_no_merit_of_a_partitioner():
 
 def test_with_a_slow_broker_three_times_lower_is_asked_for():
     stock = runs(SLOW_U2, "adaptive", *[90.0] * 5)
-    assert only_row(stock | runs(SLOW_U2, OURS, *[30.0] * 5)).verdict is Verdict.WITHIN
+    assert only_row(stock | runs(SLOW_U2, OURS, *[30.0] * 5)).verdict is RowVerdict.WITHIN
     lost = only_row(stock | runs(SLOW_U2, OURS, *[31.0] * 5))
-    assert lost.verdict is Verdict.OUTSIDE
+    assert lost.verdict is RowVerdict.OUTSIDE
     assert lost.ours == pytest.approx(90 / 31)
 
 
 def test_with_acks_of_all_on_two_brokers_it_only_stands_there():
-    setting = Setting(topic="U2", acks="all", world=World.SLOWED)
+    setting = Setting(topic="U2", acks="all", world=BrokerWorld.SLOWED)
     row = only_row(runs(setting, "default", *[90.0] * 5) | runs(setting, OURS, *[90.0] * 5))
-    assert row.verdict is Verdict.NOT_COMPARABLE
+    assert row.verdict is RowVerdict.NOT_COMPARABLE
     assert row.ours == pytest.approx(1.0)
 
 
 def test_fewer_than_five_runs_are_not_judged():
     found = runs(B2, "adaptive", 1, 1) | runs(B2, OURS, 9, 9)
-    assert only_row(found).verdict is Verdict.NOT_COMPARABLE
+    assert only_row(found).verdict is RowVerdict.NOT_COMPARABLE
 
 
 def test_the_thesis_gains_stand_beside_ours_and_its_contradictions_are_found():
@@ -243,11 +243,11 @@ def test_the_thesis_gains_stand_beside_ours_and_its_contradictions_are_found():
 class FakePlace:
     def __init__(self, fail_at: int | None = None) -> None:
         self.ran: list[BrokerRun] = []
-        self.worlds: list[World] = []
+        self.worlds: list[BrokerWorld] = []
         self._fail_at = fail_at
 
     @contextmanager
-    def world(self, world: World) -> Iterator[None]:
+    def world(self, world: BrokerWorld) -> Iterator[None]:
         self.worlds.append(world)
         yield
 
@@ -259,7 +259,9 @@ class FakePlace:
         return figures(5.0 if better else 20.0, 60_000.0 if better else 50_000.0)
 
 
-SMALL = tuple(Cell(setting=SLOW_U2, policy=Policy(name), load=0.5) for name in (OURS, "adaptive"))
+SMALL = tuple(
+    BuratoCell(setting=SLOW_U2, policy=PolicyName(name), load=0.5) for name in (OURS, "adaptive")
+)
 ALL = 5 * (len(GAUGE) + len(SMALL))
 
 
@@ -270,7 +272,7 @@ def conducted(place: FakePlace, folder: Path, **more: Any) -> Any:
 
     return burato(
         opened,
-        Design(**{"cells": SMALL, "repetitions": 5, **more}),
+        BuratoDesign(**{"cells": SMALL, "repetitions": 5, **more}),
         folder,
         on_run=lambda *_: None,
     )
@@ -280,7 +282,7 @@ def test_open_loops_run_at_a_part_of_the_best_throughput(tmp_path):
     place = FakePlace()
     parts = conducted(place, tmp_path)
     assert {run.rate for run in place.ran if run.cell.load} == {30_000.0}
-    assert [row.verdict for row in parts["open-loop"].rows] == [Verdict.WITHIN]
+    assert [row.verdict for row in parts["open-loop"].rows] == [RowVerdict.WITHIN]
     assert parts["open-loop"].rows[0].ours == pytest.approx(4.0)
 
 
@@ -314,7 +316,7 @@ def test_who_asks_for_less_or_more_later_gets_the_same_rates_and_keeps_the_page(
     assert conducted(less, tmp_path, cells=SMALL[1:]) == whole
     assert less.ran == []
     more = FakePlace()
-    sticky = Cell(setting=SLOW_U2, policy=Policy("sticky"), load=0.5)
+    sticky = BuratoCell(setting=SLOW_U2, policy=PolicyName("sticky"), load=0.5)
     grown = conducted(more, tmp_path, cells=(*SMALL, sticky))
     assert {run.cell for run in more.ran} == {sticky}
     assert {run.rate for run in more.ran} == {30_000.0}
@@ -322,7 +324,7 @@ def test_who_asks_for_less_or_more_later_gets_the_same_rates_and_keeps_the_page(
 
 
 def test_a_cell_that_no_grid_has_is_on_the_page_too(tmp_path):
-    odd = Cell(setting=SLOW_U2, policy=Policy("sticky"), load=0.3)
+    odd = BuratoCell(setting=SLOW_U2, policy=PolicyName("sticky"), load=0.3)
     parts = conducted(FakePlace(), tmp_path, cells=(odd,))
     assert [cell["load"] for cell in parts["open-loop"].figures["cells"]] == [0.3]
 
@@ -347,7 +349,7 @@ def test_the_page_has_every_cell_and_both_ratios(tmp_path):
 # ---------------------------------------------------------------- the result
 
 
-def gain(interval: tuple[float, float] | None, *, policy: str, ours: float) -> Row:
+def gain(interval: tuple[float, float] | None, *, policy: str, ours: float) -> VerdictRow:
     low, high = interval or (math.nan, math.nan)
     text = f"% more throughput than default, {policy}, U2 acks=1; interval {low:.0f} to {high:.0f}"
     return beside(text, ours, interval=interval)
@@ -375,7 +377,7 @@ def test_a_difference_in_throughput_keeps_its_interval_as_numbers():
     policies = {"default": (50_000.0, 51_000.0), "node": (49_800.0, 50_900.0)}
     found = {
         BrokerRun(
-            cell=Cell(setting=setting, policy=Policy(policy, Granularity.PER_RECORD)),
+            cell=BuratoCell(setting=setting, policy=PolicyName(policy, Granularity.PER_RECORD)),
             repetition=at,
             duration_s=1.0,
         ): figures(records_s=rate)

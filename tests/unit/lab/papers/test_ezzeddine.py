@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from trimtab_lab.papers import ezzeddine, fluid_runs
-from trimtab_lab.papers.ezzeddine import Design
+from trimtab_lab.papers.ezzeddine import EzzeddineDesign
 from trimtab_lab.papers.fluid_runs import SHARES, schedule_of, skewed_curve
 from trimtab_lab.papers.grid import here
 from trimtab_lab.papers.published import ezzeddine as paper
-from trimtab_lab.papers.verdict import Verdict
+from trimtab_lab.papers.verdict import RowVerdict
 
-FEW = Design(
+FEW = EzzeddineDesign(
     seeds=1,
     intervals_s=(1.0, 30.0),
     cooldowns_s=(0.0, 30.0),
@@ -66,8 +66,8 @@ def test_a_curve_is_made_by_its_seed_alone():
 
 def test_the_load_aware_group_is_within_everything_that_is_judged():
     found = part("workload-1")
-    judged = [row for row in found.rows if row.verdict is not Verdict.NOT_COMPARABLE]
-    assert {row.verdict for row in judged} == {Verdict.WITHIN}
+    judged = [row for row in found.rows if row.verdict is not RowVerdict.NOT_COMPARABLE]
+    assert {row.verdict for row in judged} == {RowVerdict.WITHIN}
     assert len(judged) > 10
 
 
@@ -81,7 +81,7 @@ def test_sticky_dealing_is_judged_by_the_model_within_a_tolerance_that_means_som
 def test_a_figure_of_the_second_workload_is_the_papers_own():
     rows = {row.what: row for row in part("curve").rows}
     assert rows["replica-minutes as a part of those of 5 fixed consumers, curve"].paper == 0.522
-    assert {row.verdict for row in rows.values()} == {Verdict.NOT_COMPARABLE}
+    assert {row.verdict for row in rows.values()} == {RowVerdict.NOT_COMPARABLE}
     assert all(row.paper is not None for row in rows.values())
 
 
@@ -103,8 +103,13 @@ def test_a_scaling_at_another_time_or_to_another_number_stands_outside():
     changes[0][0] += 4
     changes[1][3] += 1
     verdicts = [row.verdict for row in ezzeddine._action_rows(changes)]
-    assert verdicts == [Verdict.WITHIN, Verdict.OUTSIDE, Verdict.OUTSIDE, *[Verdict.WITHIN] * 4]
-    assert ezzeddine._action_rows(changes[:-1])[0].verdict is Verdict.OUTSIDE
+    assert verdicts == [
+        RowVerdict.WITHIN,
+        RowVerdict.OUTSIDE,
+        RowVerdict.OUTSIDE,
+        *[RowVerdict.WITHIN] * 4,
+    ]
+    assert ezzeddine._action_rows(changes[:-1])[0].verdict is RowVerdict.OUTSIDE
 
 
 def test_a_consumer_each_keeps_every_record_in_time_at_the_highest_cost():

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from trimtab_lab.papers import grid, packing_runs
-from trimtab_lab.papers.grid import Cell, code_version, finished, here
+from trimtab_lab.papers.grid import GridCell, code_version, finished, here
 
 ANY_FIT = "trimtab.plan.consumers.any_fit"
 RIVALS = "trimtab.plan.consumers.rivals"
@@ -27,9 +27,12 @@ def forget():
 
 
 def test_a_key_depends_on_every_parameter_and_on_the_code_but_not_on_their_order():
-    cell = Cell({"planner": "mwf", "seed": 1}, "v1")
-    assert cell.key == Cell({"seed": 1, "planner": "mwf"}, "v1").key
-    others = [Cell({"planner": "mwf", "seed": 2}, "v1"), Cell({"planner": "mwf", "seed": 1}, "v2")]
+    cell = GridCell({"planner": "mwf", "seed": 1}, "v1")
+    assert cell.key == GridCell({"seed": 1, "planner": "mwf"}, "v1").key
+    others = [
+        GridCell({"planner": "mwf", "seed": 2}, "v1"),
+        GridCell({"planner": "mwf", "seed": 1}, "v2"),
+    ]
     assert len({cell.key, *(other.key for other in others)}) == 3
 
 
@@ -62,7 +65,7 @@ def test_a_cell_that_fails_says_why_and_leaves_the_others_alone():
     def root(parameters):
         return {"root": math.sqrt(parameters["of"])}
 
-    cells = [Cell({"of": of}, "v") for of in (4, -1, 9)]
+    cells = [GridCell({"of": of}, "v") for of in (4, -1, 9)]
     found = here(cells, root)
 
     assert [found[cell.key].figures for cell in cells] == [{"root": 2.0}, None, {"root": 3.0}]
@@ -70,6 +73,6 @@ def test_a_cell_that_fails_says_why_and_leaves_the_others_alone():
 
 
 def test_figures_that_json_cannot_hold_are_a_failure_of_their_cell():
-    found = finished(Cell({}, "v"), lambda _: {"nothing": math.nan})
+    found = finished(GridCell({}, "v"), lambda _: {"nothing": math.nan})
     assert found.figures is None
     assert "ValueError" in str(found.error)

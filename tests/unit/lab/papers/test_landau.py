@@ -11,12 +11,12 @@ from trimtab.evaluate.rscore import TWELVE, cbs
 from trimtab_lab.papers import landau, packing_runs
 from trimtab_lab.papers.grid import here
 from trimtab_lab.papers.kept import keep
-from trimtab_lab.papers.landau import Design, Run, Score
+from trimtab_lab.papers.landau import LandauDesign, LandauRun, Score
 from trimtab_lab.papers.part import figures_of, part_from
 from trimtab_lab.papers.published import landau as paper
-from trimtab_lab.papers.verdict import Verdict
+from trimtab_lab.papers.verdict import RowVerdict
 
-SMALL = Design(seeds=1, iterations=6, partitions=12, deltas=(5, 25), slacks=(0.1,), streams=1)
+SMALL = LandauDesign(seeds=1, iterations=6, partitions=12, deltas=(5, 25), slacks=(0.1,), streams=1)
 
 
 def run(cells, work, per_task):
@@ -37,21 +37,21 @@ def test_every_planner_of_the_paper_has_a_row_for_each_table_and_delta():
 
 def test_other_conditions_than_the_published_ones_are_not_judged():
     for name in ("tables", "headline"):
-        assert {row.verdict for row in part(name).rows} == {Verdict.NOT_COMPARABLE}
+        assert {row.verdict for row in part(name).rows} == {RowVerdict.NOT_COMPARABLE}
 
 
 def test_where_nobody_moves_anything_no_saving_is_claimed():
-    alone = Design(seeds=1, iterations=2, partitions=1, deltas=(5,), slacks=(0.1,))
+    alone = LandauDesign(seeds=1, iterations=2, partitions=1, deltas=(5,), slacks=(0.1,))
     for name in ("headline", "beyond"):
         rows = [row for row in landau.PARTS[name](alone, run).rows if " below " in row.what]
         assert rows
-        assert {(row.ours, row.verdict) for row in rows} == {(None, Verdict.NOT_COMPARABLE)}
+        assert {(row.ours, row.verdict) for row in rows} == {(None, RowVerdict.NOT_COMPARABLE)}
 
 
 @pytest.mark.parametrize("deltas", [(0,), (7,), (0, 7)])
 @pytest.mark.parametrize("name", ["tables", "beyond"])
 def test_any_deltas_make_a_page_and_pictures_of_it(name, deltas, tmp_path):
-    design = Design(seeds=1, iterations=2, partitions=4, deltas=deltas, slacks=(0.1,))
+    design = LandauDesign(seeds=1, iterations=2, partitions=4, deltas=deltas, slacks=(0.1,))
     place = keep(tmp_path, "landau", {name: landau.PARTS[name](design, run)})
     shown = re.findall(r"\(plots/(.+?)\)", place.read_text(encoding="utf-8"))
     assert sorted(shown) == sorted(path.name for path in (tmp_path / "plots").glob("*"))
@@ -66,7 +66,8 @@ def test_a_cbs_is_that_of_the_runs_behind_it():
         return here(asked, work)
 
     found = landau.tables(
-        Design(seeds=1, iterations=6, partitions=12, deltas=(5,), starts=("uniform",)), listening
+        LandauDesign(seeds=1, iterations=6, partitions=12, deltas=(5,), starts=("uniform",)),
+        listening,
     )
     figures = figures_of(cells, here(cells, packing_runs.packed))
     counts = {c.parameters["planner"]: f["consumers"] for c, f in zip(cells, figures, strict=True)}
@@ -104,10 +105,10 @@ def test_an_ordering_that_does_not_hold_is_found_with_its_stream():
         "nfd": Score(0.24, 20.0),
         "nf": Score(0.28, 31.0),
     }
-    scores = {Run(p, 5, "uniform", 0): score for p, score in good.items()}
+    scores = {LandauRun(p, 5, "uniform", 0): score for p, score in good.items()}
     assert not any(landau._broken_orderings(scores, 1).values())
 
-    scores[Run("mbf", 5, "uniform", 0)] = Score(0.13, 16.0)
+    scores[LandauRun("mbf", 5, "uniform", 0)] = Score(0.13, 16.0)
     broken = landau._broken_orderings(scores, 1)
     assert {what: where for what, where in broken.items() if where} == {
         "cbs mbfp < mbf < mwf < nfd < nf": [[5, 0]]
@@ -116,7 +117,7 @@ def test_an_ordering_that_does_not_hold_is_found_with_its_stream():
 
 def test_an_rscore_of_mwf_that_does_not_grow_with_delta_is_found():
     scores = {
-        Run("mwf", delta, "uniform", 0): Score(0.1, value)
+        LandauRun("mwf", delta, "uniform", 0): Score(0.1, value)
         for delta, value in ((5, 9.0), (10, 11.0), (15, 10.5))
     }
     assert landau._broken_orderings(scores, 1)["e_rscore mwf grows with delta"] == [[10, 0]]
@@ -124,13 +125,17 @@ def test_an_rscore_of_mwf_that_does_not_grow_with_delta_is_found():
 
 def test_objective_a_counts_the_plans_with_more_consumers_than_bfd():
     found = {
-        Run("trim", 5, "uniform", 0): {"consumers": [3, 4, 5]},
-        Run("bfd", 5, "uniform", 0): {"consumers": [3, 3, 6]},
+        LandauRun("trim", 5, "uniform", 0): {"consumers": [3, 4, 5]},
+        LandauRun("bfd", 5, "uniform", 0): {"consumers": [3, 3, 6]},
     }
     means = {("trim", 5): Score(0.0, 6.0), ("bfd", 5): Score(0.0, 10.0)}
     rows = landau._objective_a(found, means, [5])
     assert [row.ours for row in rows] == pytest.approx([1, 0.4, 0.4])
-    assert [row.verdict for row in rows] == [Verdict.OUTSIDE, Verdict.BETTER, Verdict.OUTSIDE]
+    assert [row.verdict for row in rows] == [
+        RowVerdict.OUTSIDE,
+        RowVerdict.BETTER,
+        RowVerdict.OUTSIDE,
+    ]
 
 
 def test_the_latency_part_has_no_row_that_cannot_fail():

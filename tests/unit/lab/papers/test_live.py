@@ -21,8 +21,8 @@ from trimtab_lab.papers.live.plan import (
     CAPACITY_BYTES_S,
     HorizontalScaler,
     LiveRun,
+    LiveWorkload,
     Strategy,
-    Workload,
     changes,
     replica_minutes,
     replicas_at,
@@ -31,13 +31,13 @@ from trimtab_lab.papers.live.plan import (
     strategies_of,
     unexplained,
 )
-from trimtab_lab.papers.live.response import Heard, Published, Said, response_times
+from trimtab_lab.papers.live.response import Published, ReceivedRecord, Said, response_times
 from trimtab_lab.papers.page import page
-from trimtab_lab.papers.verdict import Verdict
+from trimtab_lab.papers.verdict import RowVerdict
 
 
 def run(strategy: Strategy, **more: Any) -> LiveRun:
-    return LiveRun(strategy=strategy, **{"workload": Workload.EZZEDDINE_1, **more})
+    return LiveRun(strategy=strategy, **{"workload": LiveWorkload.EZZEDDINE_1, **more})
 
 
 def figures(**more: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def figures(**more: Any) -> dict[str, Any]:
 
 
 def test_sticky_dealing_brings_the_run_whose_replicas_it_is_given_and_comes_after_it():
-    runs = runs_of([Workload.EZZEDDINE_1], [Strategy.STICKY], seeds=2)
+    runs = runs_of([LiveWorkload.EZZEDDINE_1], [Strategy.STICKY], seeds=2)
 
     assert [(r.seed, r.strategy) for r in runs] == [
         (0, Strategy.OURS),
@@ -86,7 +86,7 @@ def test_sticky_dealing_brings_the_run_whose_replicas_it_is_given_and_comes_afte
     ]
 
 
-@pytest.mark.parametrize("workload", [Workload.LANDAU_25, Workload.BYTES_25])
+@pytest.mark.parametrize("workload", [LiveWorkload.LANDAU_25, LiveWorkload.BYTES_25])
 def test_every_strategy_of_a_workload_sends_the_same_records(workload):
     runs = runs_of([workload], tuple(Strategy), seeds=1)
     short = [r.due(r.schedule.stretched(0.05)) for r in runs]
@@ -101,23 +101,23 @@ def test_every_strategy_of_a_workload_sends_the_same_records(workload):
 
 
 def test_only_the_workload_of_ezzeddine_has_the_group_whose_leader_asks():
-    groups = [w for w in Workload if Strategy.LL_FFD_GROUP in w.strategies]
+    groups = [w for w in LiveWorkload if Strategy.LL_FFD_GROUP in w.strategies]
 
-    assert groups == [Workload.EZZEDDINE_1]
+    assert groups == [LiveWorkload.EZZEDDINE_1]
     assert not Strategy.LL_FFD_GROUP.directed
     assert Strategy.LL_FFD_GROUP.controlled
     assert Strategy.LL_FFD_GROUP.planner == "ll-ffd"
 
 
 def test_no_partition_of_a_walk_asks_for_more_than_a_consumer_reads():
-    for workload in (Workload.LANDAU_5, Workload.LANDAU_25):
+    for workload in (LiveWorkload.LANDAU_5, LiveWorkload.LANDAU_25):
         schedule = workload.schedule(0)
         rates = [s.last for segments in schedule.partitions for s in segments]
         assert 0 < max(rates) <= 80
         assert schedule.total_rate_at(0.0) == 0  # one consumer can begin
 
 
-@pytest.mark.parametrize("workload", [Workload.BYTES_5, Workload.BYTES_25])
+@pytest.mark.parametrize("workload", [LiveWorkload.BYTES_5, LiveWorkload.BYTES_25])
 def test_a_walk_in_bytes_never_asks_for_more_bytes_of_a_consumer_than_it_carries(workload):
     schedule = workload.schedule(0)
     means = size_means(len(schedule.partitions))
@@ -138,7 +138,7 @@ def test_a_walk_in_bytes_never_asks_for_more_bytes_of_a_consumer_than_it_carries
 
 
 def test_records_of_a_walk_in_bytes_differ_in_size_and_add_up_to_its_rates():
-    bytes_run = run(Strategy.MWF, workload=Workload.BYTES_5)
+    bytes_run = run(Strategy.MWF, workload=LiveWorkload.BYTES_5)
     schedule = RateSchedule.constant([100.0] * 4, duration_s=60.0)
     sent = np.zeros(4)
     for block in bytes_run.due(schedule):
@@ -152,7 +152,7 @@ def test_landaus_planners_count_bytes_where_bytes_limit_and_ezzeddines_records()
     said = {
         s: (r.unit, r.capacity, r.held_to_s, r.window_s)
         for s in (Strategy.OURS, Strategy.MWF, Strategy.LL_FFD)
-        for r in [run(s, workload=Workload.BYTES_5)]
+        for r in [run(s, workload=LiveWorkload.BYTES_5)]
     }
 
     assert said[Strategy.OURS] == said[Strategy.MWF] == (Unit.BYTES_S, 100_000.0, None, 30.0)
@@ -169,7 +169,7 @@ def test_runs_of_other_seeds_lengths_and_strategies_are_kept_apart():
         run(Strategy.OURS, seed=1),
         run(Strategy.OURS, stretch=0.1),
         run(Strategy.MWF),
-        run(Strategy.OURS, workload=Workload.LANDAU_5),
+        run(Strategy.OURS, workload=LiveWorkload.LANDAU_5),
     ]
 
     assert len({r.key for r in runs}) == len(runs)
@@ -181,7 +181,7 @@ def test_strategies_are_named_and_a_strange_one_is_refused():
     with pytest.raises(ConfigError, match="nobody"):
         strategies_of("nobody", Strategy)
     with pytest.raises(ConfigError, match="ll-ffd-group"):
-        strategies_of("ll-ffd-group", Workload.LANDAU_5.strategies)
+        strategies_of("ll-ffd-group", LiveWorkload.LANDAU_5.strategies)
 
 
 def test_what_was_kept_under_other_settings_is_not_taken(tmp_path: Path):
@@ -223,7 +223,7 @@ def test_a_decision_without_a_reason_is_counted():
 
 
 def test_the_four_spans_are_taken_from_the_records_of_each_decision():
-    heard = Heard(
+    heard = ReceivedRecord(
         rates=[Published(0, 400_000)],
         decisions=[Published(1_000_000, 1_100_000), Published(9_000_000, 9_050_000)],
         control=[
@@ -249,7 +249,7 @@ def test_the_four_spans_are_taken_from_the_records_of_each_decision():
 
 
 def test_a_run_in_which_nothing_was_changed_has_no_times_of_changes():
-    found = response_times(Heard(rates=[Published(0, 400_000)]))
+    found = response_times(ReceivedRecord(rates=[Published(0, 400_000)]))
 
     assert found == {"measure": [0.4], "decide": [], "create": [], "hand over": []}
 
@@ -259,18 +259,18 @@ def test_a_run_in_which_nothing_was_changed_has_no_times_of_changes():
 SLOW = figures(sla_share=0.6)
 
 
-def verdicts(found: dict[LiveRun, dict[str, Any]]) -> dict[str, Verdict]:
-    part = comparison.comparison(found, Workload.EZZEDDINE_1)
+def verdicts(found: dict[LiveRun, dict[str, Any]]) -> dict[str, RowVerdict]:
+    part = comparison.comparison(found, LiveWorkload.EZZEDDINE_1)
     return {row.what.removesuffix(", workload-1"): row.verdict for row in part.rows}
 
 
 def test_the_bars_are_met_by_a_good_run():
     found = verdicts({run(Strategy.OURS): figures(), run(Strategy.STICKY): SLOW})
 
-    assert set(found.values()) <= {Verdict.WITHIN, Verdict.NOT_COMPARABLE}
-    assert found["sla share of trim, at least"] is Verdict.WITHIN
-    assert found["replica-minutes of trim, at most"] is Verdict.WITHIN
-    assert found["sla share of cooperative-sticky, at most"] is Verdict.WITHIN
+    assert set(found.values()) <= {RowVerdict.WITHIN, RowVerdict.NOT_COMPARABLE}
+    assert found["sla share of trim, at least"] is RowVerdict.WITHIN
+    assert found["replica-minutes of trim, at most"] is RowVerdict.WITHIN
+    assert found["sla share of cooperative-sticky, at most"] is RowVerdict.WITHIN
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_the_bars_are_met_by_a_good_run():
 def test_a_run_that_misses_a_bar_is_outside(ours, row):
     found = verdicts({run(Strategy.OURS): figures(**ours), run(Strategy.STICKY): SLOW})
 
-    assert found[row] is Verdict.OUTSIDE
+    assert found[row] is RowVerdict.OUTSIDE
 
 
 def test_what_cannot_fail_is_no_row():
@@ -305,9 +305,9 @@ def test_a_shortened_run_is_judged_by_order_only():
         {run(Strategy.OURS, stretch=0.1): bad, run(Strategy.STICKY, stretch=0.1): SLOW}
     )
 
-    assert found["sla share of trim, at least"] is Verdict.NOT_COMPARABLE
-    assert found["replica-minutes of trim, at most"] is Verdict.NOT_COMPARABLE
-    assert found["order findings of trim"] is Verdict.OUTSIDE
+    assert found["sla share of trim, at least"] is RowVerdict.NOT_COMPARABLE
+    assert found["replica-minutes of trim, at most"] is RowVerdict.NOT_COMPARABLE
+    assert found["order findings of trim"] is RowVerdict.OUTSIDE
 
 
 @pytest.mark.parametrize(
@@ -317,12 +317,14 @@ def test_a_shortened_run_is_judged_by_order_only():
         ("rebalance", "s without reading in a rebalance of ll-ffd-group, p90, at most"),
     ],
 )
-@pytest.mark.parametrize(("p90_s", "verdict"), [(0.6, Verdict.WITHIN), (1.8, Verdict.OUTSIDE)])
+@pytest.mark.parametrize(
+    ("p90_s", "verdict"), [(0.6, RowVerdict.WITHIN), (1.8, RowVerdict.OUTSIDE)]
+)
 def test_the_group_that_asks_is_judged_by_the_papers_second_without_reading(
     figure, row, p90_s, verdict
 ):
     said = figures(**{figure: {"p90_s": p90_s, "max_s": 2.0}})
-    part = comparison.comparison({run(Strategy.LL_FFD_GROUP): said}, Workload.EZZEDDINE_1)
+    part = comparison.comparison({run(Strategy.LL_FFD_GROUP): said}, LiveWorkload.EZZEDDINE_1)
     found = {r.what.removesuffix(", workload-1"): r for r in part.rows}
 
     assert (found[row].paper, found[row].bar, found[row].ours) == (1.0, 1.0, p90_s)
@@ -333,14 +335,14 @@ def test_the_group_that_asks_is_judged_by_the_papers_second_without_reading(
 
 def test_a_walk_in_bytes_is_judged_by_how_much_is_read_within_the_time_of_a_move():
     found = {
-        run(s, workload=Workload.BYTES_5): figures(sla_share=share)
+        run(s, workload=LiveWorkload.BYTES_5): figures(sla_share=share)
         for s, share in ((Strategy.MWF, 0.97), (Strategy.OURS, 0.999), (Strategy.STICKY, 0.6))
     }
-    part = comparison.comparison(found, Workload.BYTES_5)
+    part = comparison.comparison(found, LiveWorkload.BYTES_5)
     verdicts = {row.what: row.verdict for row in part.rows}
 
-    assert verdicts["share within 5 s of mwf, at least, bytes-5"] is Verdict.OUTSIDE
-    assert verdicts["share within 5 s of trim, at least, bytes-5"] is Verdict.WITHIN
+    assert verdicts["share within 5 s of mwf, at least, bytes-5"] is RowVerdict.OUTSIDE
+    assert verdicts["share within 5 s of trim, at least, bytes-5"] is RowVerdict.WITHIN
     assert part.settings["window s"] == 30.0
     assert "reported rate" not in part.settings
 
@@ -349,7 +351,7 @@ def test_a_page_says_when_rates_came_later_than_decisions_are_made():
     pages = []
     for age_s in (0.4, 3.2):
         found = {run(Strategy.OURS): figures(responses={"measure": [age_s]})}
-        part = comparison.comparison(found, Workload.EZZEDDINE_1)
+        part = comparison.comparison(found, LiveWorkload.EZZEDDINE_1)
         pages.append(page("ezzeddine-live", {"live-workload-1": part}))
 
     assert "Rates were published" not in pages[0]
@@ -393,7 +395,7 @@ def test_runs_are_measured_over_the_window_of_their_workload(tmp_path, monkeypat
 
     monkeypatch.setattr(Live, "_measured", measured)
     monkeypatch.setattr(Live, "_run", lambda *_: figures())
-    runs = runs_of([Workload.LANDAU_5, Workload.BYTES_5], [Strategy.MWF], seeds=2)
+    runs = runs_of([LiveWorkload.LANDAU_5, LiveWorkload.BYTES_5], [Strategy.MWF], seeds=2)
     nowhere(tmp_path).runs(runs, again=False, on_run=lambda *_: None)
 
     assert windows == [5.0, -5.0, 30.0, -30.0]
@@ -411,7 +413,7 @@ def test_a_run_whose_load_was_late_is_run_again_and_the_page_says_so(tmp_path, m
     assert found[run(Strategy.OURS)]["tries"] == 3
     assert found[run(Strategy.OURS)]["late"] == 3
     assert kept(tmp_path, run(Strategy.OURS).key, run(Strategy.OURS).settings()) is not None
-    part = comparison.comparison(found, Workload.EZZEDDINE_1)
+    part = comparison.comparison(found, LiveWorkload.EZZEDDINE_1)
     assert "the load had been late: trim 3 times" in page(
         "ezzeddine-live", {"live-workload-1": part}
     )
@@ -428,7 +430,7 @@ def test_a_run_that_is_late_each_time_is_kept_as_it_is(tmp_path, monkeypatch):
 
 
 def test_pages_with_pictures_are_made_of_both_experiments(tmp_path: Path):
-    compared = {run(s, workload=w): figures() for s in Strategy for w in Workload}
+    compared = {run(s, workload=w): figures() for s in Strategy for w in LiveWorkload}
     peaks = {
         name: {
             "megabytes": 64.8,
@@ -450,7 +452,7 @@ def test_pages_with_pictures_are_made_of_both_experiments(tmp_path: Path):
     first = keep_parts(
         tmp_path,
         "ezzeddine-live",
-        {"live-workload-1": comparison.comparison(compared, Workload.EZZEDDINE_1)},
+        {"live-workload-1": comparison.comparison(compared, LiveWorkload.EZZEDDINE_1)},
     )
     second = keep_parts(
         tmp_path,
@@ -458,8 +460,8 @@ def test_pages_with_pictures_are_made_of_both_experiments(tmp_path: Path):
         {
             "peak": comparison.peak(peaks, scale=0.1),
             "responses": comparison.responses({"delta-5": {"decide": span}}, stretch=1.0),
-            "live-delta-5": comparison.comparison(compared, Workload.LANDAU_5),
-            "live-bytes-25": comparison.comparison(compared, Workload.BYTES_25),
+            "live-delta-5": comparison.comparison(compared, LiveWorkload.LANDAU_5),
+            "live-bytes-25": comparison.comparison(compared, LiveWorkload.BYTES_25),
             "responses-bytes": comparison.responses({"bytes-5": {"decide": span}}, stretch=1.0),
         },
     )

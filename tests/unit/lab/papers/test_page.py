@@ -8,13 +8,13 @@ import pytest
 
 from tests import ROOT
 from trimtab.errors import BadFile
-from trimtab_lab.papers.burato.design import OURS, RACK_AWARE, World
+from trimtab_lab.papers.burato.design import OURS, RACK_AWARE, BrokerWorld
 from trimtab_lab.papers.kept import keep, remarks, renew, results_file
 from trimtab_lab.papers.markdown import rows_table
 from trimtab_lab.papers.page import page
 from trimtab_lab.papers.part import Part, read_parts
 from trimtab_lab.papers.plots import drawings, picture
-from trimtab_lab.papers.verdict import Verdict, at_most
+from trimtab_lab.papers.verdict import RowVerdict, at_most
 
 PAPERS = ROOT / "docs" / "papers"
 KEPT = {path.stem: path for path in sorted((PAPERS / "results").glob("*.json"))}
@@ -61,7 +61,7 @@ def test_no_row_is_without_a_chance_to_fail_or_something_beside_it(experiment):
     for part in read_parts(KEPT[experiment]).values():
         for row in part.rows:
             known = [row.paper, row.model, row.bar]
-            if row.verdict is Verdict.NOT_COMPARABLE:
+            if row.verdict is RowVerdict.NOT_COMPARABLE:
                 assert row.tolerance is None, row
             elif row.tolerance is not None and row.bar is None:
                 # A tolerance of half of the figure, or more, would let nearly anything pass;
@@ -110,7 +110,7 @@ def test_the_page_of_the_partitioners_begins_with_the_result_and_its_limits():
     parts = read_parts(KEPT["burato"])
     made = page("burato", parts)
     result = made.split("## What was run, and how")[0]
-    slow = [c for c in parts["open-loop"].figures["cells"] if c["world"] == World.SLOWED]
+    slow = [c for c in parts["open-loop"].figures["cells"] if c["world"] == BrokerWorld.SLOWED]
     ours = [c for c in slow if c["policy"].startswith(OURS)]
     crowded = [100 * max(c["by_partition"].values()) for c in ours if c["topic"] == "U2"]
     if min(crowded) > 90:

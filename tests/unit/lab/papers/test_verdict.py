@@ -7,7 +7,7 @@ import math
 import pytest
 
 from trimtab_lab.papers.verdict import (
-    Verdict,
+    RowVerdict,
     at_least,
     at_most,
     beats,
@@ -21,19 +21,19 @@ from trimtab_lab.papers.verdict import (
 @pytest.mark.parametrize(
     ("row", "verdict"),
     [
-        (near("x", 0.143, paper=0.118, tolerance=0.025), Verdict.WITHIN),
-        (near("x", 0.144, paper=0.118, tolerance=0.025), Verdict.OUTSIDE),
-        (near("x", 21.3, paper=18.0, model=21.2, tolerance=0.6), Verdict.WITHIN),
-        (near("x", 18.0, paper=18.0, model=21.2, tolerance=0.6), Verdict.OUTSIDE),
-        (near("x", math.nan, model=131.0, tolerance=3), Verdict.OUTSIDE),
-        (at_most("x", 0, 0), Verdict.WITHIN),
-        (at_most("x", 0, 1), Verdict.OUTSIDE),
-        (at_least("x", 20, 19.9), Verdict.OUTSIDE),
-        (at_most("x", 1.0, 1.42, paper=1.0), Verdict.OUTSIDE),
-        (beats("x", 0.35, 0.36, lower=False), Verdict.BETTER),
-        (beats("x", 0.0, 0.0, lower=True), Verdict.WITHIN),
-        (beats("x", 0.02, 0.021, lower=True), Verdict.OUTSIDE),
-        (beside("x", 1289.0, paper=217.0), Verdict.NOT_COMPARABLE),
+        (near("x", 0.143, paper=0.118, tolerance=0.025), RowVerdict.WITHIN),
+        (near("x", 0.144, paper=0.118, tolerance=0.025), RowVerdict.OUTSIDE),
+        (near("x", 21.3, paper=18.0, model=21.2, tolerance=0.6), RowVerdict.WITHIN),
+        (near("x", 18.0, paper=18.0, model=21.2, tolerance=0.6), RowVerdict.OUTSIDE),
+        (near("x", math.nan, model=131.0, tolerance=3), RowVerdict.OUTSIDE),
+        (at_most("x", 0, 0), RowVerdict.WITHIN),
+        (at_most("x", 0, 1), RowVerdict.OUTSIDE),
+        (at_least("x", 20, 19.9), RowVerdict.OUTSIDE),
+        (at_most("x", 1.0, 1.42, paper=1.0), RowVerdict.OUTSIDE),
+        (beats("x", 0.35, 0.36, lower=False), RowVerdict.BETTER),
+        (beats("x", 0.0, 0.0, lower=True), RowVerdict.WITHIN),
+        (beats("x", 0.02, 0.021, lower=True), RowVerdict.OUTSIDE),
+        (beside("x", 1289.0, paper=217.0), RowVerdict.NOT_COMPARABLE),
     ],
 )
 def test_a_verdict_follows_from_bar_and_figure(row, verdict):
@@ -72,8 +72,8 @@ def test_what_is_no_number_is_null_for_programs():
 def test_a_tally_counts_every_verdict():
     rows = [at_most("x", 0, 0), at_most("x", 0, 1), at_most("x", 0, 2)]
     assert tally(rows) == {
-        Verdict.WITHIN: 1,
-        Verdict.OUTSIDE: 2,
-        Verdict.BETTER: 0,
-        Verdict.NOT_COMPARABLE: 0,
+        RowVerdict.WITHIN: 1,
+        RowVerdict.OUTSIDE: 2,
+        RowVerdict.BETTER: 0,
+        RowVerdict.NOT_COMPARABLE: 0,
     }

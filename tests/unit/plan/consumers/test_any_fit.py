@@ -8,7 +8,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.plan.consumers.any_fit import ANY_FIT
-from trimtab.plan.consumers.planner import FirstBin, Order, PackingOptions
+from trimtab.plan.consumers.planner import FirstBin, PackingOptions, SortOrder
 
 FITS = {planner.name: planner for planner in ANY_FIT}
 nf, nfd, ff, ffd, bf, bfd, wf, wfd = (
@@ -166,7 +166,7 @@ def test_a_shuffled_order_follows_from_seed_and_iteration(fit):
     sizes = loads(*(7 * n % 100 for n in range(1, 40)))
 
     def packed(seed, iteration):
-        options = PackingOptions(order=Order.SHUFFLE, seed=seed, iteration=iteration)
+        options = PackingOptions(order=SortOrder.SHUFFLE, seed=seed, iteration=iteration)
         return fit(sizes, Assignment(), C100, options)
 
     assert packed(1, 2) == packed(1, 2)
@@ -177,7 +177,7 @@ def test_a_shuffled_order_follows_from_seed_and_iteration(fit):
 @pytest.mark.parametrize("fit", [nfd, ffd, bfd, wfd], ids=lambda fit: fit.name)
 def test_decreasing_fits_know_no_other_order(fit):
     sizes = loads(*(7 * n % 100 for n in range(1, 40)))
-    shuffled = PackingOptions(order=Order.SHUFFLE, seed=3)
+    shuffled = PackingOptions(order=SortOrder.SHUFFLE, seed=3)
     assert fit(sizes, Assignment(), C100, shuffled) == fit(sizes, Assignment(), C100)
 
 

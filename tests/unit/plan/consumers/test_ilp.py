@@ -11,7 +11,7 @@ from trimtab.plan.consumers.any_fit import ANY_FIT, any_fit
 from trimtab.plan.consumers.bins import Rule
 from trimtab.plan.consumers.ilp import EXACT, exact
 from trimtab.plan.consumers.least_loaded_ffd import ll_ffd
-from trimtab.plan.consumers.planner import Kind, PackingOptions
+from trimtab.plan.consumers.planner import PackingOptions, PlannerKind
 
 LIMITS = GroupLimits(capacity=100)
 OPTIMAL = {"status": "optimal"}
@@ -231,5 +231,5 @@ def test_unsound_loads_are_refused_by_name(load):
 
 def test_the_planner_is_registered_with_what_it_reads():
     (planner,) = EXACT
-    assert (planner.name, planner.kind) == ("exact", Kind.PACKS)
+    assert (planner.name, planner.kind) == ("exact", PlannerKind.PACKS)
     assert planner.reads == {"time_limit_s", "sla_s", "lags"}

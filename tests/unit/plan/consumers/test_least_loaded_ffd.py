@@ -17,7 +17,7 @@ from trimtab.plan.consumers.least_loaded_ffd import (
     packed,
     spread,
 )
-from trimtab.plan.consumers.planner import Kind, PackingOptions
+from trimtab.plan.consumers.planner import PackingOptions, PlannerKind
 
 LIMITS = GroupLimits(capacity=100)
 
@@ -131,7 +131,7 @@ def test_the_lower_bound_is_what_rates_and_lags_add_up_to():
 
 def test_the_planner_is_registered_with_what_it_reads():
     (planner,) = LATENCY
-    assert (planner.name, planner.kind) == ("ll-ffd", Kind.LATENCY)
+    assert (planner.name, planner.kind) == ("ll-ffd", PlannerKind.LATENCY)
     assert planner.reads == {"lags", "sla_s"}
 
 

@@ -11,7 +11,7 @@ from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import Cost, Layer, Reason
 from trimtab.model.plan_codec import plan_to
 from trimtab.plan.consumers.plan import plan_consumers
-from trimtab.plan.consumers.planner import Kind
+from trimtab.plan.consumers.planner import PlannerKind
 from trimtab.plan.registry import PLANNERS
 
 A, B, C, D = (TopicPartition("orders", n) for n in range(4))
@@ -185,7 +185,7 @@ def test_plans_do_not_depend_on_the_hash_seed():
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, p in PLANNERS[Layer.CONSUMERS].items() if p.kind is not Kind.LATENCY]
+    "name", [n for n, p in PLANNERS[Layer.CONSUMERS].items() if p.kind is not PlannerKind.LATENCY]
 )
 def test_planning_again_with_unchanged_loads_ends_without_moves_for_a_lone_consumer(name):
     first = planned({A: 60, B: 30}, {}, planner=name)

@@ -7,7 +7,7 @@ import pytest
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
-from trimtab.plan.consumers.planner import Keeps, Kind, PackingOptions
+from trimtab.plan.consumers.planner import Keeps, PackingOptions, PlannerKind
 from trimtab.plan.consumers.rivals import RIVALS
 
 DEALS = {planner.name: planner for planner in RIVALS}
@@ -123,7 +123,7 @@ def test_keda_deals_as_sticky_does():
 
 @every_rival
 def test_rivals_know_no_capacity(rival):
-    assert rival.kind is Kind.DEALS
+    assert rival.kind is PlannerKind.DEALS
     heavy = dict.fromkeys(T[:4], 90)
     assert len(rival(heavy, owners(0, 0, 0, 0), C100).consumers) == 1
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from trimtab.errors import ConfigError, ThinData
-from trimtab.measure.group_state import GroupState
+from trimtab.measure.group_state import GroupSnapshot
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep, Measurement, PartitionLoad, Source, Unit
@@ -95,7 +95,7 @@ def behind(name, committed_s, lag):
 
 
 def test_without_a_capacity_that_of_consumers_with_a_backlog_is_taken_and_a_sixth_left_free():
-    live = GroupState(frozenset({A0, A1, B0}), Assignment({A0: 0, A1: 1, B0: 2}))
+    live = GroupSnapshot(frozenset({A0, A1, B0}), Assignment({A0: 0, A1: 1, B0: 2}))
     loads = (behind(A0, 120.0, 9000), behind(A1, 120.0, 9000), behind(B0, 150.0, 30))
     m = replace(measurement(*loads), to_ts=60_000_000)
 
@@ -109,7 +109,7 @@ def test_without_a_capacity_that_of_consumers_with_a_backlog_is_taken_and_a_sixt
 
 
 def test_a_group_that_keeps_up_does_not_show_its_capacity():
-    live = GroupState(frozenset({A0}), Assignment({A0: 0}))
+    live = GroupSnapshot(frozenset({A0}), Assignment({A0: 0}))
     m = replace(measurement(behind(A0, 150.0, 30)), to_ts=60_000_000)
     with pytest.raises(ConfigError, match="none had a backlog of 10 s"):
         situation_of_measurement(m, group="g", live=live)
@@ -168,13 +168,13 @@ def test_many_faults_are_named_in_part():
 
 def test_the_live_group_says_who_owns_what_and_what_still_exists():
     situation = situation_of_file(FILE)
-    live = GroupState(frozenset({A0, A1}), Assignment({A0: 0, A1: 1}))
+    live = GroupSnapshot(frozenset({A0, A1}), Assignment({A0: 0, A1: 1}))
     joined = in_group(situation, live)
     assert joined.loads == {A0: 1, A1: 2}
     assert joined.current == live.assignment
 
 
 def test_a_live_partition_without_a_load_is_refused():
-    live = GroupState(frozenset({A0, TopicPartition("a", 2)}), Assignment())
+    live = GroupSnapshot(frozenset({A0, TopicPartition("a", 2)}), Assignment())
     with pytest.raises(ThinData, match="load of a-2 is unknown"):
         in_group(situation_of_file(FILE), live)

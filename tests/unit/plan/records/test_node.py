@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from trimtab.plan.records.leaders import LeaderSnapshot
-from trimtab.plan.records.node import Node
+from trimtab.plan.records.node import NodePartitioner
 from trimtab.plan.records.partitioner import RoutingOptions
 from trimtab.plan.records.registry import partitioner_of
 
@@ -18,7 +18,7 @@ def choices(partitioner, records, snapshot, topic="t"):
 
 def test_turns_inside_a_broker_outlive_a_change_of_leaders():
     # Broker 2 leads 1, 2, 3; for a while it leads 1 and 2 only, and goes on where it was.
-    node = Node(RoutingOptions(start=0))
+    node = NodePartitioner(RoutingOptions(start=0))
     before = LeaderSnapshot({"t": {0: 1, 1: 2, 2: 2, 3: 2}})
     during = LeaderSnapshot({"t": {0: 1, 1: 2, 2: 2, 3: 1}})
 
@@ -28,7 +28,7 @@ def test_turns_inside_a_broker_outlive_a_change_of_leaders():
 
 
 def test_no_partition_is_starved_when_two_snapshots_take_turns():
-    node = Node(RoutingOptions(start=0))
+    node = NodePartitioner(RoutingOptions(start=0))
     one = LeaderSnapshot({"t": {0: 1, 1: 2, 2: 2}})
     same = LeaderSnapshot({"t": {0: 1, 1: 2, 2: 2}})
 
@@ -64,4 +64,4 @@ def test_a_counter_is_kept_when_leaders_change(name):
 def test_brokers_may_have_any_ids():
     seen = LeaderSnapshot({"t": {5: 1001, 6: 7, 9: 42, 11: 1001}})
 
-    assert choices(Node(RoutingOptions(start=0)), 6, seen) == [6, 9, 5, 6, 9, 11]
+    assert choices(NodePartitioner(RoutingOptions(start=0)), 6, seen) == [6, 9, 5, 6, 9, 11]

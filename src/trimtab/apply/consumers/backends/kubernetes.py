@@ -48,14 +48,14 @@ class WorkloadKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class KubernetesWorkload:
     """A workload by kind and name, as `kubectl` writes it: `statefulset/orders`."""
 
     kind: WorkloadKind
     name: str
 
     @classmethod
-    def named(cls, text: str) -> Workload:
+    def named(cls, text: str) -> KubernetesWorkload:
         """Reads `statefulset/NAME` or `deployment/NAME`."""
         kind, _, name = text.partition("/")
         if kind not in set(WorkloadKind) or not name:
@@ -91,7 +91,7 @@ class KubernetesBackend:
 
     def __init__(
         self,
-        workload: Workload,
+        workload: KubernetesWorkload,
         *,
         namespace: str | None = None,
         kubeconfig: Path | None = None,

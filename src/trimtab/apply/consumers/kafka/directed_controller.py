@@ -23,33 +23,33 @@ import structlog
 
 from trimtab.apply.consumers.backends.backend import Backend
 from trimtab.apply.consumers.controller import (
-    Controller,
+    ConsumerExited,
+    ControllerState,
     Create,
     Decide,
     Effect,
     Event,
-    Gone,
-    Kept,
+    GroupObserved,
+    GroupView,
     Kill,
-    Led,
-    Looked,
+    LeadershipGained,
     Note,
     Persist,
     Policy,
-    Record,
+    RemovalRefused,
     Remove,
     Send,
-    View,
+    WriteJournal,
     step,
 )
 from trimtab.apply.consumers.kafka.announcer import Announcer
-from trimtab.apply.consumers.kafka.inbox import Ears
+from trimtab.apply.consumers.kafka.inbox import ControllerInbox
 from trimtab.apply.consumers.kafka.leadership import (
+    CommandProducer,
     GroupConfig,
     Lease,
-    Voice,
+    lead_when_elected,
     micros,
-    reigning,
     state_left,
 )
 from trimtab.apply.consumers.kafka.membership import subscribed_members
@@ -81,7 +81,7 @@ _HANDS = 256  # threads come as they are needed: what takes long holds up nothin
 _T = TypeVar("_T")
 
 
-class GroupController:
+class DirectedController:
     """Waits for the lease, then leads until it is lost or `stop` is set."""
 
     def __init__(
@@ -99,18 +99,18 @@ class GroupController:
 
     def run(self, stop: threading.Event) -> bool:
         """Leads whenever it can; says whether it led when it was told to stop."""
-        return reigning(self._config, self._reign, stop)
+        return lead_when_elected(self._config, self._reign, stop)
 
     def _reign(self, lease: Lease, stop: threading.Event) -> None:
         config = self._config
         with ExitStack() as open_now:
-            voice = Voice(config)  # from here on nobody before it is heard
-            ears = open_now.enter_context(closing(Ears(config)))
+            voice = CommandProducer(config)  # from here on nobody before it is heard
+            ears = open_now.enter_context(closing(ControllerInbox(config)))
             hands = open_now.enter_context(_hands(config, self._backend))
             announcer = open_now.enter_context(closing(Announcer(config, self._on_decision)))
             found = state_left(config)
             log.info("controller_leads", group=config.group, epoch=found.epoch + 1 if found else 1)
-            state = Controller(rules=config.rules)
+            state = ControllerState(rules=config.rules)
             living = self._backend.living()
             hands.make_room(living)
             events: Sequence[Event] = _first_events(config, living, found)
@@ -132,16 +132,16 @@ class GroupController:
         return lambda view: self._judge(view, measured, micros())
 
     @staticmethod
-    def _say(voice: Voice, effects: Sequence[Effect]) -> None:
+    def _say(voice: CommandProducer, effects: Sequence[Effect]) -> None:
         """One step, one transaction; who was replaced may not touch processes any more either."""
-        told = [effect for effect in effects if isinstance(effect, Send | Persist | Record)]
+        told = [effect for effect in effects if isinstance(effect, Send | Persist | WriteJournal)]
         if told or any(isinstance(effect, Create | Remove | Kill) for effect in effects):
             voice.say(told)
 
     def _do(self, effect: Effect, hands: _Hands, announcer: Announcer) -> None:
         """What does not belong into the transaction, once that is committed."""
         match effect:
-            case Send() | Persist() | Record():
+            case Send() | Persist() | WriteJournal():
                 pass
             case Create(consumers):
                 hands.create(consumers)
@@ -166,7 +166,7 @@ def _first_events(
 ) -> list[Event]:
     """What a new leader begins with: the group as it was left, and a plan that was under way."""
     left, now = left_orders(config), time.monotonic()
-    first: list[Event] = [Led(now, living, found, left.held_plan, left.held_s)]
+    first: list[Event] = [LeadershipGained(now, living, found, left.held_plan, left.held_s)]
     if left.unfinished is not None:
         first.append(resumed(*left.unfinished, hold_s=left.held_s, now=now))
     return first
@@ -181,7 +181,7 @@ def spectate(
     """Decides as a controller would, from what is written down, and changes nothing at all."""
     with (
         config.cluster.admin() as admin,
-        closing(Ears(config, control=False)) as ears,
+        closing(ControllerInbox(config, control=False)) as ears,
     ):
         measured, began, decided = Measured(), time.monotonic(), float("-inf")
         learning = Learning(config.group)
@@ -194,7 +194,7 @@ def spectate(
                 log.warning("look_failed", why=error.message)
                 continue
             capacities = learning.look(measured, present)
-            view = View(
+            view = GroupView(
                 now=now,
                 quiet_s=now - began,
                 since_scaling_s=float("inf"),
@@ -327,7 +327,7 @@ class _Hands:
             if living is not None:
                 self.make_room(living)
                 self._done.put(
-                    Looked(
+                    GroupObserved(
                         now=now,
                         living=living,
                         partitions=partitions,
@@ -343,7 +343,7 @@ class _Hands:
         except Exception as error:  # whatever it was, nobody may wait for them
             log.warning("consumers_were_not_started", consumers=consumers, why=str(error))
             for consumer in consumers:
-                self._done.put(Gone(time.monotonic(), consumer, why=str(error)))
+                self._done.put(ConsumerExited(time.monotonic(), consumer, why=str(error)))
             return
         # Seen at once, so that one that dies before the next look is missed and not waited for.
         self._look_at_processes()
@@ -379,14 +379,14 @@ class _Hands:
         living = self._try(self._backend.living)
         kept = frozenset(c for c, i in leaving.items() if living is None or living.get(c) == i)
         if kept:
-            self._done.put(Kept(time.monotonic(), kept))
+            self._done.put(RemovalRefused(time.monotonic(), kept))
         return True
 
     def _kill(self, consumer: int, identity: str | None) -> None:
         while not self._over.is_set():
             living = self._try(self._backend.living)
             if living is not None and (living.get(consumer) != identity or self._killed(consumer)):
-                self._done.put(Gone(time.monotonic(), consumer, identity))
+                self._done.put(ConsumerExited(time.monotonic(), consumer, identity))
                 return
             self._over.wait(_PAUSE_S)
 

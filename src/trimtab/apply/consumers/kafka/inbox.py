@@ -10,7 +10,7 @@ import structlog
 from confluent_kafka import OFFSET_END, KafkaException, Message
 from confluent_kafka import TopicPartition as TheirPartition
 
-from trimtab.apply.consumers.controller import Heard
+from trimtab.apply.consumers.controller import ReportReceived
 from trimtab.apply.consumers.kafka.control_channel import TO_CONTROLLER
 from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.apply.consumers.policy import Measured
@@ -43,7 +43,7 @@ _SHOWN = (
 _MEMBER_COUNTS_S = 30.0
 
 
-class Ears:
+class ControllerInbox:
     """Reports of consumers and published rates, as they come.
 
     Members of a subscribed group report nothing but their rate: see `member_rates`.
@@ -95,7 +95,7 @@ class Ears:
             return TheirPartition(self._rates, 0, OFFSET_END)
         return found
 
-    def listen(self, measured: Measured) -> tuple[list[Heard], Measured]:
+    def listen(self, measured: Measured) -> tuple[list[ReportReceived], Measured]:
         """What has come; waits a moment for it."""
         heard, before = [], measured
         with kafka_errors("listening to consumers"):
@@ -111,7 +111,7 @@ class Ears:
                             topic_rates_from(parse(message.value() or b"", origin=origin))
                         )
                     elif (report := self._report(message)) is not None:
-                        heard.append(Heard(time.monotonic(), report))
+                        heard.append(ReportReceived(time.monotonic(), report))
                 except (BadFile, ProtocolViolation) as error:
                     log.warning("record_was_refused", topic=message.topic(), why=str(error))
         if measured is not before:
@@ -173,7 +173,7 @@ def _kind(command: Command) -> str:
 def newest_rates(config: GroupConfig, *, within_s: float) -> Measured:
     """What was published lately, as far as it can be read in that time."""
     measured, deadline = Measured(), time.monotonic() + within_s
-    with closing(Ears(config, control=False)) as ears:
+    with closing(ControllerInbox(config, control=False)) as ears:
         while time.monotonic() < deadline:
             _, measured = ears.listen(measured)
     return measured

@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as TheirPartition
 
-from trimtab.apply.consumers.controller import Persist, Record, Rules, Send
+from trimtab.apply.consumers.controller import ControllerRules, Persist, Send, WriteJournal
 from trimtab.apply.consumers.kafka.control_channel import partition_of
 from trimtab.apply.kafka.plan_topic import journal_record
 from trimtab.errors import ApplyError, BrokerUnavailable, Fenced
@@ -53,7 +53,7 @@ class GroupConfig:
     group: str
     topics: tuple[str, ...]
     cluster: Cluster
-    rules: Rules = field(default_factory=Rules)
+    rules: ControllerRules = field(default_factory=ControllerRules)
     look_every_s: float = 0.5
     lease_s: float = 6.0
 
@@ -136,7 +136,7 @@ class Lease:
 # ---------------------------------------------------------------- the voice
 
 
-class Voice:
+class CommandProducer:
     """Commands and state, in transactions that fence every controller before this one."""
 
     def __init__(self, config: GroupConfig) -> None:
@@ -148,7 +148,7 @@ class Voice:
         with fencing("taking over"):
             self._producer.init_transactions(_TRANSACTION_S)
 
-    def say(self, told: Sequence[Send | Persist | Record]) -> None:
+    def say(self, told: Sequence[Send | Persist | WriteJournal]) -> None:
         """Sends it as one transaction, and returns when that is committed.
 
         With nothing to say it is a proof that this one still leads.
@@ -163,7 +163,7 @@ class Voice:
                 )
             self._producer.commit_transaction(_TRANSACTION_S)
 
-    def _produce(self, effect: Send | Persist | Record) -> None:
+    def _produce(self, effect: Send | Persist | WriteJournal) -> None:
         ts, own, group = micros(), self._config.cluster.topics, self._config.group
         match effect:
             case Send(consumer, command):
@@ -176,7 +176,7 @@ class Voice:
             case Persist(state):
                 value = dumps(group_state_to(state, ts=ts)).encode()
                 self._producer.produce(own.group(group), value, _STATE_KEY)
-            case Record(entry):
+            case WriteJournal(entry):
                 key, value = journal_record(replace(entry, ts=ts))
                 self._producer.produce(own.plans, value, key)
 
@@ -220,7 +220,7 @@ def state_left(config: GroupConfig, *, missing_ok: bool = False) -> GroupState |
     return state
 
 
-def reigning(
+def lead_when_elected(
     config: GroupConfig, reign: Callable[[Lease, threading.Event], None], stop: threading.Event
 ) -> bool:
     """Makes the topics, waits for the lease and reigns; anew whenever a reign is over.

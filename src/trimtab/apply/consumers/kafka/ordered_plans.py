@@ -7,7 +7,7 @@ from contextlib import closing
 
 import structlog
 
-from trimtab.apply.consumers.controller import Ordered
+from trimtab.apply.consumers.controller import PlanOrdered
 from trimtab.apply.consumers.kafka.leadership import GroupConfig, micros
 from trimtab.apply.consumers.orders import Left, left_by
 from trimtab.apply.kafka.plan_topic import PlanTopic, kept_plan
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 _MICROS = 1_000_000
 
 
-def ordered(config: GroupConfig, order: PlanOrder) -> Ordered:
+def ordered(config: GroupConfig, order: PlanOrder) -> PlanOrdered:
     """The plan of an order as an event, or why it is none that this controller can carry out."""
     refused, found = "", None
     try:
@@ -38,7 +38,7 @@ def ordered(config: GroupConfig, order: PlanOrder) -> Ordered:
     ts, now = micros(), time.monotonic()
     if not refused and ts > order.expires_ts:
         refused = "the order has expired"
-    return Ordered(
+    return PlanOrdered(
         now,
         order.plan,
         found if isinstance(found, ConsumerPlan) else None,
@@ -62,6 +62,6 @@ def left_orders(config: GroupConfig) -> Left:
     return left_by(of_consumers, config.group, now_ts=micros())
 
 
-def resumed(plan: ConsumerPlan, entry: JournalEntry, *, hold_s: float, now: float) -> Ordered:
+def resumed(plan: ConsumerPlan, entry: JournalEntry, *, hold_s: float, now: float) -> PlanOrdered:
     """A plan that was under way when the controller before ended."""
-    return Ordered(now, entry.plan, plan, hold_s=hold_s, ts=micros(), step=entry.step)
+    return PlanOrdered(now, entry.plan, plan, hold_s=hold_s, ts=micros(), step=entry.step)

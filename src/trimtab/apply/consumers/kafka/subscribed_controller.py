@@ -33,22 +33,22 @@ from trimtab.apply.consumers.assignments import (
 )
 from trimtab.apply.consumers.backends.backend import Backend
 from trimtab.apply.consumers.controller import (
-    Hold,
-    Ordered,
+    GroupVerdict,
+    GroupView,
     Persist,
-    Record,
-    Verdict,
-    View,
+    PlanHold,
+    PlanOrdered,
+    WriteJournal,
     surplus,
 )
 from trimtab.apply.consumers.kafka.announcer import Announcer
-from trimtab.apply.consumers.kafka.inbox import Ears
+from trimtab.apply.consumers.kafka.inbox import ControllerInbox
 from trimtab.apply.consumers.kafka.leadership import (
+    CommandProducer,
     GroupConfig,
     Lease,
-    Voice,
+    lead_when_elected,
     micros,
-    reigning,
     state_left,
 )
 from trimtab.apply.consumers.kafka.ordered_plans import left_orders, ordered, resumed
@@ -123,7 +123,7 @@ class SubscribedController:
 
     def run(self, stop: threading.Event) -> bool:
         """Leads whenever it can; says whether it led when it was told to stop."""
-        return reigning(self._config, self._reign, stop)
+        return lead_when_elected(self._config, self._reign, stop)
 
     def _answer(self, request: AssignmentRequest) -> AssignmentAnswer | None:
         plan = self._plan
@@ -140,13 +140,13 @@ class SubscribedController:
     def _reign(self, lease: Lease, stop: threading.Event) -> None:
         config = self._config
         with ExitStack() as open_now:
-            voice = Voice(config)
+            voice = CommandProducer(config)
             found = state_left(config)
             self._told = None
             self._plan = (
                 GroupPlan(version=found.epoch, assignment=found.assignment) if found else None
             )
-            ears = open_now.enter_context(closing(Ears(config)))
+            ears = open_now.enter_context(closing(ControllerInbox(config)))
             admin = open_now.enter_context(config.cluster.admin())
             announcer = open_now.enter_context(closing(Announcer(config, self._on_decision)))
             for door in (self._service, self._while_leading):
@@ -212,7 +212,7 @@ class SubscribedController:
                     stop.wait(_AGAIN_S)
         return None  # another controller takes the lease
 
-    def _turn(self, turns: _Turns, voice: Voice, announcer: Announcer) -> None:
+    def _turn(self, turns: _Turns, voice: CommandProducer, announcer: Announcer) -> None:
         """Looks once, and decides if there is a reason."""
         try:
             view = replace(turns.view(self._plan), hold=self._orders.hold())
@@ -235,7 +235,12 @@ class SubscribedController:
         self._keep_numbers(turns, voice)
 
     def _follow(
-        self, verdict: Verdict, decision: Decision, view: View, turns: _Turns, voice: Voice
+        self,
+        verdict: GroupVerdict,
+        decision: Decision,
+        view: GroupView,
+        turns: _Turns,
+        voice: CommandProducer,
     ) -> Decision:
         """Does what was decided; returns the decision, or another one where it cannot be done."""
         target = verdict.target
@@ -261,7 +266,9 @@ class SubscribedController:
             turns.scaled = view.now
         return decision
 
-    def _see_to_orders(self, view: View, turns: _Turns, voice: Voice, announcer: Announcer) -> bool:
+    def _see_to_orders(
+        self, view: GroupView, turns: _Turns, voice: CommandProducer, announcer: Announcer
+    ) -> bool:
         """Carries out a plan that was ordered, or refuses it; says whether one was begun."""
         order = self._orders.next()
         if order is None:
@@ -288,7 +295,7 @@ class SubscribedController:
         running = entry_of(order, PlanState.RUNNING)
         failure = self._go(target, view, turns, voice, running)
         if failure is not None:
-            voice.say([Record(entry_of(order, PlanState.FAILED, why=failure))])
+            voice.say([WriteJournal(entry_of(order, PlanState.FAILED, why=failure))])
             return False
         if len(target.consumers) != len(view.assignment.consumers):
             turns.scaled = view.now
@@ -298,11 +305,13 @@ class SubscribedController:
         return True
 
     @staticmethod
-    def _refuse(order: Ordered, why: str, view: View, voice: Voice, announcer: Announcer) -> None:
-        voice.say([Record(entry_of(order, PlanState.FAILED, why=why))])
+    def _refuse(
+        order: PlanOrdered, why: str, view: GroupView, voice: CommandProducer, announcer: Announcer
+    ) -> None:
+        voice.say([WriteJournal(entry_of(order, PlanState.FAILED, why=why))])
         announcer.announce(refusal_of(order, why, len(view.consumers)))
 
-    def _see_whether_done(self, turns: _Turns, voice: Voice) -> None:
+    def _see_whether_done(self, turns: _Turns, voice: CommandProducer) -> None:
         """A plan is done when members read what it gives them, as the brokers know it."""
         execution, plan = self._orders.execution, self._plan
         if execution is None or plan is None:
@@ -313,13 +322,13 @@ class SubscribedController:
             wanted.setdefault(consumer, set()).add(partition)
         if {frozenset(share) for share in wanted.values()} <= turns.shares():
             of = len(order.plan.moves) if order.plan is not None else 0
-            voice.say([Record(entry_of(order, PlanState.DONE, step=of))])
+            voice.say([WriteJournal(entry_of(order, PlanState.DONE, step=of))])
             self._orders.end()
         elif time.monotonic() - began > self._config.rules.manage_timeout_s:
             late = self._orders.abandon("the group did not take it over in time")
             voice.say([] if late is None else [late])
 
-    def _unknown(self, target: Assignment, view: View, turns: _Turns) -> str | None:
+    def _unknown(self, target: Assignment, view: GroupView, turns: _Turns) -> str | None:
         """Why a first plan would be a blind one, if it would: members do read without any plan."""
         if self._plan is not None or len(target.consumers) >= len(view.consumers):
             return None
@@ -332,7 +341,7 @@ class SubscribedController:
             f"than the {len(view.consumers)} consumers that are there"
         )
 
-    def _catch_up(self, turns: _Turns, voice: Voice) -> None:
+    def _catch_up(self, turns: _Turns, voice: CommandProducer) -> None:
         """Raises the version where members were answered while the plan was being replaced.
 
         They follow the one before, and would not learn of it: what they had when the new one was
@@ -369,9 +378,9 @@ class SubscribedController:
     def _go(
         self,
         target: Assignment,
-        view: View,
+        view: GroupView,
         turns: _Turns,
-        voice: Voice,
+        voice: CommandProducer,
         entry: JournalEntry | None = None,
     ) -> str | None:
         """Writes the plan down, starts who is missing, publishes it, lets the idle go.
@@ -400,28 +409,28 @@ class SubscribedController:
         turns.let_go(idle[self._config.rules.warm_spares :])
         return None
 
-    def _keep_numbers(self, turns: _Turns, voice: Voice) -> None:
+    def _keep_numbers(self, turns: _Turns, voice: CommandProducer) -> None:
         """Writes down who has which number, for the next controller, when that has changed."""
         if self._plan is not None and turns.numbers != turns.kept:
             self._keep(self._plan, turns, voice)
 
     @staticmethod
     def _keep(
-        plan: GroupPlan, turns: _Turns, voice: Voice, entry: JournalEntry | None = None
+        plan: GroupPlan, turns: _Turns, voice: CommandProducer, entry: JournalEntry | None = None
     ) -> None:
         turns.kept = dict(turns.numbers)
         state = GroupState(
             epoch=plan.version, clean=True, assignment=plan.assignment, members=turns.kept
         )
-        voice.say([Persist(state), *([] if entry is None else [Record(entry)])])
+        voice.say([Persist(state), *([] if entry is None else [WriteJournal(entry)])])
 
 
 class _Orders:
     """Plans that were ordered: those that wait, the one under way, and the one that is held."""
 
     def __init__(self) -> None:
-        self.fetched: queue.SimpleQueue[Ordered] = queue.SimpleQueue()
-        self.execution: tuple[Ordered, float] | None = None  # and since when
+        self.fetched: queue.SimpleQueue[PlanOrdered] = queue.SimpleQueue()
+        self.execution: tuple[PlanOrdered, float] | None = None  # and since when
         self._held, self._held_until = "", _NEVER
 
     @classmethod
@@ -435,14 +444,14 @@ class _Orders:
             orders._held, orders._held_until = left.held_plan, time.monotonic() + left.held_s
         return orders
 
-    def next(self) -> Ordered | None:
+    def next(self) -> PlanOrdered | None:
         """The next order, if there is one."""
         try:
             return self.fetched.get_nowait()
         except queue.Empty:
             return None
 
-    def begin(self, order: Ordered) -> None:
+    def begin(self, order: PlanOrdered) -> None:
         """An order is under way; from now on its plan is held."""
         self.execution = order, time.monotonic()
         self._held, self._held_until = order.plan_id, time.monotonic() + order.hold_s
@@ -453,18 +462,18 @@ class _Orders:
             self._held_until = time.monotonic() + self.execution[0].hold_s
         self.execution = None
 
-    def abandon(self, why: str) -> Record | None:
+    def abandon(self, why: str) -> WriteJournal | None:
         """The order under way will not be finished; None where there is none."""
         if self.execution is None:
             return None
         order, self.execution = self.execution[0], None
         self._held, self._held_until = "", _NEVER
-        return Record(entry_of(order, PlanState.FAILED, why=why))
+        return WriteJournal(entry_of(order, PlanState.FAILED, why=why))
 
-    def hold(self) -> Hold:
+    def hold(self) -> PlanHold:
         """The plan that is not to be undone without need, and for how long."""
         left_s = max(0.0, self._held_until - time.monotonic())
-        return Hold(plan=self._held, left_s=left_s)
+        return PlanHold(plan=self._held, left_s=left_s)
 
 
 class _Turns:
@@ -558,7 +567,7 @@ class _Turns:
             for member in group.members
         }
 
-    def view(self, plan: GroupPlan | None) -> View:
+    def view(self, plan: GroupPlan | None) -> GroupView:
         """What is to be decided from: who reads what, with those that are on their way."""
         now = time.monotonic()
         leaving = self.leaving  # before the look: one that has gone meanwhile is gone
@@ -568,7 +577,7 @@ class _Turns:
         consumers = living | self._awaited.keys()
         partitions = self._config.partitions(self._admin)
         read = read_by(plan, consumers, partitions)
-        return View(
+        return GroupView(
             now=now,
             quiet_s=now - max(self.began, self.scaled),
             since_scaling_s=now - self.scaled,

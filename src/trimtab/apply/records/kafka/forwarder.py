@@ -31,7 +31,7 @@ from typing import Any, Protocol
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from trimtab.apply.records.forwarding import Progress
+from trimtab.apply.records.forwarding import ForwardProgress
 from trimtab.apply.records.kafka.forward_source import End, GroupSource
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.apply.records.kafka.weights_reader import WeightsReader
@@ -104,7 +104,7 @@ class ForwardReport:
     ratios: Ratios | None
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Where records come from; used by one thread."""
 
     def next(self, timeout_s: float) -> Record | End | None:
@@ -135,7 +135,7 @@ class Source(Protocol):
         ...
 
 
-class Target(Protocol):
+class RecordTarget(Protocol):
     """Where records go; `RoutedProducer` is one."""
 
     def produce(
@@ -162,8 +162,8 @@ class Forwarder:
     def __init__(
         self,
         route: Route,
-        source: Source,
-        target: Target,
+        source: RecordSource,
+        target: RecordTarget,
         *,
         leaders: Callable[[], LeaderSnapshot],
         clock: Callable[[], float] = time.monotonic,
@@ -175,7 +175,7 @@ class Forwarder:
         self._leaders = leaders
         self._clock = clock
         self._settle_s = settle_s
-        self._progress = Progress()
+        self._progress = ForwardProgress()
         self._failure: ApplyError | None = None
         self._ends: Mapping[TopicPartition, int] = {}
         self._assigned = False

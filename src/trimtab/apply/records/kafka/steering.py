@@ -34,7 +34,7 @@ from trimtab.apply.records.kafka.intake import Intake
 from trimtab.apply.records.kafka.probing import Prober
 from trimtab.apply.records.kafka.weights_reader import KEY
 from trimtab.apply.records.probe_log import Probes
-from trimtab.apply.records.steering import Observation, Rules, Steering, Verdict, step
+from trimtab.apply.records.steering import BrokerVerdict, Observation, Steering, SteeringRules, step
 from trimtab.errors import BadFile
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
@@ -63,11 +63,11 @@ _REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SteeringStep:
     """One look: what was seen, what follows, and whether it was published."""
 
     weights: Weights
-    verdicts: Mapping[int, Verdict]
+    verdicts: Mapping[int, BrokerVerdict]
     seen: Mapping[int, Observation] = field(default_factory=dict)
     changed: bool = False
     published: bool = False
@@ -102,8 +102,8 @@ class Steerer:
         topic: str,
         interval_s: float = 0.2,
         valid_s: float = 10.0,
-        rules: Rules | None = None,
-        on_step: Callable[[Step], None] = lambda _: None,
+        rules: SteeringRules | None = None,
+        on_step: Callable[[SteeringStep], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
@@ -113,7 +113,7 @@ class Steerer:
         self._topic = topic
         self._interval_s = interval_s
         self._valid_s = valid_s
-        self._rules = rules or Rules()
+        self._rules = rules or SteeringRules()
         self._on_step = on_step
         self._clock = clock
         self._wall_us = wall_us
@@ -157,7 +157,7 @@ class Steerer:
         changed = weights != self._said
         due = now - self._said_at >= self._valid_s / _REPEATS - self._interval_s
         self._steps += 1
-        told = Step(
+        told = SteeringStep(
             weights=Weights(ts=self._wall_us(), valid_s=self._valid_s, weights=weights),
             verdicts=verdicts,
             seen=seen,
@@ -168,7 +168,7 @@ class Steerer:
             self._say(told, now)
         self._on_step(told)
 
-    def _say(self, told: Step, now: float) -> None:
+    def _say(self, told: SteeringStep, now: float) -> None:
         if told.changed and self._said is not None:
             self._changes += 1
             log.info("weights_changed", weights=dict(told.weights.weights))
@@ -388,11 +388,11 @@ def open_steering(
     interval_s: float = 0.2,
     valid_s: float = 10.0,
     execute: bool,
-    on_step: Callable[[Step], None] = lambda _: None,
+    on_step: Callable[[SteeringStep], None] = lambda _: None,
 ) -> Iterator[Steerer]:
     """Steering of a real cluster; a broker is probed twice per interval."""
     pace_s = interval_s / 2
-    rules = Rules.paced(pace_s)
+    rules = SteeringRules.paced(pace_s)
     own = cluster.topics
     weights, probe = own.of_steering
     publisher = SpreadPublisher(cluster) if execute else None

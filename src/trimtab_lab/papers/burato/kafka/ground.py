@@ -44,11 +44,11 @@ from trimtab_lab.papers.burato.design import (
     SLOWED_PERIOD_S,
     SLOWED_SHARE,
     BrokerRun,
-    Cell,
-    Kind,
-    Policy,
+    BrokerWorld,
+    BuratoCell,
+    PolicyName,
+    RunKind,
     Setting,
-    World,
 )
 from trimtab_lab.papers.burato.kafka.driver import open_loop, saturate
 from trimtab_lab.slowed import slowed
@@ -86,24 +86,24 @@ class Ground:
     # ------------------------------------------------------------ worlds
 
     @contextmanager
-    def world(self, world: World) -> Iterator[None]:
+    def world(self, world: BrokerWorld) -> Iterator[None]:
         """The brokers as a world has them."""
         match world:
-            case World.EVEN:
+            case BrokerWorld.EVEN:
                 self._settle(world, _ALL, _SETTLED_WITHIN_S)
                 yield
-            case World.SLOWED:
+            case BrokerWorld.SLOWED:
                 with slowed(
                     self.cluster, broker=SLOWED, share=SLOWED_SHARE, period_s=SLOWED_PERIOD_S
                 ):
                     self._settle(world, _ALL, _SETTLED_WITHIN_S)
                     yield
-            case World.FOREIGN:
+            case BrokerWorld.FOREIGN:
                 with self._foreign_load():
                     time.sleep(_FOREIGN_WAIT_S)
                     yield
 
-    def _settle(self, world: World, brokers: Collection[int], within_s: float) -> None:
+    def _settle(self, world: BrokerWorld, brokers: Collection[int], within_s: float) -> None:
         deadline = time.monotonic() + within_s
         while not self._settled(world, brokers):
             self._check()
@@ -112,12 +112,12 @@ class Ground:
                 return
             time.sleep(0.1)
 
-    def _settled(self, world: World, brokers: Collection[int]) -> bool:
+    def _settled(self, world: BrokerWorld, brokers: Collection[int]) -> bool:
         """Whether the weights of these brokers are what they become in this world."""
         weights = {broker: self.weights().get(broker) for broker in brokers}
-        if world is World.FOREIGN:
+        if world is BrokerWorld.FOREIGN:
             return True  # nobody knows what they become
-        if world is World.SLOWED:
+        if world is BrokerWorld.SLOWED:
             shed = weights.pop(SLOWED, None)
             if shed is None or shed > _SHED:
                 return False
@@ -170,7 +170,7 @@ class Ground:
         leaders = {p: replicas[0] for p, replicas in enumerate(PLACEMENT[setting.topic])}
         self._settle(setting.world, set(leaders.values()), _SETTLED_AGAIN_WITHIN_S)
         with self._sender(run) as sender, ahead_of_others():
-            if run.cell.kind is Kind.SATURATING:
+            if run.cell.kind is RunKind.SATURATING:
                 figures = saturate(
                     sender,
                     setting.topic,
@@ -202,14 +202,14 @@ class Ground:
             on_run(f"warm-up {topic}", 0, 0)
             for acks in ("1", "all"):
                 setting = Setting(topic=topic, acks=acks, value_bytes=1000)
-                cell = Cell(setting=setting, policy=Policy("uniform-sticky"))
+                cell = BuratoCell(setting=setting, policy=PolicyName("uniform-sticky"))
                 self.run(BrokerRun(cell=cell, repetition=0, duration_s=_WARM_UP_S))
 
     @contextmanager
     def _sender(self, run: BrokerRun) -> Iterator[Any]:
         acks = run.cell.setting.acks
         config = {**PRODUCER, "acks": acks, "enable.idempotence": acks == "all"}
-        if run.cell.kind is Kind.SATURATING:
+        if run.cell.kind is RunKind.SATURATING:
             config |= SATURATING
         policy = run.cell.policy
         if policy.name == LIBRDKAFKA:

@@ -67,7 +67,7 @@ _ENDED_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class LiveSite:
     """The cluster that runs take place on, and a folder for processes and their logs."""
 
     cluster: Cluster
@@ -111,7 +111,7 @@ class Conducted:
 
 def conduct(
     run: LiveRun,
-    place: Place,
+    place: LiveSite,
     *,
     replay: Timeline = (),
     on_progress: Callable[[LoadProgress], None] | None = None,
@@ -121,7 +121,7 @@ def conduct(
 
 
 class _Conductor:
-    def __init__(self, run: LiveRun, place: Place, replay: Timeline) -> None:
+    def __init__(self, run: LiveRun, place: LiveSite, replay: Timeline) -> None:
         self.run, self.place, self.replay = run, place, replay
         self.name = f"live-{run.key.replace('.', '_')}-{uuid.uuid4().hex[:6]}"
         self.schedule = run.schedule
@@ -495,7 +495,7 @@ def _end(backend: Backend) -> None:
             backend.kill(consumer)
 
 
-def forget(place: Place, run: Conducted) -> None:
+def forget(place: LiveSite, run: Conducted) -> None:
     """Deletes the topics of a run that was judged, so that they are no longer measured."""
     with place.cluster.admin() as admin:
         for topic in (
@@ -507,7 +507,7 @@ def forget(place: Place, run: Conducted) -> None:
 
 
 @contextmanager
-def measured(place: Place, *, window_s: float = 5.0) -> Iterator[None]:
+def measured(place: LiveSite, *, window_s: float = 5.0) -> Iterator[None]:
     """One Spark pipeline that measures the topics of all runs, while the block goes on.
 
     Outcomes are judged when a run is over: meanwhile they would only take the processor's time.

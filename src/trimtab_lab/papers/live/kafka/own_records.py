@@ -15,12 +15,14 @@ from trimtab.kafka.spans import offsets_between
 from trimtab.model.cluster import TopicPartition
 
 if TYPE_CHECKING:
-    from trimtab_lab.papers.live.kafka.conduct import Place
+    from trimtab_lab.papers.live.kafka.conduct import LiveSite
 
 _POLL_S = 10.0
 
 
-def own_records(place: Place, topic: str, *, from_ts: int, to_ts: int) -> Iterator[tuple[Any, int]]:
+def own_records(
+    place: LiveSite, topic: str, *, from_ts: int, to_ts: int
+) -> Iterator[tuple[Any, int]]:
     """Values of a topic, and when each was published, in microseconds."""
     with place.cluster.admin() as admin:
         names = [p.name for p in admin.topics([topic]) if not p.offline]

@@ -24,13 +24,13 @@ from trimtab.kafka.admin import TopicSpec
 from trimtab.model.cluster import TopicPartition
 from trimtab.workload.kafka.fill import fill
 from trimtab_lab.papers.live.distributions import levels, mode
-from trimtab_lab.papers.live.kafka.conduct import Place
+from trimtab_lab.papers.live.kafka.conduct import LiveSite
 
 _VALUE_BYTES = 1000
 _MOST_IDLE = 30
 
 
-def peak(place: Place, *, megabytes: float, partitions: int, tables: int) -> dict[str, Any]:
+def peak(place: LiveSite, *, megabytes: float, partitions: int, tables: int) -> dict[str, Any]:
     """Throughput of every cycle while a consumer reads full topics; MB/s are 10⁶ bytes a second."""
     run = f"live-peak-{uuid.uuid4().hex[:6]}"
     names = [f"{run}-{n}" for n in range(tables)]
@@ -82,7 +82,7 @@ def _measured(cycle: Cycle, *, total: int) -> list[float]:
     return rates
 
 
-def _fill(place: Place, sources: Sequence[TopicPartition], size: int) -> int:
+def _fill(place: LiveSite, sources: Sequence[TopicPartition], size: int) -> int:
     """Spreads bytes evenly, in values of 1000 that do not compress; returns how many."""
     chance = random.Random(0)
     values = [chance.randbytes(_VALUE_BYTES) for _ in range(64)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trimtab_lab.papers.live.kafka.conduct import Conducted, Place
+from trimtab_lab.papers.live.kafka.conduct import Conducted, LiveSite
 from trimtab_lab.papers.live.kafka.own_records import own_records
-from trimtab_lab.papers.live.response import Heard, Published, Said
+from trimtab_lab.papers.live.response import Published, ReceivedRecord, Said
 
 _CHANGES = ("scale_up", "scale_down", "reassign")
 
 
-def told(place: Place, run: Conducted) -> Heard:
+def told(place: LiveSite, run: Conducted) -> ReceivedRecord:
     """Rates, decisions and control records of a run, from when it was ready to its end."""
 
     def records(topic: str) -> Iterator[tuple[Any, int]]:
@@ -34,4 +34,4 @@ def told(place: Place, run: Conducted) -> Heard:
         if value["group"] == run.group and value["action"] in _CHANGES
     ]
     control = [Said(value["type"], value["ts"]) for value, _ in records(own.control(run.group))]
-    return Heard(rates=rates, decisions=decisions, control=control)
+    return ReceivedRecord(rates=rates, decisions=decisions, control=control)

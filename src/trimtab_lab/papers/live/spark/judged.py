@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from trimtab.evaluate.order import Rules
+from trimtab.evaluate.order import OrderRules
 from trimtab.evaluate.spark.jobs import (
-    Asked,
-    Given,
     Judging,
+    ReceiptQuery,
+    ReceiptTables,
     ReplicasFrom,
     audit_receipts,
     expected_places,
@@ -25,16 +25,16 @@ from trimtab.evaluate.spark.outcomes import first_receipts
 from trimtab.evaluate.verdict import Blocking
 from trimtab.spark.session import Session, spark_errors
 from trimtab_lab.papers.live.distributions import levels
-from trimtab_lab.papers.live.kafka.conduct import Conducted, Place
+from trimtab_lab.papers.live.kafka.conduct import Conducted, LiveSite
 from trimtab_lab.papers.live.plan import replica_minutes, unexplained
 
 EDGES_S = tuple(round(0.02 * 10 ** (k / 12), 4) for k in range(48))
 _GENEROUS_US = 60_000_000
 
 
-def judged(session: Session, place: Place, run: Conducted) -> dict[str, Any]:
+def judged(session: Session, place: LiveSite, run: Conducted) -> dict[str, Any]:
     """The figures of a run, as they are kept."""
-    asked = Asked(
+    asked = ReceiptQuery(
         group=run.group,
         run=run.name,
         from_ts=run.ready_ts - _GENEROUS_US,
@@ -47,7 +47,7 @@ def judged(session: Session, place: Place, run: Conducted) -> dict[str, Any]:
             session,
             given,
             asked,
-            rules=Rules(from_first=True),
+            rules=OrderRules(from_first=True),
             expected=expected_places(session, offsets=run.offsets),
         )
         # What was sent to settle a group is audited like everything else, and not judged.
@@ -99,9 +99,9 @@ def _sent_since(ts: int) -> Column:
     return F.unix_micros("event_ts") >= ts
 
 
-def _read_once(given: Given) -> Given:
+def _read_once(given: ReceiptTables) -> ReceiptTables:
     """The same, held in memory: a run is small, and many questions are asked of it."""
-    return Given(
+    return ReceiptTables(
         receipts=given.receipts.localCheckpoint(),
         rejects=given.rejects,
         control=None if given.control is None else given.control.localCheckpoint(),

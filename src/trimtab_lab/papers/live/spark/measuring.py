@@ -14,18 +14,18 @@ from contextlib import contextmanager
 from trimtab.kafka.publisher import open_publisher
 from trimtab.measure.kafka.monitor import Interest, in_background
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
-from trimtab.measure.spark.spans import Asked
+from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.services.monitor import open_sampling
 from trimtab.spark.session import Session
 from trimtab.spark.warehouse import Warehouse
-from trimtab_lab.papers.live.kafka.conduct import Place
+from trimtab_lab.papers.live.kafka.conduct import LiveSite
 
 _TOPICS = re.compile("live-.*")
 _MEASURED_OVER_S, _LEAST_S, _TRIGGER_S, _SAMPLED_EVERY_S = 5.0, 2.0, 1.0, 0.5
 
 
 @contextmanager
-def measured_here(session: Session, place: Place) -> Iterator[None]:
+def measured_here(session: Session, place: LiveSite) -> Iterator[None]:
     """Measures the topics of live runs, while the block goes on."""
     cluster, stop = place.cluster, threading.Event()
     with (
@@ -43,7 +43,7 @@ def measured_here(session: Session, place: Place) -> Iterator[None]:
                 session,
                 admin,
                 cluster,
-                Asked(pattern=_TOPICS, from_ts=0, to_ts=0),
+                MeasureQuery(pattern=_TOPICS, from_ts=0, to_ts=0),
                 beat=Beat(window_s=_MEASURED_OVER_S, min_span_s=_LEAST_S, trigger_s=_TRIGGER_S),
                 keys=None,
                 results=Results(

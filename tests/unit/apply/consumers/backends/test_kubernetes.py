@@ -20,7 +20,7 @@ from tests.unit.apply.consumers.backends.kubernetes_fake import (
     status_of,
 )
 from trimtab.apply.consumers.backends import kubernetes as backend_module
-from trimtab.apply.consumers.backends.kubernetes import KubernetesBackend, Workload
+from trimtab.apply.consumers.backends.kubernetes import KubernetesBackend, KubernetesWorkload
 from trimtab.errors import ApplyError, ConfigError
 
 Connect = Callable[..., KubernetesBackend]
@@ -35,7 +35,7 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect
         def connected(fake: FakeKubernetes, *, patience_s: float = 20.0) -> KubernetesBackend:
             url = stack.enter_context(served(fake))
             backend = KubernetesBackend(
-                Workload.named(f"{fake.kind.lower()}/orders"),
+                KubernetesWorkload.named(f"{fake.kind.lower()}/orders"),
                 kubeconfig=_kubeconfig(tmp_path, url),
                 patience_s=patience_s,
             )
@@ -323,7 +323,7 @@ def test_a_refusal_says_what_to_do(connect, status, kind, word):
 def test_an_api_that_does_not_answer_is_an_apply_error(tmp_path):
     with served(FakeKubernetes()) as url:
         pass
-    workload = Workload.named("statefulset/orders")
+    workload = KubernetesWorkload.named("statefulset/orders")
     backend = KubernetesBackend(workload, kubeconfig=_kubeconfig(tmp_path, url))
 
     with pytest.raises(ApplyError, match="did not answer"):
@@ -336,13 +336,13 @@ def test_without_the_client_the_hint_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "kubernetes", None)
 
     with pytest.raises(ConfigError, match="not installed") as missing:
-        KubernetesBackend(Workload.named("statefulset/orders"))
+        KubernetesBackend(KubernetesWorkload.named("statefulset/orders"))
 
     assert "trimtab[kubernetes]" in str(missing.value.hint)
 
 
 def test_a_kubeconfig_that_is_not_there_is_a_configuration_error(tmp_path):
-    workload = Workload.named("statefulset/orders")
+    workload = KubernetesWorkload.named("statefulset/orders")
 
     with pytest.raises(ConfigError, match="No way to Kubernetes"):
         KubernetesBackend(workload, kubeconfig=tmp_path / "none")
@@ -351,4 +351,4 @@ def test_a_kubeconfig_that_is_not_there_is_a_configuration_error(tmp_path):
 @pytest.mark.parametrize("text", ["orders", "pod/orders", "statefulset/"])
 def test_a_workload_needs_a_kind_and_a_name(text):
     with pytest.raises(ConfigError, match="names no workload"):
-        Workload.named(text)
+        KubernetesWorkload.named(text)

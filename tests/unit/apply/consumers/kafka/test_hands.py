@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.apply.consumers.controller import Event, Gone, Kept, Looked
+from trimtab.apply.consumers.controller import ConsumerExited, Event, GroupObserved, RemovalRefused
 from trimtab.apply.consumers.kafka import directed_controller as door
 from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.errors import ApplyError, BrokerUnavailable
@@ -112,9 +112,9 @@ def heard(hands: Any, kind: type[Event]) -> list[Event]:
 
 def test_a_look_that_fails_is_not_the_last_one():
     with door._hands(POST, Orchestrator(c0="first")) as hands:
-        [seen, *_] = heard(hands, Looked)
+        [seen, *_] = heard(hands, GroupObserved)
 
-    assert isinstance(seen, Looked)
+    assert isinstance(seen, GroupObserved)
     assert seen.living == {0: "first"}
 
 
@@ -122,9 +122,9 @@ def test_a_look_brings_last_words_and_the_members_that_subscribe():
     orchestrator = Orchestrator(c0="first")
     orchestrator.words = {1: "error: no such handler"}
     with door._hands(POST, orchestrator) as hands:
-        seen = heard(hands, Looked)
+        seen = heard(hands, GroupObserved)
 
-    first = next(look for look in seen if isinstance(look, Looked))
+    first = next(look for look in seen if isinstance(look, GroupObserved))
     assert first.words == {1: "error: no such handler"}
     assert first.subscribed == ("shop at /10.0.0.7",)
 
@@ -134,9 +134,9 @@ def test_why_a_consumer_could_not_be_started_is_passed_on():
     orchestrator.fails = "no memory left"
     with door._hands(POST, orchestrator) as hands:
         hands.create((3,))
-        [gone] = heard(hands, Gone)
+        [gone] = heard(hands, ConsumerExited)
 
-    assert isinstance(gone, Gone)
+    assert isinstance(gone, ConsumerExited)
     assert (gone.consumer, gone.identity, gone.why) == (3, None, "no memory left")
 
 
@@ -144,9 +144,9 @@ def test_a_process_in_the_place_of_the_one_to_be_killed_is_spared():
     orchestrator = Orchestrator(c1="second")
     with door._hands(POST, orchestrator) as hands:
         hands.kill(1, "first")
-        [gone] = heard(hands, Gone)
+        [gone] = heard(hands, ConsumerExited)
 
-    assert isinstance(gone, Gone)
+    assert isinstance(gone, ConsumerExited)
     assert (gone.consumer, gone.identity) == (1, "first")
     assert not orchestrator.tried
 
@@ -160,7 +160,7 @@ def test_kills_that_cannot_be_confirmed_hold_up_nobody_else():
         until(lambda: {c for what, c in orchestrator.tried if what == "kill"} == set(range(10)))
         hands.create((11,))
         until(lambda: ("create", 11) in orchestrator.tried)
-        assert not [event for event in hands.done() if isinstance(event, Gone)]
+        assert not [event for event in hands.done() if isinstance(event, ConsumerExited)]
 
 
 def test_a_removal_that_fails_is_tried_again_and_says_who_was_kept():
@@ -169,9 +169,9 @@ def test_a_removal_that_fails_is_tried_again_and_says_who_was_kept():
     with door._hands(POST, orchestrator) as hands:
         orchestrator.there = {1: "first", 2: "first"}
         hands.remove((1, 2))
-        [kept] = heard(hands, Kept)
+        [kept] = heard(hands, RemovalRefused)
 
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, RemovalRefused)
     assert kept.consumers == {2}
     assert orchestrator.there == {2: "first"}
 
@@ -182,7 +182,7 @@ def test_removing_the_last_ones_keeps_nobody():
         hands.remove((1,))
         until(lambda: not orchestrator.there)
 
-    assert not [event for event in hands.done() if isinstance(event, Kept)]
+    assert not [event for event in hands.done() if isinstance(event, RemovalRefused)]
 
 
 def test_a_controller_whose_reign_is_over_begins_nothing_more():

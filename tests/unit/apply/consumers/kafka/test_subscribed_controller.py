@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from trimtab.apply.consumers.assignments import AssignmentRequest, GroupMember
-from trimtab.apply.consumers.controller import Ordered, Persist, Record, Rules, Verdict, View
+from trimtab.apply.consumers.controller import (
+    ControllerRules,
+    GroupVerdict,
+    GroupView,
+    Persist,
+    PlanOrdered,
+    WriteJournal,
+)
 from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.apply.consumers.kafka.subscribed_controller import (
     SubscribedController,
@@ -78,13 +85,13 @@ class World:
 
     def __init__(self, *pods: str, start_timeout_s: float = 60.0) -> None:
         self.pods = Pods(set(pods))
-        self.said: list[Persist | Record] = []
+        self.said: list[Persist | WriteJournal] = []
         self.decisions: list[Decision] = []
         config = GroupConfig(
             group="g",
             topics=("orders",),
             cluster=Cluster("nowhere"),
-            rules=Rules(start_timeout_s=start_timeout_s),
+            rules=ControllerRules(start_timeout_s=start_timeout_s),
         )
         self.controller = SubscribedController(config, self.pods, self.judge, "127.0.0.1:0")
         self.threads = ThreadPoolExecutor(1)
@@ -92,7 +99,7 @@ class World:
         self.turns = _Turns(config, self.pods, admin, self.threads, {})
         self.aim = Aim(group="g", planner="mwf", unit=Unit.BYTES_S, capacity=130.0, interval_s=0.0)
 
-    def judge(self, view: View, measured: Measured, _: int) -> Verdict | None:
+    def judge(self, view: GroupView, measured: Measured, _: int) -> GroupVerdict | None:
         return verdict(view, measured, self.aim, ts=1_000_000)
 
     def measure(self, loads: Sequence[float]) -> None:
@@ -288,11 +295,11 @@ def an_order(world: World, after: dict[int, int], **more: Any) -> Any:
         group="g",
     )
     ordered: dict[str, Any] = {"until": math.inf, "hold_s": 300.0, "ts": 1}
-    return Ordered(0.0, plan_id(plan), plan, **{**ordered, **more})
+    return PlanOrdered(0.0, plan_id(plan), plan, **{**ordered, **more})
 
 
 def entries(world: World) -> list[tuple[PlanState, str]]:
-    return [(e.entry.state, e.entry.why) for e in world.said if isinstance(e, Record)]
+    return [(e.entry.state, e.entry.why) for e in world.said if isinstance(e, WriteJournal)]
 
 
 def members_own(world: World, *shares: set[int]) -> None:

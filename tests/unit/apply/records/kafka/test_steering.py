@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from trimtab.apply.records.kafka import steering
 from trimtab.apply.records.kafka.intake import Intake
-from trimtab.apply.records.kafka.steering import Steerer, Step, Surroundings, led
+from trimtab.apply.records.kafka.steering import Steerer, SteeringStep, Surroundings, led
 from trimtab.apply.records.probe_log import Probes
-from trimtab.apply.records.steering import Observation, Rules
+from trimtab.apply.records.steering import Observation, SteeringRules
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.model.cluster import Broker, BrokerId, TopicPartition
@@ -37,7 +37,7 @@ class World:
         self.now = 100.0
         self.brokers = {1: steady(0.002), 2: steady(0.002)}
         self.publisher = FakePublisher()
-        self.steps: list[Step] = []
+        self.steps: list[SteeringStep] = []
         self.steerer = Steerer(
             self,
             self.publisher if execute else None,
@@ -126,10 +126,10 @@ def test_it_ends_when_told_to_and_delivers_what_is_left():
 
 
 def test_a_longer_interval_looks_back_further():
-    rules = Rules.paced(0.5)
+    rules = SteeringRules.paced(0.5)
 
     assert (rules.lately_s, rules.long_s) == (10.0, 50.0)
-    assert Rules.paced(0.1) == Rules()
+    assert SteeringRules.paced(0.1) == SteeringRules()
 
 
 @pytest.mark.parametrize(("age_s", "loads"), [(5, {1: (30.0, 3.0), 2: (40.0, 4.0)}), (61, {})])
