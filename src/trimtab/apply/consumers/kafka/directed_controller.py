@@ -276,7 +276,9 @@ class _Hands:
         self._threads.submit(self._guarded, partial(self._fetch, order))
 
     def _fetch(self, order: PlanOrder) -> None:
-        self._done.put(ordered(self._config, order))
+        event = ordered(self._config, order)
+        if event is not None:
+            self._done.put(event)
 
     def make_room(self, living: Collection[int]) -> None:
         """Has a control partition for each of these consumers, however they came to be."""

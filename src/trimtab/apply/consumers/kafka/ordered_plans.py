@@ -13,7 +13,7 @@ from trimtab.apply.consumers.orders import Left, left_by
 from trimtab.apply.kafka.plan_topic import PlanTopic, kept_plan
 from trimtab.errors import TrimtabError
 from trimtab.model.control import PlanOrder
-from trimtab.model.journal import JournalEntry
+from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.plan import ConsumerPlan
 
 log = structlog.get_logger()
@@ -21,14 +21,21 @@ log = structlog.get_logger()
 _MICROS = 1_000_000
 
 
-def ordered(config: GroupConfig, order: PlanOrder) -> PlanOrdered:
-    """The plan of an order as an event, or why it is none that this controller can carry out."""
+def ordered(config: GroupConfig, order: PlanOrder) -> PlanOrdered | None:
+    """The plan of an order as an event, or why it is none that this controller can carry out.
+
+    None for an order that is no longer open: the plan was begun, done or cancelled meanwhile, and
+    a plan is carried out once.
+    """
     refused, found = "", None
     try:
-        found, _ = kept_plan(config.cluster, order.plan)
+        found, entry = kept_plan(config.cluster, order.plan)
     except TrimtabError as error:
         refused = f"it could not be read: {error.message}"
     else:
+        if entry is not None and entry.state is not PlanState.MADE:
+            log.info("order_was_ignored", plan=order.plan, state=str(entry.state))
+            return None
         if found is None:
             refused = f"{config.cluster.topics.plans} has no such plan"
         elif not isinstance(found, ConsumerPlan) or found.scope.group != config.group:

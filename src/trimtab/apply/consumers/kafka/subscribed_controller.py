@@ -174,7 +174,9 @@ class SubscribedController:
 
     def _fetch(self, order: PlanOrder) -> None:
         try:
-            self._orders.fetched.put(ordered(self._config, order))
+            event = ordered(self._config, order)
+            if event is not None:
+                self._orders.fetched.put(event)
         except Exception:  # a thread has nobody to raise to
             log.exception("order_could_not_be_read", plan=order.plan)
 

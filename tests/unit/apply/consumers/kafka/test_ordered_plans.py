@@ -1,0 +1,93 @@
+"""Orders as a controller takes them: what is read, refused, and not begun twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.samples import readme_plan
+from trimtab.apply.consumers.kafka import ordered_plans
+from trimtab.apply.consumers.kafka.leadership import GroupConfig, micros
+from trimtab.errors import BrokerUnavailable
+from trimtab.kafka.cluster import Cluster
+from trimtab.model.control import PlanOrder
+from trimtab.model.journal import JournalEntry, PlanState
+from trimtab.model.plan_codec import plan_id
+
+PLAN = readme_plan("trim", group="pay")
+NAME = plan_id(PLAN)
+CONFIG = GroupConfig(cluster=Cluster("nowhere:1"), group="pay", topics=("orders",))
+LATER = micros() + 60_000_000
+
+
+def entry(state: PlanState) -> JournalEntry:
+    return JournalEntry(plan=NAME, state=state, step=0, of=1, ts=1)
+
+
+def an_order(expires_ts: int = LATER) -> PlanOrder:
+    return PlanOrder(plan=NAME, hold_s=60.0, expires_ts=expires_ts)
+
+
+def test_a_plan_that_is_kept_becomes_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = PLAN, entry(PlanState.MADE)
+    monkeypatch.setattr(ordered_plans, "kept_plan", lambda *_: kept)
+
+    event = ordered_plans.ordered(CONFIG, an_order())
+
+    assert event is not None
+    assert (event.plan, event.refused, event.hold_s, event.step) == (PLAN, "", 60.0, None)
+    assert 50 < event.until - event.now <= 60
+
+
+@pytest.mark.parametrize("state", [s for s in PlanState if s is not PlanState.MADE])
+def test_an_order_that_is_no_longer_open_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, state: PlanState
+) -> None:
+    monkeypatch.setattr(ordered_plans, "kept_plan", lambda *_: (PLAN, entry(state)))
+
+    assert ordered_plans.ordered(CONFIG, an_order()) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "kept", "expires_ts", "why"),
+    [
+        (CONFIG, (None, None), LATER, "has no such plan"),
+        (CONFIG, (PLAN, entry(PlanState.MADE)), 1, "has expired"),
+        (
+            GroupConfig(cluster=CONFIG.cluster, group="book", topics=("orders",)),
+            (PLAN, entry(PlanState.MADE)),
+            LATER,
+            "not a plan for the consumers of group book",
+        ),
+        (
+            GroupConfig(cluster=CONFIG.cluster, group="pay", topics=("refunds",)),
+            (PLAN, entry(PlanState.MADE)),
+            LATER,
+            "refunds only",
+        ),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+    config: GroupConfig,
+    kept: tuple[object, object],
+    expires_ts: int,
+    why: str,
+) -> None:
+    monkeypatch.setattr(ordered_plans, "kept_plan", lambda *_: kept)
+
+    event = ordered_plans.ordered(config, an_order(expires_ts))
+
+    assert event is not None
+    assert why in event.refused
+
+
+def test_a_plan_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: object) -> None:
+        raise BrokerUnavailable("trimtab.plans could not be read to its end.")
+
+    monkeypatch.setattr(ordered_plans, "kept_plan", silent)
+
+    event = ordered_plans.ordered(CONFIG, an_order())
+
+    assert event is not None
+    assert "could not be read" in event.refused
