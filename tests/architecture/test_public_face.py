@@ -69,7 +69,6 @@ def test_every_error_is_public() -> None:
 
 
 UNNAMED = {
-    "Kind": "what a planner can be relied on for; the word alone says too little",
     "KafkaAdmin": "our own narrow port on a cluster, which changes as we need it",
     "OwnTopic": "how our topics are made is ours; programs need their names only",
     "UnderWay": "what an Outstanding keeps for itself",

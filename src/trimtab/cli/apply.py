@@ -108,6 +108,13 @@ def apply(
         return
     now = _of_file(plan, loads, step) if loads is not None else _of_cluster(plan, cluster)
     entry = None if cluster is None or loads is not None else journal_of(cluster, plan)
+    _check(plan, now, entry, as_json=as_json)
+
+
+def _check(
+    plan: AnyPlan, now: GroupSnapshot | None, entry: JournalEntry | None, *, as_json: bool
+) -> None:
+    """Refuses a plan that no longer fits; one that was begun is compared with its journal."""
     if now is not None and isinstance(plan, ConsumerPlan) and not _under_way(entry):
         check_fresh(plan, now.partitions, now.assignment)
     _tell(plan, fresh=None if now is None else True, entry=entry, as_json=as_json)

@@ -5,7 +5,7 @@ the state. Offsets alone do not say when a commit was made, so "stopped" and "st
 whether anything new arrived meanwhile.
 
 >>> verdict([Reading(end=10, committed=5), Reading(end=20, committed=5)])
-<State.STOPPED: 'stopped'>
+<LagState.STOPPED: 'stopped'>
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def near(
     """Judges by the distance to the model's figure, or to the paper's where there is no model.
 
     >>> near("cbs mwf d=5", 0.113, paper=0.118, tolerance=0.025).verdict
-    <Verdict.WITHIN: 'within'>
+    <RowVerdict.WITHIN: 'within'>
     """
     known = paper if model is None else model
     if known is None:
