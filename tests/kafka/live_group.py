@@ -568,7 +568,7 @@ class LiveGroup:
         broken = audit(receipts, expected=self._acknowledged, commits=commits)
         worst = [v for v in broken if no_repeats or v.kind is not ViolationKind.REPEAT]
         assert not findings(broken, no_repeats=no_repeats), worst[:5]
-        reports = [s for s in said if s.partition == 0]
+        reports = [s for s in said if s.partition == 0 and not isinstance(s.what, PlanOrder)]
         assert not overlaps(intervals(reports, receipts, self._living(reports)))
         for partition in {s.partition for s in said} - {0}:
             commands = [s for s in said if s.partition == partition]

@@ -167,7 +167,6 @@ def test_without_a_controller_a_plan_is_refused_and_nothing_is_written(
     plan, _ = planned(group, tmp_path, 2)
     before = len(list(group.records(group.own.plans, 1)))
     assert run.end() == 0
-    wait_until(lambda: not group.consumers(), what="the end of its consumers")
 
     def refused() -> bool:
         answer = trimtab(group, "apply", str(plan), "--execute")

@@ -219,11 +219,11 @@ def test_a_forwarder_killed_in_the_middle_loses_nothing_and_keeps_the_order(post
 COMMITS_TOO_EARLY = """
 from trimtab.apply.records import forwarding
 from trimtab.apply.records.kafka import forwarder
-take, reliable = forwarding.Progress.taken, forwarder.reliable
+take, reliable = forwarding.ForwardProgress.taken, forwarder.reliable
 def taken(self, partition, offset, *, size):
     take(self, partition, offset, size=size)
     self.acknowledged(partition, offset)
-forwarding.Progress.taken = taken
+forwarding.ForwardProgress.taken = taken
 forwarder.reliable = lambda *a, **k: reliable(*a, **{**k, "linger_ms": 60_000})
 """
 
