@@ -76,7 +76,7 @@ def test_a_dry_run_takes_a_group_that_kafka_deals_to_as_it_is(group: LiveGroup) 
 @pytest.mark.parametrize(
     ("flags", "code", "why"),
     [
-        (["--execute"], 2, "It is not said what consumers are to do with the records."),
+        (["--execute"], 2, "--consume is required with --execute"),
         (["--topic", "nowhere"], 2, "There is no topic nowhere."),
         (["--planner", "astrologer"], 4, 'No planner for consumers is called "astrologer"'),
         (["--planner", "ll-ffd"], 2, "Give --sla, such as 5s."),

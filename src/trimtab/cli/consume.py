@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.connection import cluster_of, controller_token
-from trimtab.cli.durations import seconds, seconds_or_zero
+from trimtab.cli.connection import ClusterOptions, cluster_of, controller_token
 from trimtab.cli.options import (
     AsJson,
-    BootstrapServer,
-    CommandConfig,
+    GroupMode,
+    ReadTopics,
     Verbose,
+    duration_option,
+    group_option,
     output_file,
     output_folder,
+    with_options,
 )
-from trimtab.cli.output import result, result_json, say, warn
+from trimtab.cli.output import TerminalProgress, show
 from trimtab.cli.signals import until_interrupted
 from trimtab.observe.logging import configure
-from trimtab.settings import load_settings, pod_name
+from trimtab.services.consume import ConsumeMode, ConsumeRequest, consume_records
+from trimtab.settings import Settings, pod_name
 
 if TYPE_CHECKING:
     from trimtab.apply.consumers.ports import Handler
@@ -32,32 +35,20 @@ if TYPE_CHECKING:
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-class ConsumeMode(StrEnum):
-    """Who says what is read."""
-
-    DIRECTED = "directed"
-    GROUP = "group"
-
-
-class From(StrEnum):
+class StartingPoint(StrEnum):
     """Where a partition without a committed offset is read from."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
-def consume(
-    group: Annotated[str, typer.Option("--group", metavar="G", help="The consumer group.")],
-    topic: Annotated[
-        list[str], typer.Option("--topic", metavar="T", help="A topic to read; may be repeated.")
-    ],
-    mode: Annotated[
-        ConsumeMode,
-        typer.Option(
-            help="directed: the controller gives and takes single partitions. group: subscribe; "
-            "the group's leader asks the controller."
-        ),
-    ] = ConsumeMode.DIRECTED,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeOptions:
+    """What is read, what is done with it, and how the consumer takes part in its group."""
+
+    group: Annotated[str, group_option()]
+    topic: ReadTopics
+    mode: GroupMode = ConsumeMode.DIRECTED
     index: Annotated[
         int | None,
         typer.Option(
@@ -66,7 +57,7 @@ def consume(
             min=0,
             help="This consumer's place in the group, 0 for the first. Needed in directed mode.",
         ),
-    ] = None,
+    ] = None
     instance_id: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +66,7 @@ def consume(
             help="In group mode: be a static member of this name (group.instance.id), which may "
             "be restarted without a rebalance. Default: in a pod its name.",
         ),
-    ] = None,
+    ] = None
     handler: Annotated[
         str | None,
         typer.Option(
@@ -83,16 +74,15 @@ def consume(
             metavar="MODULE:FUNCTION",
             help="A Python function that is called with each record, in order per partition.",
         ),
-    ] = None,
+    ] = None
     service_time: Annotated[
         float | None,
-        typer.Option(
+        duration_option(
             "--service-time",
-            metavar="DURATION",
-            parser=seconds_or_zero,
+            zero=True,
             help="For experiments, instead of --handler: take this long per record.",
         ),
-    ] = None,
+    ] = None
     lake: Annotated[
         Path | None,
         typer.Option(
@@ -101,49 +91,46 @@ def consume(
             callback=output_folder,
             help="Write the records as Parquet under this folder. The one above it must exist.",
         ),
-    ] = None,
+    ] = None
     batch_bytes: Annotated[
-        int, typer.Option("--batch-bytes", metavar="BYTES", min=1, help="A batch is full then.")
-    ] = 5_000_000,
+        int, typer.Option("--batch-bytes", metavar="BYTES", min=1, help="Size of a full batch.")
+    ] = 5_000_000
     wait: Annotated[
         float,
-        typer.Option(
+        duration_option(
             "--wait",
-            metavar="DURATION",
-            parser=seconds,
-            show_default="1s",
-            help="Wait so long for a batch to fill, and handle so long before commands are "
-            "looked at again. Short, such as 100ms: moves block less.",
+            shown="1s",
+            help="How long a batch may take to fill, and how long records are handled before the "
+            "next look for commands. Short, such as 100ms: moves block less.",
         ),
-    ] = 1.0,
+    ] = 1.0
     from_: Annotated[
-        From, typer.Option("--from", help="Where to begin in partitions never committed.")
-    ] = From.EARLIEST,
+        StartingPoint,
+        typer.Option("--from", help="Where to begin in partitions without a committed offset."),
+    ] = StartingPoint.EARLIEST
     attempts: Annotated[
         int,
         typer.Option(
             "--attempts",
             metavar="N",
             min=1,
-            help="Try a handler that raises so often, then write the record to <topic>.dead.",
+            help="How often a handler that raises is tried; then the record goes to <topic>.dead.",
         ),
-    ] = 5,
+    ] = 5
     backoff: Annotated[
         float,
-        typer.Option(
+        duration_option(
             "--backoff",
-            metavar="DURATION",
-            parser=seconds,
-            show_default="100ms",
+            shown="100ms",
             help="Pause before the second attempt; it doubles up to 10s.",
         ),
-    ] = 0.1,
+    ] = 0.1
     receipts: Annotated[
         bool, typer.Option(help="Note every processed record in the topic of receipts.")
-    ] = True,
+    ] = True
     run: Annotated[
         str, typer.Option("--run", metavar="NAME", help="Name of the run in the receipts.")
-    ] = "live",
+    ] = "live"
     controller_url: Annotated[
         str,
         typer.Option(
@@ -153,91 +140,87 @@ def consume(
             "of one name, the one that leads is found. A token goes into the setting "
             "controller.token or controller.token_file.",
         ),
-    ] = "http://127.0.0.1:8765",
+    ] = "http://127.0.0.1:8765"
     in_hand: Annotated[
         Path | None,
         typer.Option(
             "--in-hand",
             metavar="FILE",
             callback=output_file,
-            help="Note the record in hand in this file. A start after a crash names it.",
+            help="Note the record being handled in this file. A start after a crash names it.",
         ),
-    ] = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
+    ] = None
+    of: ClusterOptions
+    as_json: AsJson = False
+    verbose: Verbose = False
+
+
+@with_options
+def consume(options: ConsumeOptions) -> None:
     """Read a group's partitions, handle or write each record, then commit, until Ctrl-C."""
-    if mode is ConsumeMode.DIRECTED and index is None:
-        raise typer.BadParameter("a directed consumer needs one", param_hint="--index")
-    if handler is None and service_time is None and lake is None:
-        raise typer.BadParameter(
-            "say what to do with the records: --handler, --lake or --service-time"
+    _check(options)
+    configure(verbose=options.verbose)
+    settings = options.of.settings()
+    request = _request(options, settings)
+    with until_interrupted() as stop:
+        totals = consume_records(
+            cluster_of(settings), request, stop=stop, listener=TerminalProgress()
         )
-    if handler is not None and service_time is not None:
+    show(
+        asdict(totals),
+        lambda: (
+            f"{totals.records} records, {totals.bytes} bytes in {totals.batches} batches; "
+            f"{totals.dead_letters} dead letters"
+        ),
+        as_json=options.as_json,
+    )
+
+
+def _check(options: ConsumeOptions) -> None:
+    """Refuses options that are missing or contradict each other."""
+    directed, instance = options.mode is ConsumeMode.DIRECTED, options.instance_id
+    if directed and options.index is None:
+        raise typer.BadParameter("is required in directed mode", param_hint="--index")
+    if options.handler is None and options.service_time is None and options.lake is None:
+        raise typer.BadParameter("one of --handler, --lake and --service-time is required")
+    if options.handler is not None and options.service_time is not None:
         raise typer.BadParameter("cannot be combined with --handler", param_hint="--service-time")
-    if instance_id is not None and mode is ConsumeMode.DIRECTED:
+    if instance is not None and directed:
         raise typer.BadParameter(
-            "a directed consumer is no member of its group; it has an --index",
+            "is for group mode: a directed consumer is not a member of its group and has an "
+            "--index instead",
             param_hint="--instance-id",
         )
-    if instance_id is not None and not _INSTANCE_ID.fullmatch(instance_id):
+    if instance is not None and not _INSTANCE_ID.fullmatch(instance):
         raise typer.BadParameter(
             "must be 1 to 249 letters, digits, dots, dashes or underscores",
             param_hint="--instance-id",
         )
-    if mode is ConsumeMode.GROUP and from_ is From.LATEST:
-        raise typer.BadParameter("a subscribed group begins at the earliest", param_hint="--from")
-    configure(verbose=verbose)
-    settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-    handle = _handler(handler, service_time)
-    token = controller_token(settings)
+    if not directed and options.from_ is StartingPoint.LATEST:
+        raise typer.BadParameter("in group mode it must be earliest", param_hint="--from")
 
-    from trimtab.apply.consumers.backends.in_hand import InHand
-    from trimtab.apply.consumers.backends.in_hand import in_hand as left_in_hand
-    from trimtab.apply.consumers.cycle import Limits
-    from trimtab.apply.consumers.kafka.consumer import (
-        ConsumerConfig,
-        DirectedConsumer,
-        GroupConsumer,
-    )
-    from trimtab.apply.consumers.kafka.directed_reader import Beginning
-    from trimtab.apply.consumers.kafka.lake import Lake
-    from trimtab.kafka.retry import Retry
 
-    if in_hand is not None and (record := left_in_hand(in_hand)) is not None:
-        warn([f"the process before this one ended while it handled {record}"])
-    config = ConsumerConfig(
-        group=group,
-        topics=tuple(dict.fromkeys(topic)),
-        cluster=cluster_of(settings),
-        index=index,
-        instance=instance_id or (pod_name() if mode is ConsumeMode.GROUP else None),
-        handler=handle,
-        sink=None if lake is None else Lake(lake),
-        limits=Limits(batch_bytes=batch_bytes, wait_s=wait),
-        retry=Retry(attempts=attempts, first_s=backoff, most_s=max(backoff, 10.0)),
-        beginning=Beginning(from_.value),
-        receipts=receipts,
-        run=run,
-        in_hand=None if in_hand is None else InHand(in_hand),
+def _request(options: ConsumeOptions, settings: Settings) -> ConsumeRequest:
+    in_group = options.mode is ConsumeMode.GROUP
+    return ConsumeRequest(
+        group=options.group,
+        topics=tuple(dict.fromkeys(options.topic)),
+        mode=options.mode,
+        index=options.index,
+        instance=options.instance_id or (pod_name() if in_group else None),
+        handler=_handler(options.handler, options.service_time),
+        lake=options.lake,
+        batch_bytes=options.batch_bytes,
+        wait_s=options.wait,
+        beginning=options.from_.value,
+        attempts=options.attempts,
+        backoff_s=options.backoff,
+        receipts=options.receipts,
+        run=options.run,
+        in_hand=options.in_hand,
+        controller_url=options.controller_url,
+        token=controller_token(settings),
     )
-    with until_interrupted() as stop:
-        consumer = (
-            DirectedConsumer(config, stop=stop)
-            if mode is ConsumeMode.DIRECTED
-            else GroupConsumer(config, controller_url=controller_url, token=token, stop=stop)
-        )
-        say(f"Consuming for group {group} ({mode}); Ctrl-C ends it after the record in hand.")
-        totals = consumer.run()
-    if as_json:
-        result_json(asdict(totals))
-    else:
-        result(
-            f"{totals.records} records, {totals.bytes} bytes in {totals.batches} batches; "
-            f"{totals.dead_letters} dead letters"
-        )
 
 
 def _handler(named: str | None, service_time: float | None) -> Handler | None:

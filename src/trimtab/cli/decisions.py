@@ -1,12 +1,10 @@
-"""Decisions as `trimtab run` shows and keeps them."""
+"""Decisions as `trimtab run` prints them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 from trimtab.cli.output import result, result_json
 from trimtab.model.control import Decision
@@ -17,22 +15,17 @@ _FIGURE = re.compile(r"(?<![\w.-])(?<!consumer )\d[\d.]*(?:e[+-]?\d+)?(?![\w-])"
 _WORST = re.compile(r"consumer \d+(?= (?:carries|receives|has lag) )")
 
 
-@contextmanager
-def told(folder: Path, *, as_json: bool) -> Iterator[Callable[[Decision], None]]:
-    """Shows decisions as they come, and keeps them in the warehouse."""
-    from trimtab.apply.consumers.ledger import Ledger
+def decision_printer(*, as_json: bool) -> Callable[[Decision], None]:
+    """Prints decisions as they come: all as JSON, or as lines those that differ from the last."""
+    shown = _Shown()
 
-    with Ledger(folder) as ledger:
-        shown = _Shown()
+    def on_decision(decision: Decision) -> None:
+        if as_json:
+            result_json(decision_to(decision))
+        elif shown.is_news(decision):
+            result(shown_line(decision))
 
-        def tell(decision: Decision) -> None:
-            ledger.add(decision)
-            if as_json:
-                result_json(decision_to(decision))
-            elif shown.is_news(decision):
-                result(shown_line(decision))
-
-        yield tell
+    return on_decision
 
 
 class _Shown:

@@ -19,7 +19,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from trimtab.cli.durations import seconds, seconds_or_zero
+from trimtab.cli.numbers import positive
 from trimtab.model.load import Unit
+from trimtab.services.consume import ConsumeMode
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -79,6 +81,16 @@ def topic_option(help: str) -> Any:
     return typer.Option("--topic", metavar="T", help=help)
 
 
+def group_option(more: str = "") -> Any:
+    """`--group`, the consumer group that a verb is about."""
+    return typer.Option("--group", metavar="G", help=f"The consumer group.{more}")
+
+
+def capacity_option(help: str) -> Any:
+    """`--capacity`, a load per second that `help` describes."""
+    return typer.Option("--capacity", metavar="N", callback=positive, help=help)
+
+
 BootstrapServer = Annotated[
     str | None,
     typer.Option(
@@ -120,6 +132,7 @@ OnlyTopics = Annotated[
     list[str] | None,
     topic_option("Only this topic; may be repeated. Default: all but Kafka's own and Trimtab's."),
 ]
+ReadTopics = Annotated[list[str], topic_option("A topic to read; may be repeated.")]
 SomeTopics = Annotated[list[str] | None, topic_option("Only this topic; may be repeated.")]
 LoadsUnit = Annotated[
     Unit | None,
@@ -128,6 +141,14 @@ LoadsUnit = Annotated[
 LoadsStep = Annotated[
     int | None,
     typer.Option("--step", metavar="N", min=0, help="Which step of a file with several, from 0."),
+]
+GroupMode = Annotated[
+    ConsumeMode,
+    typer.Option(
+        "--mode",
+        help="directed: the controller gives and takes single partitions. group: consumers "
+        "subscribe, and the group's leader asks the controller for the plan at every rebalance.",
+    ),
 ]
 RecordsSeed = Annotated[
     int, typer.Option("--seed", metavar="N", min=0, help="Same seed, same records.")

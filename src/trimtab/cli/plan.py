@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trimtab.cli.connection import cluster_of
-from trimtab.cli.durations import seconds
-from trimtab.cli.numbers import positive
-from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output
-from trimtab.cli.output import result, result_json, say, warn
+from trimtab.cli.connection import ClusterOptions, cluster_of
+from trimtab.cli.options import (
+    AsJson,
+    LoadsStep,
+    LoadsUnit,
+    Output,
+    SomeTopics,
+    capacity_option,
+    duration_option,
+    group_option,
+    with_options,
+)
+from trimtab.cli.output import TerminalProgress, result, result_json, warn
 from trimtab.cli.planner_options import (
     Consumers,
-    InOrder,
     LagThreshold,
-    MaxMovedLoad,
-    MaxMoves,
-    NfFirstBin,
-    Seed,
+    MoveLimits,
+    PlannerName,
     Sla,
-    Slack,
     StickyKeeps,
+    TieBreaks,
     TimeLimit,
-    asked_options,
     chosen_planners,
-    over_after,
+    packing_options,
 )
-from trimtab.errors import ConfigError
-from trimtab.measure.group_state import GroupSnapshot
+from trimtab.kafka.cluster import Cluster
 from trimtab.model.codec import read_loads
-from trimtab.model.load import Loads, Measurement, Unit
-from trimtab.model.plan import Layer
+from trimtab.model.load import Loads, Measurement
 from trimtab.model.plan_codec import plan_to
 from trimtab.model.writing import write_plan
-from trimtab.plan.consumers.plan import plan_consumers
-from trimtab.plan.consumers.planner import FirstBin, SortOrder
-from trimtab.plan.consumers.situation import (
-    Situation,
-    cautions,
-    check_lags,
-    in_group,
-    situation_of_file,
-    situation_of_measurement,
-)
-from trimtab.plan.registry import PLANNERS
-from trimtab.services.groups import present_group
-from trimtab.settings import load_settings
+from trimtab.services.plan import PlanRequest, plan_group
 
 app = typer.Typer(
     name="plan",
@@ -64,51 +52,46 @@ def _plan() -> None:
     """Decide what should move, with reasons, forecast and bound; changes nothing."""
 
 
-@app.command(name="consumers")
-def consumers_plan(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerChoices:
+    """The options that planners read."""
+
+    consumers: Consumers = None
+    moves: MoveLimits
+    time_limit: TimeLimit = None
+    sla: Sla = None
+    lag_threshold: LagThreshold = None
+    sticky_keeps: StickyKeeps = None
+    ties: TieBreaks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """The loads, the group and the planner, and where the plan goes."""
+
     loads: Annotated[
         Path,
         typer.Option(
             "--loads", metavar="FILE", help="A loads file, or what `trimtab measure -o` wrote."
         ),
-    ],
-    planner: Annotated[
-        str,
-        typer.Option(
-            "--planner",
-            metavar="NAME",
-            help=f"Who decides: {', '.join(sorted(PLANNERS[Layer.CONSUMERS]))}.",
-        ),
-    ] = "trim",
+    ]
+    planner: PlannerName = "trim"
     group: Annotated[
         str | None,
-        typer.Option(
-            "--group",
-            metavar="G",
-            help="The consumer group. With a measurement, or with --bootstrap-server, its present "
-            "assignment is asked of the cluster.",
+        group_option(
+            " With a measurement, or with --bootstrap-server, its present assignment is asked of "
+            "the cluster."
         ),
-    ] = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="T", help="Only this topic; may be repeated."),
-    ] = None,
+    ] = None
+    topic: SomeTopics = None
     capacity: Annotated[
         float | None,
-        typer.Option(
-            "--capacity",
-            metavar="N",
-            callback=positive,
-            help="What one consumer carries, in --unit. Default: as the loads file says; with a "
-            "measurement and --group 5/6 of what consumers with a backlog committed.",
+        capacity_option(
+            "What one consumer carries, in --unit. Default: as the loads file says; with a "
+            "measurement and --group 5/6 of what consumers with a backlog committed."
         ),
-    ] = None,
-    unit: Annotated[
-        Unit | None,
-        typer.Option(
-            "--unit", help="What loads are counted in. Default: the file's, else bytes/s."
-        ),
-    ] = None,
+    ] = None
+    unit: LoadsUnit = None
     dead: Annotated[
         list[int] | None,
         typer.Option(
@@ -117,154 +100,64 @@ def consumers_plan(
             min=0,
             help="A consumer that is gone: its partitions need a new one. May be repeated.",
         ),
-    ] = None,
-    step: Annotated[
-        int | None,
-        typer.Option(
-            "--step", metavar="N", min=0, help="Which step of a file with several, from 0."
-        ),
-    ] = None,
+    ] = None
+    step: LoadsStep = None
     allow_incomplete: Annotated[
         bool,
         typer.Option(
             "--allow-incomplete", help="Do not warn of rates with a gap or over too short a span."
         ),
-    ] = False,
+    ] = False
     max_age: Annotated[
         float,
-        typer.Option(
-            "--max-age",
-            metavar="DURATION",
-            parser=seconds,
-            show_default="15m",
-            help="Warn when a measurement ended longer ago than this.",
+        duration_option(
+            "--max-age", shown="15m", help="Warn when a measurement ended longer ago than this."
         ),
-    ] = 900.0,
-    consumers: Consumers = None,
-    slack: Slack = None,
-    max_moves: MaxMoves = None,
-    max_moved_load: MaxMovedLoad = None,
-    time_limit: TimeLimit = None,
-    sla: Sla = None,
-    lag_threshold: LagThreshold = None,
-    sticky_keeps: StickyKeeps = None,
-    seed: Seed = 0,
-    order: InOrder = SortOrder.CANONICAL,
-    nf_first_bin: NfFirstBin = FirstBin.STICKY,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    output: Output = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = 900.0
+    packing: PlannerChoices
+    of: ClusterOptions
+    output: Output = None
+    as_json: AsJson = False
+
+
+@app.command(name="consumers")
+@with_options
+def consumers_plan(options: PlanOptions) -> None:
     """Plan which consumer reads which partition.
 
     Prints each consumer before → after, and every move with its reason. The present assignment
     comes from the loads file, or from the live group; without either, all partitions are new.
     """
-    (decides,) = chosen_planners([planner])
-    options = asked_options(
-        [decides],
-        seed=seed,
-        order=order,
-        nf_first_bin=nf_first_bin,
-        members=consumers,
-        sticky_keeps=sticky_keeps,
-        slack=slack,
-        max_moves=max_moves,
-        max_moved_load=max_moved_load,
-        sla_s=sla,
-        lag_threshold=lag_threshold,
-        time_limit_s=time_limit,
-    )
-    found, warnings = read_loads(loads)
+    (planner,) = chosen_planners([options.planner])
+    choices = packing_options([planner], options.packing)
+    loads, warnings = read_loads(options.loads)
     warn(warnings)
-    topics, live = frozenset(topic) if topic else None, None
-    if group is not None and (isinstance(found, Measurement) or bootstrap_server is not None):
-        settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-        live = present_group(cluster_of(settings), group, topics)
-        topics = _topics(live, group, topics)
-        warn(_about_cluster(found, live, origin=loads))
-    if isinstance(found, Loads):
-        situation = situation_of_file(
-            found, origin=str(loads), step=step, topics=topics, capacity=capacity, unit=unit
-        )
-    elif step is not None:
-        raise ConfigError(f"{loads} is a measurement, it has no steps.")
-    else:
-        situation = situation_of_measurement(
-            found,
-            topics=topics,
-            capacity=capacity,
-            unit=unit,
-            group=group,
-            live=live,
-        )
-    if live is not None:
-        situation = in_group(situation, live)
-    _remark(situation)
-    now_ts = time.time_ns() // 1000
-    warn(
-        cautions(
-            situation,
-            found if isinstance(found, Measurement) else None,
-            now_ts=now_ts,
-            max_age_s=max_age,
-            incomplete=not allow_incomplete,
-        )
-    )
-    check_lags(situation, decides)
-    if options.sla_s is None and situation.limits.unit is Unit.RECORDS_S:
-        options = replace(options, sla_s=situation.sla_s)
-    gone = frozenset(dead or ())
-    idle = sorted(gone - frozenset(situation.current.consumers))
-    warn(f"--dead {consumer}: that consumer reads nothing" for consumer in idle)
-    plan = plan_consumers(
-        situation.loads,
-        situation.current,
-        situation.limits,
+    request = PlanRequest(
+        loads=loads,
+        origin=str(options.loads),
         planner=planner,
-        made_ts=now_ts,
-        group=group,
-        dead=gone,
-        options=replace(options, lags=situation.lags, expired=over_after(time_limit)),
+        options=choices,
+        group=options.group,
+        topics=frozenset(options.topic) if options.topic else None,
+        capacity=options.capacity,
+        unit=options.unit,
+        step=options.step,
+        dead=frozenset(options.dead or ()),
+        allow_incomplete=options.allow_incomplete,
+        max_age_s=options.max_age,
     )
-    if live is not None:
-        plan = replace(plan, members=live.members)
-    if output is not None:
-        write_plan(plan, output)
-    if as_json:
-        result_json(plan_to(plan))
+    found = plan_group(request, _cluster(options, loads), listener=TerminalProgress())
+    if options.output is not None:
+        write_plan(found.plan, options.output)
+    if options.as_json:
+        result_json(plan_to(found.plan))
     else:
         from trimtab.report.plans import plan_view
 
-        result(plan_view(plan, situation.loads))
+        result(plan_view(found.plan, found.loads))
 
 
-def _remark(situation: Situation) -> None:
-    """Says what the plan takes for granted."""
-    if situation.remark is not None:
-        say(situation.remark)
-    if situation.loads and not situation.current:
-        say("Nobody reads anything yet: every partition is planned as a new one.")
-
-
-def _about_cluster(
-    found: Loads | Measurement, live: GroupSnapshot, *, origin: Path
-) -> Iterator[str]:
-    """A word about loads that were measured on another cluster than that of the group."""
-    measured_on = found.cluster if isinstance(found, Measurement) else None
-    if None not in (measured_on, live.cluster) and measured_on != live.cluster:
-        yield f"{origin} was measured on cluster {measured_on}, not on {live.cluster}"
-
-
-def _topics(live: GroupSnapshot, group: str, asked: frozenset[str] | None) -> frozenset[str]:
-    """The topics to plan for, of those that exist."""
-    there = frozenset(p.topic for p in live.partitions)
-    if asked is None and not there:
-        raise ConfigError(
-            f'Group "{group}" reads no topic and has no offsets.',
-            hint="Check its name, or say with --topic what it shall read.",
-        )
-    for topic in sorted((asked or frozenset()) - there):
-        raise ConfigError(f'The cluster has no topic "{topic}".')
-    return there
+def _cluster(options: PlanOptions, loads: Loads | Measurement) -> Cluster | None:
+    """The cluster of the group, if that is asked: a loads file has an assignment of its own."""
+    asked = isinstance(loads, Measurement) or options.of.bootstrap_server is not None
+    return cluster_of(options.of.settings()) if asked and options.group is not None else None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any
 
 import typer
 
-from trimtab.cli.durations import seconds
 from trimtab.cli.numbers import finite
+from trimtab.cli.options import duration_option
 from trimtab.errors import ConfigError
 from trimtab.model.plan import Layer
 from trimtab.plan.consumers.planner import (
@@ -19,12 +19,30 @@ from trimtab.plan.consumers.planner import (
     PackingOptions,
     PackingPlanner,
     SortOrder,
-    never,
 )
 from trimtab.plan.registry import PLANNERS, planner_of
 
-_WORDS = {"members": "consumers", "sla_s": "sla", "time_limit_s": "time-limit"}
+_NAMES = {"consumers": "members", "sla": "sla_s", "time_limit": "time_limit_s"}
+"""Options that planners know by another name."""
 _CONDITIONS = frozenset({"seed", "order", "nf_first_bin"})
+
+
+def planner_option(more: str = "") -> Any:
+    """`--planner`, with the names of all planners for consumers."""
+    names = ", ".join(sorted(PLANNERS[Layer.CONSUMERS]))
+    return typer.Option("--planner", metavar="NAME", help=f"Who decides: {names}.{more}")
+
+
+def time_limit_option(more: str = "") -> Any:
+    """`--time-limit`, for planners that search."""
+    return duration_option(
+        "--time-limit",
+        help=f"After that long exact and trim give the best plan found so far.{more}",
+    )
+
+
+PlannerName = Annotated[str, planner_option()]
+PlannerNames = Annotated[list[str], planner_option(" May be repeated, for a comparison.")]
 
 Seed = Annotated[
     int, typer.Option("--seed", metavar="N", help="Of every choice left to chance.", min=0)
@@ -97,22 +115,29 @@ LagThreshold = Annotated[
 ]
 Sla = Annotated[
     float | None,
-    typer.Option(
-        "--sla",
-        metavar="DURATION",
-        parser=seconds,
-        help="How long a record may wait, for ll-ffd. Default: as the file says.",
+    duration_option(
+        "--sla", help="How long a record may wait, for ll-ffd. Default: as the file says."
     ),
 ]
-TimeLimit = Annotated[
-    float | None,
-    typer.Option(
-        "--time-limit",
-        metavar="DURATION",
-        parser=seconds,
-        help="After that long exact and trim give the best plan found so far.",
-    ),
-]
+TimeLimit = Annotated[float | None, time_limit_option()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveLimits:
+    """How far a plan may go: shared by all verbs that plan."""
+
+    slack: Slack = None
+    max_moves: MaxMoves = None
+    max_moved_load: MaxMovedLoad = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TieBreaks:
+    """How planners choose between what is equally good."""
+
+    seed: Seed = 0
+    order: InOrder = SortOrder.CANONICAL
+    nf_first_bin: NfFirstBin = FirstBin.STICKY
 
 
 def chosen_planners(names: Sequence[str]) -> list[PackingPlanner]:
@@ -120,28 +145,34 @@ def chosen_planners(names: Sequence[str]) -> list[PackingPlanner]:
     return [planner_of(Layer.CONSUMERS, name) for name in dict.fromkeys(names)]
 
 
-def asked_options(planners: Sequence[PackingPlanner], **given: Any) -> PackingOptions:
-    """What was asked for; an option that none of the planners reads is a mistake.
+def packing_options(
+    planners: Sequence[PackingPlanner], *groups: Any, **more: Any
+) -> PackingOptions:
+    """The options given, single or in groups; one that none of the planners reads is refused.
 
-    The conditions of a comparison are no mistake: they hold for planners, too, that leave nothing
-    to chance.
+    The conditions of a comparison are never refused: they are the same for all planners, also for
+    those that leave nothing to chance.
     """
-    asked = {name: value for name, value in given.items() if value is not None}
-    read = frozenset[str]().union(*(planner.reads for planner in planners))
-    for name in asked:
-        if name not in read | _CONDITIONS:
-            readers = [p.name for p in PLANNERS[Layer.CONSUMERS].values() if name in p.reads]
-            option = _WORDS.get(name, name).replace("_", "-")
+    every = [pair for group in groups for pair in _options_of(group)] + list(more.items())
+    given = {name: value for name, value in every if value is not None}
+    read = frozenset[str]().union(*(planner.reads for planner in planners)) | _CONDITIONS
+    for name in given:
+        known_as = _NAMES.get(name, name)
+        if known_as not in read:
+            readers = [p.name for p in PLANNERS[Layer.CONSUMERS].values() if known_as in p.reads]
             raise ConfigError(
-                f"--{option} is not supported by {', '.join(p.name for p in planners)}.",
+                f"--{name.replace('_', '-')} is not supported by "
+                f"{', '.join(p.name for p in planners)}.",
                 hint=f"It is for {', '.join(sorted(readers))}." if readers else None,
             )
-    return PackingOptions(**asked)
+    return PackingOptions(**{_NAMES.get(name, name): value for name, value in given.items()})
 
 
-def over_after(time_limit: float | None) -> Callable[[], bool]:
-    """Whether so much time has passed since now."""
-    if time_limit is None:
-        return never
-    end = time.monotonic() + time_limit
-    return lambda: time.monotonic() >= end
+def _options_of(group: Any) -> Iterator[tuple[str, Any]]:
+    """The options of a group, and of the groups in it, by name."""
+    for field in fields(group):
+        value = getattr(group, field.name)
+        if is_dataclass(value):
+            yield from _options_of(value)
+        else:
+            yield field.name, value

@@ -14,6 +14,7 @@ from trimtab.cli.options import (
     AsJson,
     Output,
     SomeTopics,
+    capacity_option,
     duration_option,
     output_file,
     topic_option,
@@ -22,25 +23,20 @@ from trimtab.cli.options import (
 from trimtab.cli.output import TerminalProgress, result_json, say, show, write_file
 from trimtab.cli.planner_options import (
     Consumers,
-    InOrder,
     LagThreshold,
-    MaxMovedLoad,
-    MaxMoves,
-    NfFirstBin,
+    MoveLimits,
+    PlannerNames,
     Seed,
     Sla,
-    Slack,
     StickyKeeps,
-    asked_options,
+    TieBreaks,
     chosen_planners,
+    packing_options,
 )
 from trimtab.cli.simulate_brokers import brokers
 from trimtab.errors import ConfigError
 from trimtab.model.codec import by_partition, dumps, loads_to
 from trimtab.model.load import Loads, Unit
-from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import FirstBin, SortOrder
-from trimtab.plan.registry import PLANNERS
 from trimtab.services.simulate import (
     RandomWalk,
     ReplayRequest,
@@ -61,16 +57,6 @@ app = typer.Typer(
 _BAR_FROM = 50  # steps; fewer are over before a bar is seen
 _CONTRACT = ("mean_consumers", "e_rscore", "moves", "moved_fraction", "utilisation")
 
-Planners = Annotated[
-    list[str],
-    typer.Option(
-        "--planner",
-        metavar="NAME",
-        help=f"Who decides: {', '.join(sorted(PLANNERS[Layer.CONSUMERS]))}. May be repeated, "
-        "for a comparison.",
-    ),
-]
-
 
 @app.callback()
 def _simulate() -> None:
@@ -81,27 +67,10 @@ def _simulate() -> None:
 class PackingConditions:
     """Options of planners that hold for every simulation."""
 
-    seed: Seed = 0
-    order: InOrder = SortOrder.CANONICAL
-    nf_first_bin: NfFirstBin = FirstBin.STICKY
+    ties: TieBreaks
     consumers: Consumers = None
     sticky_keeps: StickyKeeps = None
-    slack: Slack = None
-    max_moves: MaxMoves = None
-    max_moved_load: MaxMovedLoad = None
-
-    def given(self) -> dict[str, Any]:
-        """The options by the names that planners know them by."""
-        return {
-            "seed": self.seed,
-            "order": self.order,
-            "nf_first_bin": self.nf_first_bin,
-            "members": self.consumers,
-            "sticky_keeps": self.sticky_keeps,
-            "slack": self.slack,
-            "max_moves": self.max_moves,
-            "max_moved_load": self.max_moved_load,
-        }
+    moves: MoveLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +83,7 @@ class PackingVerbOptions:
             "--stream", metavar="FILE", help="A loads file with its steps, as JSON or Parquet."
         ),
     ]
-    planner: Planners
+    planner: PlannerNames
     packing: PackingConditions
     sla: Sla = None
     lag_threshold: LagThreshold = None
@@ -154,12 +123,7 @@ class StreamOptions:
             help="How far a load goes in one step at most, in percent of the capacity.",
         ),
     ] = 5.0
-    capacity: Annotated[
-        float,
-        typer.Option(
-            "--capacity", metavar="N", callback=positive, help="What one consumer carries, bytes/s."
-        ),
-    ] = 100.0
+    capacity: Annotated[float, capacity_option("What one consumer carries, bytes/s.")] = 100.0
     start: Annotated[
         str,
         typer.Option(
@@ -201,16 +165,8 @@ class ReplayOptions:
             help="The warehouse of `trimtab measure`, or one table or file of partition rates.",
         ),
     ]
-    planner: Planners
-    capacity: Annotated[
-        float,
-        typer.Option(
-            "--capacity",
-            metavar="N",
-            callback=positive,
-            help="What a consumer is planned to carry, in --unit.",
-        ),
-    ]
+    planner: PlannerNames
+    capacity: Annotated[float, capacity_option("What a consumer is planned to carry, in --unit.")]
     service_rate: Annotated[
         float | None,
         typer.Option(
@@ -298,11 +254,8 @@ def packing(options: PackingVerbOptions) -> None:
     from trimtab.report.tables import simulation_view
 
     chosen = chosen_planners(options.planner)
-    asked = asked_options(
-        chosen,
-        **options.packing.given(),
-        sla_s=options.sla,
-        lag_threshold=options.lag_threshold,
+    asked = packing_options(
+        chosen, options.packing, sla=options.sla, lag_threshold=options.lag_threshold
     )
     with TerminalProgress(least=_BAR_FROM) as listener:
         runs = simulate_planners(
@@ -402,7 +355,7 @@ def replay(options: ReplayOptions) -> None:
     from trimtab.report.tables import replay_view
 
     chosen = chosen_planners(options.planner)
-    asked = asked_options(chosen, **options.packing.given(), lag_threshold=options.lag_threshold)
+    asked = packing_options(chosen, options.packing, lag_threshold=options.lag_threshold)
     request = ReplayRequest(
         history=options.history,
         capacity=options.capacity,

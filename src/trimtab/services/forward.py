@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from trimtab.errors import ConfigError
 from trimtab.plan.records.registry import partitioner_of
 from trimtab.services.progress import NO_LISTENER, ProgressListener
+from trimtab.services.stopping import stopped_after
 
 if TYPE_CHECKING:
     from trimtab.apply.records.kafka.forwarder import ForwardReport, Route, Survey
@@ -41,7 +41,7 @@ def forward_records(
     """
     from trimtab.apply.records.kafka.forwarder import open_forwarder
 
-    with _stopped_after(stop, for_s), open_forwarder(surveyed, source, target) as forwarder:
+    with stopped_after(stop, for_s), open_forwarder(surveyed, source, target) as forwarder:
         listener.started(f"Forwarding as group {surveyed.route.group}")
         try:
             return forwarder.run(stop)
@@ -67,17 +67,3 @@ def paired(read: Sequence[str], write: Sequence[str]) -> dict[str, str]:
             hint="Give one --to-topic for all, or one for each --from-topic, in order.",
         )
     return dict(zip(read, targets, strict=True))
-
-
-@contextmanager
-def _stopped_after(stop: threading.Event, after_s: float | None) -> Iterator[None]:
-    if after_s is None:
-        yield
-        return
-    timer = threading.Timer(after_s, stop.set)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

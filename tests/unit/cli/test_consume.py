@@ -65,7 +65,7 @@ def test_a_start_after_a_crash_names_the_record_that_was_in_hand(opened, tmp_pat
 
     opened[0][1].in_hand(Record("orders", 3, 17, None, None, (), 0))  # and then it is killed
     assert run(flags) == 0
-    assert "the process before this one ended while it handled orders-3, offset 17" in (
+    assert "the previous process ended while it handled orders-3, offset 17" in (
         capsys.readouterr().err
     )
     assert run(flags) == 0
@@ -107,15 +107,15 @@ def test_json_is_one_document(opened, capsys):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--service-time", "1ms"], "a directed consumer needs one"),
-        (["--index", "0"], "say what to do with the records"),
+        (["--service-time", "1ms"], "is required in directed mode"),
+        (["--index", "0"], "one of --handler, --lake and --service-time is required"),
         (
             ["--index", "0", "--service-time", "1ms", "--handler", "a:b"],
             "cannot be combined with --handler",
         ),
         (["--index", "0", "--handler", "nothing"], "names no handler"),
         (["--index", "-1", "--service-time", "1ms"], "Invalid value for '--index'"),
-        (["--index", "0", "--instance-id", "a", "--service-time", "1ms"], "it has an --index"),
+        (["--index", "0", "--instance-id", "a", "--service-time", "1ms"], "has an --index instead"),
         (["--mode", "group", "--instance-id", "a b", "--service-time", "1ms"], "1 to 249 letters"),
     ],
 )

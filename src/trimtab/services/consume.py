@@ -1,0 +1,125 @@
+"""Runs one consumer: directed by the group's controller, or a subscribed member of the group."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trimtab.kafka.cluster import Cluster
+from trimtab.services.progress import NO_LISTENER, ProgressListener
+
+if TYPE_CHECKING:
+    from trimtab.apply.consumers.cycle import Totals
+    from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
+    from trimtab.apply.consumers.ports import Handler
+
+_LONGEST_BACKOFF_S = 10.0
+
+
+class ConsumeMode(StrEnum):
+    """How partitions are assigned: one by one by the controller, or by the group's own leader."""
+
+    DIRECTED = "directed"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeRequest:
+    """Which records a consumer reads, and what it does with them.
+
+    Attributes:
+        group: The consumer group.
+        topics: The topics to read.
+        mode: How partitions are assigned.
+        index: The consumer's place in the group; a directed consumer must have one.
+        instance: Makes a subscribed member a static one of this name.
+        handler: Is called with each record.
+        lake: Records are written as Parquet under this folder.
+        batch_bytes: A batch is full with this many bytes.
+        wait_s: How long a batch may take to fill.
+        beginning: `earliest` or `latest`, for partitions without a committed offset.
+        attempts: How often a handler that raises is tried.
+        backoff_s: Pause before the second attempt; it doubles up to 10 s.
+        receipts: Whether each processed record is noted in the topic of receipts.
+        run: Name of the run in the receipts.
+        in_hand: File that names the record being handled, for the start after a crash.
+        controller_url: Where the controller answers, in group mode.
+        token: The controller's token, in group mode.
+    """
+
+    group: str
+    topics: tuple[str, ...]
+    mode: ConsumeMode = ConsumeMode.DIRECTED
+    index: int | None = None
+    instance: str | None = None
+    handler: Handler | None = None
+    lake: Path | None = None
+    batch_bytes: int = 5_000_000
+    wait_s: float = 1.0
+    beginning: str = "earliest"
+    attempts: int = 5
+    backoff_s: float = 0.1
+    receipts: bool = True
+    run: str = "live"
+    in_hand: Path | None = None
+    controller_url: str = "http://127.0.0.1:8765"
+    token: str | None = None
+
+
+def consume_records(
+    cluster: Cluster,
+    request: ConsumeRequest,
+    *,
+    stop: threading.Event,
+    listener: ProgressListener = NO_LISTENER,
+) -> Totals:
+    """Reads, handles and commits until `stop` is set; a record being handled is finished first.
+
+    The listener is warned of the record that the previous process was handling when it crashed.
+    """
+    from trimtab.apply.consumers.backends.in_hand import in_hand
+    from trimtab.apply.consumers.kafka.consumer import DirectedConsumer, GroupConsumer
+
+    if request.in_hand is not None and (record := in_hand(request.in_hand)) is not None:
+        listener.warning(f"the previous process ended while it handled {record}")
+    config = _config(cluster, request)
+    consumer = (
+        DirectedConsumer(config, stop=stop)
+        if request.mode is ConsumeMode.DIRECTED
+        else GroupConsumer(
+            config, controller_url=request.controller_url, token=request.token, stop=stop
+        )
+    )
+    listener.started(f"Consuming for group {request.group} ({request.mode})")
+    return consumer.run()
+
+
+def _config(cluster: Cluster, request: ConsumeRequest) -> ConsumerConfig:
+    from trimtab.apply.consumers.backends.in_hand import InHand
+    from trimtab.apply.consumers.cycle import Limits
+    from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
+    from trimtab.apply.consumers.kafka.directed_reader import Beginning
+    from trimtab.apply.consumers.kafka.lake import Lake
+    from trimtab.kafka.retry import Retry
+
+    backoff_s = request.backoff_s
+    return ConsumerConfig(
+        group=request.group,
+        topics=request.topics,
+        cluster=cluster,
+        index=request.index,
+        instance=request.instance,
+        handler=request.handler,
+        sink=None if request.lake is None else Lake(request.lake),
+        limits=Limits(batch_bytes=request.batch_bytes, wait_s=request.wait_s),
+        retry=Retry(
+            attempts=request.attempts, first_s=backoff_s, most_s=max(backoff_s, _LONGEST_BACKOFF_S)
+        ),
+        beginning=Beginning(request.beginning),
+        receipts=request.receipts,
+        run=request.run,
+        in_hand=None if request.in_hand is None else InHand(request.in_hand),
+    )
