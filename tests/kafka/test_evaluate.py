@@ -108,7 +108,7 @@ def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
 
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)
-    monkeypatch.setattr("trimtab.cli.evaluate.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr("trimtab.cli.spark.spark_session", lambda *_, **__: spark)
     capsys.readouterr()
     asked = ["--group", "g", "--sla", "1s", "--bootstrap-server", cluster.bootstrap_servers]
     assert main.run(["evaluate", "outcome", *asked, "--json"]) == 0

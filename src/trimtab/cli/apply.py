@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trimtab.apply.freshness import check_fresh
-from trimtab.cli.connection import cluster_of, local_cluster_runs
-from trimtab.cli.durations import seconds, seconds_or_zero
-from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig
+from trimtab.cli.connection import ClusterOptions, cluster_of, local_cluster_runs
+from trimtab.cli.options import AsJson, LoadsStep, duration_option, with_options
 from trimtab.cli.output import progress_bar, result, result_json, say, warn
 from trimtab.errors import ConfigError
 from trimtab.kafka.cluster import Cluster
@@ -24,50 +24,46 @@ from trimtab.model.plan_codec import plan_id, plan_to, read_plan
 from trimtab.plan.consumers.situation import situation_of_file
 from trimtab.services.apply import ApplyOptions, carry_out, journal_of, stored_plan, undoing
 from trimtab.services.groups import present_group
-from trimtab.settings import load_settings
-
-Hold = Annotated[
-    float,
-    typer.Option(
-        "--hold",
-        metavar="DURATION",
-        parser=seconds_or_zero,
-        show_default="5m",
-        help="How long the controller leaves the result alone, unless an overload or a partition "
-        "without a reader asks for more.",
-    ),
-]
-Timeout = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        metavar="DURATION",
-        parser=seconds,
-        show_default="10m",
-        help="How long to wait for the end; the controller goes on after that.",
-    ),
-]
 
 
-def apply(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyVerbOptions:
+    """The plan, what is done with it, and what it is compared with."""
+
     plan_file: Annotated[
         str,
         typer.Argument(
             metavar="PLAN",
             help="What `trimtab plan … -o` wrote, or the id of a plan that the cluster keeps.",
         ),
-    ],
+    ]
     execute: Annotated[
         bool, typer.Option("--execute", help="Carry the plan out; without it nothing changes.")
-    ] = False,
+    ] = False
     rollback: Annotated[
         bool,
         typer.Option(
             "--rollback", help="Show the plan that undoes PLAN; with --execute, carry that out."
         ),
-    ] = False,
-    hold: Hold = 300.0,
-    timeout: Timeout = 600.0,
+    ] = False
+    hold: Annotated[
+        float,
+        duration_option(
+            "--hold",
+            zero=True,
+            shown="5m",
+            help="How long the controller leaves the result alone, unless an overload or a "
+            "partition without a reader asks for more.",
+        ),
+    ] = 300.0
+    timeout: Annotated[
+        float,
+        duration_option(
+            "--timeout",
+            shown="10m",
+            help="How long to wait for the end; the controller goes on after that.",
+        ),
+    ] = 600.0
     loads: Annotated[
         Path | None,
         typer.Option(
@@ -76,37 +72,35 @@ def apply(
             help="Compare with the partitions and the assignment of this loads file, "
             "instead of the live group.",
         ),
-    ] = None,
-    step: Annotated[
-        int | None,
-        typer.Option(
-            "--step", metavar="N", min=0, help="Which step of a file with several, from 0."
-        ),
-    ] = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    step: LoadsStep = None
+    of: ClusterOptions
+    as_json: AsJson = False
+
+
+@with_options
+def apply(options: ApplyVerbOptions) -> None:
     """Show a plan, check that it still fits, and carry it out with --execute.
 
     A plan made for other partitions or owners than there are now is refused with exit code 5. A
     consumers' plan is carried out by the controller of its group (`trimtab run --execute`).
     """
-    cluster = _cluster(bootstrap_server, command_config, needed=execute)
-    given = read_named_plan(plan_file, cluster)
-    plan = undoing(given, cluster) if rollback else given
-    if not as_json:
+    cluster = _cluster(options)
+    given = read_named_plan(options.plan_file, cluster)
+    plan = undoing(given, cluster) if options.rollback else given
+    if not options.as_json:
         from trimtab.report.plans import plan_view
 
         result(plan_view(plan))
-    if execute and cluster is not None:
+    loads = options.loads
+    if options.execute and cluster is not None:
         if loads is not None:
             raise ConfigError("--loads is a file: leave it out to carry the plan out.")
-        options = ApplyOptions(hold_s=hold, within_s=timeout)
-        done = _carry_out(plan, cluster, options, undoes=given if rollback else None)
-        _tell(plan, fresh=True, entry=done, as_json=as_json)
+        how = ApplyOptions(hold_s=options.hold, within_s=options.timeout)
+        done = _carry_out(plan, cluster, how, undoes=given if options.rollback else None)
+        _tell(plan, fresh=True, entry=done, as_json=options.as_json)
         return
-    now = _of_file(plan, loads, step) if loads is not None else _of_cluster(plan, cluster)
+    now = _of_file(plan, loads, options.step) if loads is not None else _of_cluster(plan, cluster)
     entry = None if cluster is None or loads is not None else journal_of(cluster, plan)
     _check(plan, now, entry, as_json=as_json)
 
@@ -117,7 +111,7 @@ def _check(
     """Refuses a plan that no longer fits; one that was begun is compared with its journal."""
     if now is not None and isinstance(plan, ConsumerPlan) and not _under_way(entry):
         check_fresh(plan, now.partitions, now.assignment)
-    _tell(plan, fresh=None if now is None else True, entry=entry, as_json=as_json)
+    _tell(plan, fresh=None if now is None else True, entry=entry, as_json=options.as_json)
 
 
 def _under_way(entry: JournalEntry | None) -> bool:
@@ -159,13 +153,11 @@ def _tell(plan: AnyPlan, *, fresh: bool | None, entry: JournalEntry | None, as_j
         )
 
 
-def _cluster(
-    bootstrap_server: str | None, command_config: Path | None, *, needed: bool
-) -> Cluster | None:
-    """The cluster that is named or runs here; none where neither is so and none is needed."""
-    settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
+def _cluster(options: ApplyVerbOptions) -> Cluster | None:
+    """The cluster that is named or runs here; None where there is neither and none is needed."""
+    settings = options.of.settings()
     named = settings.bootstrap_server is not None or settings.command_config is not None
-    if not (needed or named or local_cluster_runs(settings)):
+    if not (options.execute or named or local_cluster_runs(settings)):
         return None
     return cluster_of(settings)
 

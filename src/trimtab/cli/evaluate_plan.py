@@ -1,30 +1,33 @@
-"""`trimtab evaluate plan`: what a plan promised beside what came of it."""
+"""`trimtab evaluate plan`: a plan's forecast beside the outcome."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trimtab.cli.apply import read_named_plan
-from trimtab.cli.connection import cluster_of
-from trimtab.cli.options import AsJson, BootstrapServer, CommandConfig, Output
-from trimtab.cli.output import result, result_json, say, warn, write_file
+from trimtab.cli.connection import ClusterOptions, cluster_of
+from trimtab.cli.options import AsJson, Output, with_options
+from trimtab.cli.output import say, show, warn
 from trimtab.errors import ConfigError
 from trimtab.evaluate.forecast import forecast_check_to
-from trimtab.model.codec import dumps, read_loads
+from trimtab.model.codec import read_loads
 from trimtab.model.journal import PlanState
 from trimtab.model.load import Measurement
 from trimtab.services.evaluate_plan import PlanOutcome, evaluate_plan
-from trimtab.settings import load_settings
 
 
-def plan(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatePlanOptions:
+    """The plan, and what it is compared with."""
+
     plan_file: Annotated[
         str,
         typer.Argument(metavar="PLAN", help="A plan file, or the id of a plan the cluster keeps."),
-    ],
+    ]
     loads: Annotated[
         Path | None,
         typer.Option(
@@ -32,29 +35,32 @@ def plan(
             metavar="FILE",
             help="A measurement of the time after the plan. Default: the newest published rates.",
         ),
-    ] = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    output: Output = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    of: ClusterOptions
+    output: Output = None
+    as_json: AsJson = False
+
+
+@with_options
+def plan(options: EvaluatePlanOptions) -> None:
     """Compare a plan's forecast with the group as it is now.
 
     Both count consumers and the highest load of one; the error is how much more was found.
     """
-    settings = load_settings(bootstrap_server=bootstrap_server, command_config=command_config)
-    cluster = cluster_of(settings)
-    found = evaluate_plan(read_named_plan(plan_file, cluster), cluster, _measured(loads))
-    document = forecast_check_to(found.check)
-    if output is not None:
-        write_file(output, dumps(document, indent=2) + "\n")
-    if as_json:
-        result_json(document)
-        return
     from trimtab.report.plans import forecast_view
 
-    result(forecast_view(found.check, found.unit))
-    _remark(found)
+    cluster = cluster_of(options.of.settings())
+    given = read_named_plan(options.plan_file, cluster)
+    found = evaluate_plan(given, cluster, _measured(options.loads))
+    show(
+        forecast_check_to(found.check),
+        lambda: forecast_view(found.check, found.unit),
+        as_json=options.as_json,
+        output=options.output,
+        indent=2,
+    )
+    if not options.as_json:
+        _remark(found)
 
 
 def _measured(path: Path | None) -> Measurement | None:
@@ -71,8 +77,6 @@ def _remark(found: PlanOutcome) -> None:
     """Says when the group may look so for other reasons than the plan."""
     entry = found.journal
     if entry is None:
-        say(
-            "Nobody asked for this plan to be carried out; the group may look so for other reasons."
-        )
+        say("This plan was never carried out; the group may look like this for other reasons.")
     elif entry.state is not PlanState.DONE:
         say(f"The plan is {entry.state}: {entry.step} of {entry.of} moves were done.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.connection import ClusterOptions, cluster_of
-from trimtab.cli.measuring import FromTime, ToTime, read_offsets, span_of
+from trimtab.cli.measuring import FromTime, ToTime, read_offsets, since_option, span_of
 from trimtab.cli.metrics_options import MetricsOptions
 from trimtab.cli.numbers import positive
 from trimtab.cli.options import (
@@ -62,13 +62,7 @@ class MeasureOptions:
         list[str] | None,
         typer.Option("--group", metavar="G", help="Lag of this group; repeatable. Default: all."),
     ] = None
-    since: Annotated[
-        float | None,
-        duration_option(
-            "--since",
-            help="The last, say, 10m before the command was given. Default: 5m.",
-        ),
-    ] = None
+    since: Annotated[float | None, since_option("5m")] = None
     from_: FromTime = None
     to: ToTime = None
     offsets: Annotated[

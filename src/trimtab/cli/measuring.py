@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from trimtab.cli.options import duration_option
 from trimtab.errors import ConfigError
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import offsets_from
@@ -45,13 +46,21 @@ def span_of(
     """The span of time that is asked for; `now` is when the command was given."""
     if since is not None and from_ts is not None:
         raise ConfigError("Give --since or --from, not both.")
-    end = now if to_ts is None else min(to_ts, now)  # nobody has measured the future
+    end = now if to_ts is None else min(to_ts, now)  # there are no records of the future
     start = from_ts if from_ts is not None else end - round((since or 300.0) * MICROS)
     if start >= now:
         raise ConfigError("The span lies in the future.", hint="Look at --from and --to.")
     if start >= end:
         raise ConfigError("The span ends before it begins.", hint="Look at --from and --to.")
     return start, end
+
+
+def since_option(default: str) -> Any:
+    """`--since`: the last minutes or hours before now."""
+    return duration_option(
+        "--since",
+        help=f"The last, say, 10m before the command was given. Default: {default}.",
+    )
 
 
 FromTime = Annotated[

@@ -163,6 +163,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document fo
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show the logs of Spark and clients.")]
 
 
+def input_path(path: Path | None) -> Path | None:
+    """Checks, before any work is done, that there is a file or folder to read."""
+    if path is not None and not path.exists():
+        raise typer.BadParameter(f"{path}: there is no such file or folder")
+    return path
+
+
 def output_file(path: Path | None) -> Path | None:
     """Checks, before any work is done, that a result can be written there.
 

@@ -13,10 +13,11 @@ from trimtab.errors import Findings
 from trimtab.evaluate.order import Violation, ViolationKind
 from trimtab.evaluate.verdict import Audited, Blocking, Latency, Outcome, outcome_to
 from trimtab.report.verdict import outcome_view
+from trimtab.services.evaluate import OrderAudit
 
 
-def audited(**counts: int) -> Audited:
-    return Audited(
+def audited(**counts: int) -> OrderAudit:
+    found = Audited(
         run="r",
         group="g",
         receipts=10,
@@ -37,17 +38,18 @@ def audited(**counts: int) -> Audited:
             for kind in counts
         ),
     )
+    return OrderAudit(audited=found, table="the table")
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["order"], "whose order"),
-        (["order", "--topic", "t"], "whose order"),
+        (["order"], "--group, --seq-header or --seq-field is required"),
+        (["order", "--topic", "t"], "is required"),
         (["order", "--seq-header", "n"], "audit the records of a topic"),
         (["order", "--topic", "t", "--seq-field", "n", "--group", "g"], "records of a topic"),
         (["order", "--topic", "t", "--seq-field", "n", "--seq-header", "n"], "not both"),
-        (["order", "--group", "g", "--acknowledged", "f"], "about one topic"),
+        (["order", "--group", "g", "--acknowledged", __file__], "for one topic"),
         (["order", "--group", "g", "--since", "5m", "--from", "1"], "not both"),
         (["outcome", "--group", "g", "--from", "2", "--to", "1"], "ends before it begins"),
         (["outcome"], "--group"),
@@ -62,7 +64,7 @@ def test_a_question_that_makes_no_sense_is_refused(
 
 def test_findings_are_told_and_end_with_code_one(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Findings, match="found 2 violations") as raised:
-        evaluate.tell_audit(audited(lost=2, repeat=5), "the table", no_repeats=False)
+        evaluate.show_audit(audited(lost=2, repeat=5), no_repeats=False)
 
     assert raised.value.exit_code == 1
     shown = capsys.readouterr().out
@@ -71,14 +73,14 @@ def test_findings_are_told_and_end_with_code_one(capsys: pytest.CaptureFixture[s
 
 
 def test_repeats_alone_are_no_finding_unless_none_is_allowed() -> None:
-    evaluate.tell_audit(audited(repeat=5), "the table", no_repeats=False)
+    evaluate.show_audit(audited(repeat=5), no_repeats=False)
 
     with pytest.raises(Findings):
-        evaluate.tell_audit(audited(repeat=5), "the table", no_repeats=True)
+        evaluate.show_audit(audited(repeat=5), no_repeats=True)
 
 
 def test_programs_get_one_document(capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate.tell_audit(audited(repeat=5), "the table", no_repeats=False, as_json=True)
+    evaluate.show_audit(audited(repeat=5), no_repeats=False, as_json=True)
 
     document = json.loads(capsys.readouterr().out)
     assert (document["kind"], document["findings"], document["counts"]["repeat"]) == ("order", 0, 5)
@@ -137,6 +139,6 @@ def test_what_is_not_there_is_said_before_spark_is_started(
 ) -> None:
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(evaluate, "spark_session", None)
+    monkeypatch.setattr("trimtab.cli.spark.spark_session", None)
     assert run(["evaluate", *words]) == code
     assert told in capsys.readouterr().err
