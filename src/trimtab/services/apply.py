@@ -57,7 +57,7 @@ def stored_plan(cluster: Cluster, plan: str) -> tuple[AnyPlan, JournalEntry | No
 
 
 def journal_of(cluster: Cluster, plan: AnyPlan) -> JournalEntry | None:
-    """How far the execution of a plan has come; None where nobody asked for it."""
+    """How far the execution of a plan has come; None if that was never requested."""
     from trimtab.apply.kafka.plan_topic import kept_plan
 
     return kept_plan(cluster, plan_id(plan))[1]
@@ -120,12 +120,12 @@ def _of_consumers(plan: AnyPlan) -> ConsumerPlan:
 
 
 def _check_controller(cluster: Cluster, group: str) -> None:
-    """Refuses where nobody would take the order."""
+    """Refuses if no controller runs the group."""
     with cluster.admin() as admin:
         leading = admin.groups([f"trimtab-controller-{group}"])
     if not any(found.members for found in leading):
         raise ApplyError(
-            f"No controller runs group {group}, so nobody can carry the plan out.",
+            f"No controller runs group {group}, so the plan cannot be carried out.",
             hint=f'Start one with "trimtab run --group {group} --topic … --execute".',
         )
 

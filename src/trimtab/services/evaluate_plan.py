@@ -22,7 +22,7 @@ _MICROS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
-    """The comparison, and how far the plan was carried out; None where nobody asked for it."""
+    """The comparison, and the plan's journal; None if the plan was never carried out."""
 
     check: ForecastCheck
     unit: Unit
@@ -47,7 +47,7 @@ def evaluate_plan(
     topics = frozenset(plan.scope.topics)
     now = present_group(cluster, plan.scope.group, topics)
     if not now.assignment:
-        raise ThinData(f"Nobody reads the topics of group {plan.scope.group} now.")
+        raise ThinData(f"No consumer of group {plan.scope.group} reads its topics now.")
     loads = measured.loads(unit) if measured is not None else _published(plan, cluster, unit)
     unknown = sorted(p for p in now.assignment if p not in loads)
     if unknown:
