@@ -13,12 +13,12 @@ from trimtab.cli.connection import ClusterOptions, cluster_of
 from trimtab.cli.numbers import finite
 from trimtab.cli.options import (
     AsJson,
+    LoadsMaxAge,
     LoadsStep,
     LoadsUnit,
     OnlyTopics,
     Output,
     Verbose,
-    duration_option,
     output_file,
     with_options,
 )
@@ -82,13 +82,7 @@ class AuditVerbOptions:
             "--allow-incomplete", help="Take rates with a gap or too short a span as they are."
         ),
     ] = False
-    max_age: Annotated[
-        float | None,
-        duration_option(
-            "--max-age",
-            help="Warn when a measurement ended longer ago than this. Default: 15m.",
-        ),
-    ] = None
+    max_age: LoadsMaxAge = None
     wanted_peak: Annotated[
         float,
         typer.Option(

@@ -1,4 +1,4 @@
-"""Which cluster a command speaks to, and as whom."""
+"""Which cluster a command connects to, and with which client properties."""
 
 from __future__ import annotations
 

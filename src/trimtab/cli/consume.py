@@ -14,10 +14,10 @@ from trimtab.cli.connection import ClusterOptions, cluster_of, controller_token
 from trimtab.cli.options import (
     AsJson,
     GroupMode,
+    GroupName,
     ReadTopics,
     Verbose,
     duration_option,
-    group_option,
     output_file,
     output_folder,
     with_options,
@@ -46,7 +46,7 @@ class StartingPoint(StrEnum):
 class ConsumeOptions:
     """What is read, what is done with it, and how the consumer takes part in its group."""
 
-    group: Annotated[str, group_option()]
+    group: GroupName
     topic: ReadTopics
     mode: GroupMode = ConsumeMode.DIRECTED
     index: Annotated[

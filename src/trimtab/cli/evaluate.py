@@ -11,9 +11,17 @@ import typer
 
 from trimtab.cli import evaluate_plan
 from trimtab.cli.connection import ClusterOptions, cluster_of
-from trimtab.cli.measuring import MICROS, FromTime, ToTime, read_offsets, since_option
+from trimtab.cli.measuring import (
+    MICROS,
+    FromTime,
+    ToTime,
+    offsets_option,
+    read_offsets,
+    since_option,
+)
 from trimtab.cli.options import (
     AsJson,
+    GroupName,
     Output,
     Verbose,
     WarehouseFolder,
@@ -149,15 +157,9 @@ class OrderOptions:
             "--record FILE` wrote for the one --topic.",
         ),
     ] = None
-    offsets: Annotated[
-        str | None,
-        typer.Option(
-            "--offsets",
-            metavar="JSON|FILE",
-            help='All these records must have been processed: {"topic":{"0":[first,next]}}, or a '
-            "file with that.",
-        ),
-    ] = None
+    offsets: Annotated[str | None, offsets_option("All these records must have been processed")] = (
+        None
+    )
     no_repeats: Annotated[
         bool, typer.Option("--no-repeats", help="A record processed twice is a finding too.")
     ] = False
@@ -188,7 +190,7 @@ class OrderOptions:
 class OutcomeOptions:
     """Which run is judged, and by what."""
 
-    group: Annotated[str, group_option()]
+    group: GroupName
     run: RunName = None
     sla: Annotated[
         float,

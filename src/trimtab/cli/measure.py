@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.connection import ClusterOptions, cluster_of
-from trimtab.cli.measuring import FromTime, ToTime, read_offsets, since_option, span_of
+from trimtab.cli.measuring import (
+    FromTime,
+    ToTime,
+    offsets_option,
+    read_offsets,
+    since_option,
+    span_of,
+)
 from trimtab.cli.metrics_options import MetricsOptions
 from trimtab.cli.numbers import positive
 from trimtab.cli.options import (
@@ -65,14 +72,7 @@ class MeasureOptions:
     since: Annotated[float | None, since_option("5m")] = None
     from_: FromTime = None
     to: ToTime = None
-    offsets: Annotated[
-        str | None,
-        typer.Option(
-            "--offsets",
-            metavar="JSON|FILE",
-            help='Count just these records: {"topic":{"0":[first,next]}}, or a file with that.',
-        ),
-    ] = None
+    offsets: Annotated[str | None, offsets_option("Count just these records")] = None
     for_: Annotated[
         float | None,
         duration_option(

@@ -63,6 +63,15 @@ def since_option(default: str) -> Any:
     )
 
 
+def offsets_option(what: str) -> Any:
+    """`--offsets`: ranges of offsets, by topic and partition."""
+    return typer.Option(
+        "--offsets",
+        metavar="JSON|FILE",
+        help=f'{what}: {{"topic":{{"0":[first,next]}}}}, or a file with that.',
+    )
+
+
 FromTime = Annotated[
     int | None,
     typer.Option(

@@ -1,8 +1,8 @@
 """Options that several verbs share, and how a verb takes its options as one value.
 
 A verb has one parameter, a frozen dataclass; its fields are the options, annotated as Typer wants
-them, in the order in which help shows them. A field that is itself such a dataclass stands for all
-of its options. `with_options` turns such a function into a command.
+them, in the order in which help shows them. A field that is itself such a dataclass adds all of
+its options. `with_options` turns such a function into a command.
 """
 
 from __future__ import annotations
@@ -132,11 +132,18 @@ OnlyTopics = Annotated[
     list[str] | None,
     topic_option("Only this topic; may be repeated. Default: all but Kafka's own and Trimtab's."),
 ]
+GroupName = Annotated[str, group_option()]
 ReadTopics = Annotated[list[str], topic_option("A topic to read; may be repeated.")]
 SomeTopics = Annotated[list[str] | None, topic_option("Only this topic; may be repeated.")]
 LoadsUnit = Annotated[
     Unit | None,
     typer.Option("--unit", help="What loads are counted in. Default: the file's, else bytes/s."),
+]
+LoadsMaxAge = Annotated[
+    float | None,
+    duration_option(
+        "--max-age", help="Warn when a measurement ended longer ago than this. Default: 15m."
+    ),
 ]
 LoadsStep = Annotated[
     int | None,

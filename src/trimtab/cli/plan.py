@@ -11,12 +11,12 @@ import typer
 from trimtab.cli.connection import ClusterOptions, cluster_of
 from trimtab.cli.options import (
     AsJson,
+    LoadsMaxAge,
     LoadsStep,
     LoadsUnit,
     Output,
     SomeTopics,
     capacity_option,
-    duration_option,
     group_option,
     with_options,
 )
@@ -108,12 +108,7 @@ class PlanOptions:
             "--allow-incomplete", help="Do not warn of rates with a gap or over too short a span."
         ),
     ] = False
-    max_age: Annotated[
-        float,
-        duration_option(
-            "--max-age", shown="15m", help="Warn when a measurement ended longer ago than this."
-        ),
-    ] = 900.0
+    max_age: LoadsMaxAge = None
     packing: PlannerChoices
     of: ClusterOptions
     output: Output = None

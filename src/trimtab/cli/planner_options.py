@@ -33,6 +33,11 @@ def planner_option(more: str = "") -> Any:
     return typer.Option("--planner", metavar="NAME", help=f"Who decides: {names}.{more}")
 
 
+def sla_option(more: str = "", *, shown: str | None = None) -> Any:
+    """`--sla`, what a planner or a group is held to."""
+    return duration_option("--sla", help=f"How long a record may wait{more}.", shown=shown)
+
+
 def time_limit_option(more: str = "") -> Any:
     """`--time-limit`, for planners that search."""
     return duration_option(
@@ -113,12 +118,7 @@ LagThreshold = Annotated[
         f"Default: {DEFAULTS.lag_threshold}.",
     ),
 ]
-Sla = Annotated[
-    float | None,
-    duration_option(
-        "--sla", help="How long a record may wait, for ll-ffd. Default: as the file says."
-    ),
-]
+Sla = Annotated[float | None, sla_option(", for ll-ffd. Default: as the file says")]
 TimeLimit = Annotated[float | None, time_limit_option()]
 
 

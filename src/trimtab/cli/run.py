@@ -15,12 +15,12 @@ from trimtab.cli.numbers import finite
 from trimtab.cli.options import (
     AsJson,
     GroupMode,
+    GroupName,
     ReadTopics,
     RunFor,
     Verbose,
     capacity_option,
     duration_option,
-    group_option,
     shell_words,
     with_options,
 )
@@ -30,6 +30,7 @@ from trimtab.cli.planner_options import (
     PlannerName,
     chosen_planners,
     packing_options,
+    sla_option,
     time_limit_option,
 )
 from trimtab.cli.signals import until_interrupted
@@ -45,7 +46,7 @@ from trimtab.settings import Settings
 class RunVerbOptions:
     """The group, what is decided by, and what starts and stops its consumers."""
 
-    group: Annotated[str, group_option()]
+    group: GroupName
     topic: ReadTopics
     planner: PlannerName = "trim"
     execute: Annotated[
@@ -54,9 +55,7 @@ class RunVerbOptions:
             "--execute", help="Act. Without it decisions are shown, and nothing is changed."
         ),
     ] = False
-    sla: Annotated[float | None, duration_option("--sla", help="How long a record may wait.")] = (
-        None
-    )
+    sla: Annotated[float | None, sla_option()] = None
     capacity: Annotated[
         float | None,
         capacity_option(

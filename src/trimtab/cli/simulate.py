@@ -32,6 +32,7 @@ from trimtab.cli.planner_options import (
     TieBreaks,
     chosen_planners,
     packing_options,
+    sla_option,
 )
 from trimtab.cli.simulate_brokers import brokers
 from trimtab.errors import ConfigError
@@ -178,14 +179,7 @@ class ReplayOptions:
         ),
     ] = None
     unit: Annotated[Unit, typer.Option("--unit", help="Which rates count.")] = Unit.BYTES_S
-    sla: Annotated[
-        float,
-        duration_option(
-            "--sla",
-            shown="5s",
-            help="How long a record may wait.",
-        ),
-    ] = 5.0
+    sla: Annotated[float, sla_option(shown="5s")] = 5.0
     topic: SomeTopics = None
     group: Annotated[
         str | None,

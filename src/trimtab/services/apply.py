@@ -1,4 +1,4 @@
-"""Carries out a plan: hands it to whoever runs its layer, and follows the journal to its end."""
+"""Carries out a plan: passes it to the group's controller, and follows its journal to the end."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def carry_out(
 ) -> JournalEntry:
     """Has a plan carried out, and returns the last entry of its journal when it is done.
 
-    `undoes` is the plan that this one rolls back; its journal says so at the end.
+    `undoes` is the plan that this one rolls back; its journal then ends with `rolled_back`.
     """
     from trimtab.apply.kafka.plan_topic import PlanTopic
 

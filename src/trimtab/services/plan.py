@@ -25,6 +25,8 @@ from trimtab.plan.consumers.situation import (
 from trimtab.services.groups import present_group
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 
+_MAX_AGE_S = 900.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
@@ -32,7 +34,7 @@ class PlanRequest:
 
     `origin` is what messages call the loads. `capacity` and `unit` override those of the loads.
     `dead` are consumers whose partitions need a new one. Without `allow_incomplete` incomplete
-    rates are warned of, and always loads older than `max_age_s`.
+    rates are warned of, and always loads older than `max_age_s`, by default 15 minutes.
     """
 
     loads: Loads | Measurement
@@ -46,7 +48,7 @@ class PlanRequest:
     step: int | None = None
     dead: frozenset[int] = frozenset()
     allow_incomplete: bool = False
-    max_age_s: float = 900.0
+    max_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,7 @@ def _warn(
         situation,
         measured,
         now_ts=now_ts,
-        max_age_s=request.max_age_s,
+        max_age_s=_MAX_AGE_S if request.max_age_s is None else request.max_age_s,
         incomplete=not request.allow_incomplete,
     ):
         listener.warning(line)

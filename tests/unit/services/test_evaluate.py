@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +31,10 @@ class SparkStarted(Exception):
 
 def start_spark() -> Any:
     raise SparkStarted
+
+
+def no_session() -> Any:
+    """Stands in for a session that no job uses."""
 
 
 def receipts(source: Cluster | Path, **more: Any) -> GroupReceipts:
@@ -113,7 +116,7 @@ def test_receipts_are_audited_by_the_rules_and_progress_is_told(
         warehouse="/w",
     )
 
-    found = evaluate_order(request, start_spark=SimpleNamespace, listener=told)
+    found: Any = evaluate_order(request, start_spark=no_session, listener=told)
 
     assert (found.audited, found.table) == ("audited", "/w/violations")
     assert (seen["tables"], seen["rules"].gaps, seen["topic"]) == ("tables", False, "orders")
@@ -135,9 +138,9 @@ def test_the_number_of_a_record_is_in_a_header_or_in_a_field(
     monkeypatch.setattr(jobs, "records_of", lambda *_, seq, **__: seq)
     monkeypatch.setattr(jobs, "audit_log", lambda _, found, *, label, **__: (found, label))
 
-    found = evaluate_order(
+    found: Any = evaluate_order(
         OrderRequest(audited=records(cluster, **where), warehouse="/w"),
-        start_spark=SimpleNamespace,
+        start_spark=no_session,
     )
 
     assert found.audited == (number, "topic-orders")
@@ -157,7 +160,7 @@ def test_an_outcome_is_judged_by_what_the_request_says(
         warehouse="/w",
     )
 
-    found: Any = evaluate_outcome(request, start_spark=SimpleNamespace)
+    found: Any = evaluate_outcome(request, start_spark=no_session)
 
     given, run, how = found
     assert (given, run) == ((tmp_path, "g"), "r")

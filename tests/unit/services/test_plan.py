@@ -26,7 +26,8 @@ LOADS = Loads(
 
 
 def request(**changes: Any) -> PlanRequest:
-    given = {"loads": LOADS, "origin": "loads.json", "planner": planner_of(Layer.CONSUMERS, "trim")}
+    trim = planner_of(Layer.CONSUMERS, "trim")
+    given: dict[str, Any] = {"loads": LOADS, "origin": "loads.json", "planner": trim}
     return PlanRequest(**(given | changes))
 
 

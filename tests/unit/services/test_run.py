@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.model.control import Action, Decision
 from trimtab.model.load import Unit
 from trimtab.plan.consumers.planner import PackingOptions
-from trimtab.services.backends import (
-    BackendName,
-    ConsumerScaling,
-    ScaledGroup,
-    open_backend,
-)
+from trimtab.services.backends import BackendName, ConsumerScaling
 from trimtab.services.consume import ConsumeMode
 from trimtab.services.run import RunRequest, control_group, leave_consumers
 
@@ -137,7 +130,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_without_execute_it_decides_and_keeps_the_decisions(
     cluster: Cluster, tmp_path: Path, watched: list[Any]
 ) -> None:
-    told, decided = Told(), []
+    told = Told()
+    decided: list[Decision] = []
 
     led = control_group(
         cluster,
@@ -242,46 +236,3 @@ def test_consumers_that_keda_started_are_left_to_it() -> None:
     leave_consumers(Unreachable(), keda, stop_consumers=False, listener=told)  # type: ignore[arg-type]
 
     assert told.notes == []
-
-
-# ---------------------------------------------------------------- backends
-
-
-def test_a_process_is_told_its_group_its_place_and_its_options(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands: list[list[str]] = []
-
-    class Backend(Living):
-        def __init__(self, command: Any, folder: Path, **_: Any) -> None:
-            super().__init__()
-            commands.append(command(3))
-            assert folder == tmp_path
-
-        def close(self) -> None:
-            commands.append(["closed"])
-
-    monkeypatch.setattr(processes, "ProcessBackend", Backend)
-    group = ScaledGroup(
-        cluster=cluster,
-        group="pay",
-        topics=("orders", "bills"),
-        folder=tmp_path,
-        command_config=Path("/etc/client.properties"),
-    )
-
-    with open_backend(group, IN_GROUP, on_decision=lambda _: None, fresh_s=1.0):
-        assert len(commands) == 1
-
-    words, closed = commands
-    assert words[:3] == [sys.executable, "-m", "trimtab.cli.main"]
-    assert shlex.join(words[3:-6]) == (
-        "consume --group pay --topic orders --topic bills --index 3 --mode group "
-        "--controller-url http://127.0.0.1:8765 --handler shop:book"
-    )
-    assert words[-6] == "--in-hand"
-    assert words[-4:] == [
-        *("--bootstrap-server", "in-memory:9092"),
-        *("--command-config", "/etc/client.properties"),
-    ]
-    assert closed == ["closed"]
