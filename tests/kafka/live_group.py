@@ -42,6 +42,7 @@ from trimtab.model.control import (
     Decision,
     GroupState,
     Hello,
+    PlanOrder,
     Receipt,
     Start,
     Started,
