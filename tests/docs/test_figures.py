@@ -1,4 +1,4 @@
-"""Measured figures in the how-tos are those of the kept results: new results need a new text."""
+"""Figures in README and how-tos are those of the kept results: new results need a new text."""
 
 from __future__ import annotations
 
@@ -63,3 +63,64 @@ def test_what_steering_brings_is_what_the_experiment_kept(setting: str, told: st
     text = (HOW_TO / "steer-producers.md").read_text(encoding="utf-8")
 
     assert told.format(ours=row["ours"], low=float(low), high=float(high)) in text
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_strategies_in_the_readme_are_what_the_experiment_kept() -> None:
+    parts = _kept("docs", "papers", "results", "ezzeddine-live.json")["parts"]
+    kept = parts["live-workload-1"]["figures"]["strategies"]
+    shown = re.findall(r"^\| .+ \| ([\d.]+%) \| ([\d.]+) s \| ([\d.]+) \|$", README, re.MULTILINE)
+
+    assert shown == [
+        (f"{of['sla_share']:.2%}", f"{of['p99_s']:.3g}", f"{of['replica_minutes']:.1f}")
+        for of in (kept[name] for name in ("trim", "cooperative-sticky", "keda-lag", "fixed"))
+    ]
+    walks = _kept("docs", "papers", "results", "landau-live.json")["parts"]
+    told = " and ".join(
+        " against ".join(
+            f"{walks[f'live-{walk}']['figures']['strategies'][name]['replica_minutes']:.1f}"
+            for name in ("trim", "keda-lag")
+        )
+        for walk in ("delta-5", "delta-25")
+    )
+    assert f"it was {told} replica-minutes" in README
+
+
+def test_the_moved_load_in_the_readme_is_what_the_experiment_kept() -> None:
+    rows = _kept("docs", "papers", "results", "landau.json")["parts"]["beyond"]["rows"]
+
+    def of(*words: str) -> list[tuple[float, float]]:
+        return [(r["ours"], r["bar"]) for r in rows if all(word in r["what"] for word in words)]
+
+    less = [ours for ours, _ in of("(a) trim's e_rscore below bfd's")]
+    more = [ours / mwf - 1 for ours, mwf in of("(c) e_rscore trim against mwf's")]
+    with_slack = [ours for ours, _ in of("(b) e_rscore trim slack 0.03 below mwf's")]
+    assert f"moves {min(less):.0%} to {max(less):.0%} less load than".replace("%", " %") in README
+    assert f"moves {min(more):.0%} to {max(more):.0%} more load than".replace("%", " %") in README
+    told = f"moves {min(with_slack):.0%} to {max(with_slack):.0%} less than MWF"
+    assert told.replace("%", " %") in README
+
+
+def test_the_routing_figures_in_the_readme_are_what_the_experiment_kept() -> None:
+    rows = _kept("docs", "papers", "results", "burato.json")["parts"]["open-loop"]["rows"]
+
+    def lower(setting: str) -> list[float]:
+        named = f"times lower p95 of weighted-node, {setting}, slowed"
+        return [row["ours"] for row in rows if row["what"].startswith(named)]
+
+    one = lower("U2 acks=1")
+    assert f"is {min(one):.1f} to {max(one):.1f} times lower than" in README
+    assert f"With acks=all it is {lower('U3 acks=all')[0]:.1f} times lower" in README
+    assert f"no better ({lower('U2 acks=all')[0]:.2f} times)" in README
+
+
+def test_the_benchmarks_in_the_readme_are_those_kept() -> None:
+    names = ("produce", "live-rate", "rates", "rates-samples")
+    kept = {name: _kept("benchmarks", "results", f"{name}.json") for name in names}
+
+    assert f"sends {kept['produce']['ratio']:.2f} times as many records" in README
+    assert f"published {kept['live-rate']['ours']:.3f} s after" in README
+    assert f"runs at {kept['rates']['ratio']:.2f} times" in README
+    assert f"log sizes at {kept['rates-samples']['ratio']:.2f} times" in README
