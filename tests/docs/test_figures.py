@@ -77,6 +77,9 @@ def test_the_strategies_in_the_readme_are_what_the_experiment_kept() -> None:
         (f"{of['sla_share']:.2%}", f"{of['p99_s']:.3g}", f"{of['replica_minutes']:.1f}")
         for of in (kept[name] for name in ("trim", "cooperative-sticky", "keda-lag", "fixed"))
     ]
+    paused = [f"{kept[name]['blocked_p90_s']:.1f} s" for name in ("trim", "ll-ffd-group")]
+    assert f"for {paused[0]} (90th percentile)" in README
+    assert f"the pause is {paused[1]}" in README
     walks = _kept("docs", "papers", "results", "landau-live.json")["parts"]
     told = " and ".join(
         " against ".join(
