@@ -10,7 +10,7 @@ import typer
 
 from trimtab.apply.freshness import check_fresh
 from trimtab.cli.connection import ClusterOptions, cluster_of, local_cluster_runs
-from trimtab.cli.options import AsJson, LoadsStep, duration_option, with_options
+from trimtab.cli.options import AsJson, LoadsStep, Verbose, duration_option, with_options
 from trimtab.cli.output import progress_bar, result, result_json, say, warn
 from trimtab.errors import ConfigError
 from trimtab.kafka.cluster import Cluster
@@ -21,6 +21,7 @@ from trimtab.model.journal_codec import journal_to
 from trimtab.model.load import Measurement
 from trimtab.model.plan import AnyPlan, ConsumerPlan
 from trimtab.model.plan_codec import plan_id, plan_to, read_plan
+from trimtab.observe.logging import configure
 from trimtab.plan.consumers.situation import situation_of_file
 from trimtab.services.apply import ApplyOptions, carry_out, journal_of, stored_plan, undoing
 from trimtab.services.groups import present_group
@@ -76,6 +77,7 @@ class ApplyVerbOptions:
     step: LoadsStep = None
     of: ClusterOptions
     as_json: AsJson = False
+    verbose: Verbose = False
 
 
 @with_options
@@ -85,6 +87,7 @@ def apply(options: ApplyVerbOptions) -> None:
     A plan made for other partitions or owners than there are now is refused with exit code 5. A
     consumers' plan is carried out by the controller of its group (`trimtab run --execute`).
     """
+    configure(verbose=options.verbose)
     cluster = _cluster(options)
     given = read_named_plan(options.plan_file, cluster)
     plan = undoing(given, cluster) if options.rollback else given
@@ -102,7 +105,7 @@ def apply(options: ApplyVerbOptions) -> None:
         return
     now = _of_file(plan, loads, options.step) if loads is not None else _of_cluster(plan, cluster)
     entry = None if cluster is None or loads is not None else journal_of(cluster, plan)
-    _check(plan, now, entry, as_json=as_json)
+    _check(plan, now, entry, as_json=options.as_json)
 
 
 def _check(
@@ -111,7 +114,7 @@ def _check(
     """Refuses a plan that no longer fits; one that was begun is compared with its journal."""
     if now is not None and isinstance(plan, ConsumerPlan) and not _under_way(entry):
         check_fresh(plan, now.partitions, now.assignment)
-    _tell(plan, fresh=None if now is None else True, entry=entry, as_json=options.as_json)
+    _tell(plan, fresh=None if now is None else True, entry=entry, as_json=as_json)
 
 
 def _under_way(entry: JournalEntry | None) -> bool:

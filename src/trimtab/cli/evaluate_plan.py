@@ -10,13 +10,14 @@ import typer
 
 from trimtab.cli.apply import read_named_plan
 from trimtab.cli.connection import ClusterOptions, cluster_of
-from trimtab.cli.options import AsJson, Output, with_options
+from trimtab.cli.options import AsJson, Output, Verbose, with_options
 from trimtab.cli.output import say, show, warn
 from trimtab.errors import ConfigError
 from trimtab.evaluate.forecast import forecast_check_to
 from trimtab.model.codec import read_loads
 from trimtab.model.journal import PlanState
 from trimtab.model.load import Measurement
+from trimtab.observe.logging import configure
 from trimtab.services.evaluate_plan import PlanOutcome, evaluate_plan
 
 
@@ -39,6 +40,7 @@ class EvaluatePlanOptions:
     of: ClusterOptions
     output: Output = None
     as_json: AsJson = False
+    verbose: Verbose = False
 
 
 @with_options
@@ -49,6 +51,7 @@ def plan(options: EvaluatePlanOptions) -> None:
     """
     from trimtab.report.plans import forecast_view
 
+    configure(verbose=options.verbose)
     cluster = cluster_of(options.of.settings())
     given = read_named_plan(options.plan_file, cluster)
     found = evaluate_plan(given, cluster, _measured(options.loads))
