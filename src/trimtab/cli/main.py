@@ -32,6 +32,7 @@ from trimtab.cli.examples import EXAMPLES, add_examples
 from trimtab.cli.output import talk
 from trimtab.cli.signals import terminable
 from trimtab.errors import TrimtabError
+from trimtab.observe.logging import configure
 
 _GROUPS = ("Look", "Decide", "Act", "Try")
 """What verbs are for; each is registered with one of these as its panel."""
@@ -202,6 +203,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Runs the command line; returns the exit code."""
+    configure()  # a verb that takes --verbose does it again
     try:
         with terminable():
             _command()(arguments, prog_name="trimtab")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 
 import pytest
 import typer
@@ -14,6 +15,7 @@ from trimtab import errors
 from trimtab.cli import main
 from trimtab.cli.reference import commands
 from trimtab.errors import BadFile, BrokerUnavailable, NoFeasiblePlan, PlanOutdated, TrimtabError
+from trimtab.observe.logging import library_log
 
 
 @pytest.fixture
@@ -146,3 +148,17 @@ def test_with_json_stdout_is_one_document(
     assert main.run(["cluster", "status", "--json"]) == 0
 
     assert json.loads(capsys.readouterr().out)["brokers"] == []
+
+
+def test_what_is_logged_while_any_verb_runs_goes_to_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def speaks() -> Callable[..., None]:
+        return lambda *_, **__: library_log().warning("brokers_were_slow")
+
+    monkeypatch.setattr(main, "_command", speaks)
+
+    assert main.run(["plan", "consumers", "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "brokers_were_slow" in said.err
