@@ -193,6 +193,8 @@ def why(move: ConsumerMove, unit: Unit = Unit.BYTES_S) -> str:
                 f"({move.numbers['consumers_before']:.0f} → "
                 f"{move.numbers['consumers_after']:.0f} consumers)"
             )
+        case Reason.REPACK if "load_from" not in numbers:
+            return f"repack: returns to consumer {move.target}, which had it before"
         case Reason.REPACK:
             return (
                 f"repack: consumer {move.source} carried {numbers['load_from']}, "

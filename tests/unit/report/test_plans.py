@@ -9,6 +9,7 @@ from trimtab.evaluate.forecast import check_forecast
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Unit
+from trimtab.plan.consumers.rollback import rollback_of
 from trimtab.report.plans import forecast_view, plan_view
 
 
@@ -41,6 +42,15 @@ def test_a_plan_for_consumers_is_shown_as_ever() -> None:
     shown = text_of(plan_view(samples.readme_plan("trim")))
 
     assert "Plan 5f6e31330b6c by trim" in shown
+
+
+def test_a_rollback_says_where_each_partition_returns_to() -> None:
+    plan = samples.readme_plan("trim")
+
+    shown = text_of(plan_view(rollback_of(plan, made_ts=1)))
+
+    assert "by rollback" in shown
+    assert "returns to consumer 0, which had it before" in shown
 
 
 def test_a_forecast_is_shown_beside_what_was_found() -> None:
