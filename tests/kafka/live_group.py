@@ -422,7 +422,7 @@ class LiveGroup:
 
     def consumers(self) -> dict[int, int]:
         """The consumers that live, and their pids."""
-        return {i: int(name.split()[0]) for i, name in self.processes.living().items()}
+        return {i: int(name.split()[0]) for i, name in self.processes.running().items()}
 
     def signal(self, consumer: int, number: signal.Signals) -> None:
         os.kill(self.consumers()[consumer], number)
@@ -435,7 +435,7 @@ class LiveGroup:
             if run.is_alive:
                 run.kill()
         for processes in (self.processes, self.measuring):
-            for number in processes.living():
+            for number in processes.running():
                 processes.kill(number)
         for thread in self._threads:
             thread.join(30)

@@ -28,7 +28,7 @@ from tests.docs.helm_subset import Documents, chart
 from tests.kafka.pods import Namespace, Pod
 from tests.kafka.streams import wait_until
 from trimtab.apply.consumers.kafka.control_channel import TO_CONTROLLER
-from trimtab.apply.consumers.kafka.leadership import GroupConfig, state_left
+from trimtab.apply.consumers.kafka.leadership import GroupConfig, persisted_state
 from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
@@ -122,7 +122,7 @@ class Shop:
             topics=(self.topic,),
             cluster=Cluster(self.cluster.bootstrap_servers, topics=OwnTopics(self.prefix)),
         )
-        found = state_left(config, missing_ok=True)
+        found = persisted_state(config, missing_ok=True)
         shares: dict[int, set[int]] = {}
         for partition, consumer in found.assignment.items() if found else ():
             shares.setdefault(consumer, set()).add(partition.partition)

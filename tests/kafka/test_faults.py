@@ -282,12 +282,12 @@ def test_a_second_controller_waits_and_takes_over_when_the_first_one_dies(
 ) -> None:
     first, before = leader(group), epoch(group)
     second = group.run()
-    second.says("controller_waits")
+    second.says("controller_waiting_for_lease")
     assert epoch(group) == before
 
     first.kill()
 
-    second.says("controller_leads")
+    second.says("controller_became_leader")
     with group.under_load():
         group.ask(*SPREAD)
         group.settle(2, above=before)
@@ -297,23 +297,23 @@ def test_a_second_controller_waits_and_takes_over_when_the_first_one_dies(
 def test_a_controller_frozen_beyond_its_lease_wakes_up_without_a_voice(group: LiveGroup) -> None:
     first, before = leader(group), epoch(group)
     second = group.run()
-    second.says("controller_waits")
+    second.says("controller_waiting_for_lease")
 
     first.pause()
-    second.says("controller_leads")
+    second.says("controller_became_leader")
     with group.under_load():
         group.ask(*SPREAD)
         group.settle(2, above=before)
         first.resume()
         wait_until(
-            lambda: {"controller_was_fenced", "controller_lost_the_lease"} & {*first.events()},
+            lambda: {"controller_was_fenced", "controller_lost_lease"} & {*first.events()},
             what="its word that it lost",
         )
-        first.says("controller_waits")
+        first.says("controller_waiting_for_lease")
         group.ask(LOW)
         group.settle(1)
 
-    assert first.events().count("controller_leads") == 1
+    assert first.events().count("controller_became_leader") == 1
     assert epoch(group) == before + 1
     group.judge()
 
@@ -385,13 +385,13 @@ def test_measuring_that_dies_is_started_again(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import signal; signal.pause()"]
     processes = ProcessBackend(lambda _: command, tmp_path)
     with measuring(processes, lambda: False):
-        wait_until(processes.living, what="the first one")
-        [first] = processes.living().values()
+        wait_until(processes.running, what="the first one")
+        [first] = processes.running().values()
 
         processes.kill(0)
 
-        wait_until(lambda: processes.living().get(0, first) != first, what="another one")
-    assert not processes.living()
+        wait_until(lambda: processes.running().get(0, first) != first, what="another one")
+    assert not processes.running()
 
 
 def test_a_spark_driver_that_is_killed_is_started_again_and_rates_come_back(
@@ -402,14 +402,14 @@ def test_a_spark_driver_that_is_killed_is_started_again_and_rates_come_back(
         run = group.watch_only("--measure")
         wait_until(lambda: group.measured_ts() > 1, what=f"rates ({run.log})")
         before = group.measured_ts()
-        [first] = group.measuring.living().values()
+        [first] = group.measuring.running().values()
 
         os.kill(int(first.split()[0]), signal.SIGKILL)
 
-        wait_until(lambda: group.measuring.living().get(0, first) != first, what="another one")
+        wait_until(lambda: group.measuring.running().get(0, first) != first, what="another one")
         wait_until(lambda: group.measured_ts() > before + 5_000_000, what=f"rates ({run.log})")
         assert run.end() == 0
-        assert not group.measuring.living()
+        assert not group.measuring.running()
 
 
 # ---------------------------------------------------------------- subscribed groups
@@ -428,7 +428,7 @@ def test_a_subscribed_group_goes_on_without_its_controller_and_follows_it_again(
             wait_until(lambda: follows(group), within_s=WITHIN_S, what="the plan")
 
             second = group.run("--mode", "group", "--listen", listen)
-            second.says("controller_waits")
+            second.says("controller_waiting_for_lease")
             first.pause()
             second.says("port_is_taken")  # the frozen one has the port, and does not answer
             group.signal(1, signal.SIGTERM)  # a rebalance that nobody can be asked about
@@ -437,7 +437,7 @@ def test_a_subscribed_group_goes_on_without_its_controller_and_follows_it_again(
             wait_until(lambda: group.committed() != before, what="its work")
 
             first.kill()
-            second.says("controller_leads")
+            second.says("controller_became_leader")
             group.settle(2)
             wait_until(lambda: follows(group), within_s=WITHIN_S, what="the plan once more")
         group.judge(directed=False)

@@ -49,7 +49,7 @@ def test_a_dry_run_decides_aloud_and_changes_nothing(group: LiveGroup) -> None:
 
     assert answer.returncode == 0, answer.stderr
     assert "scale_up   0 → 1" in answer.stdout
-    assert "nobody reads" in answer.stdout
+    assert "no consumer reads" in answer.stdout
     assert own_topics(group) == before == {group.topic, group.own.rates}
     assert not group.committed()
     assert not group.consumers()
@@ -66,7 +66,7 @@ def test_a_dry_run_takes_a_group_that_kafka_deals_to_as_it_is(group: LiveGroup) 
         acting = said_by(group, "--execute", "--consume", "--service-time 4ms")
 
     assert answer.returncode == 0, answer.stderr
-    assert "nobody reads" not in answer.stdout
+    assert "no consumer reads" not in answer.stdout
     assert answer.stdout.count("none       1 → 1") == 1, "it is shown once, until it changes"
     assert acting.returncode == 2, acting.stderr
     assert f"Group {group.group} has 1 subscribed member: shop at " in acting.stderr

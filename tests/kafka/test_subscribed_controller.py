@@ -14,7 +14,7 @@ import pytest
 from tests.kafka.streams import wait_until
 from tests.kafka.test_group_mode import Members
 from trimtab.apply.consumers.controller import GroupVerdict, GroupView
-from trimtab.apply.consumers.kafka.leadership import GroupConfig, state_left
+from trimtab.apply.consumers.kafka.leadership import GroupConfig, persisted_state
 from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController
 from trimtab.apply.consumers.policy import Aim, Measured, verdict
 from trimtab.errors import PlanOutdated
@@ -41,13 +41,13 @@ class Pods:
     there: set[str] = field(default_factory=set)
     asked_for: list[int] = field(default_factory=list)
 
-    def living(self) -> Mapping[int, str]:
+    def running(self) -> Mapping[int, str]:
         return dict(enumerate(sorted(self.there)))
 
     def names(self) -> Collection[str]:
         return frozenset(self.there)
 
-    def last_words(self) -> Mapping[int, str]:
+    def exit_reasons(self) -> Mapping[int, str]:
         return {}
 
     def create(self, consumers: Collection[int]) -> None:
@@ -95,7 +95,7 @@ class World:
             )
             for n, load in enumerate(self.loads)
         }
-        known = Measured().heard(TopicRates(topic=self.topic, ts=ts, partitions=rate))
+        known = Measured().updated(TopicRates(topic=self.topic, ts=ts, partitions=rate))
         aim = Aim(
             group=self.topic, planner="mwf", unit=Unit.BYTES_S, capacity=130.0, interval_s=0.05
         )
@@ -161,13 +161,13 @@ def test_pods_on_their_way_replaced_and_renumbered_cause_no_rebalance(
             world.look()
             assert world.version == 1
             assert group.versions == {1}
-            kept = state_left(world.config)
+            kept = persisted_state(world.config)
             assert kept is not None
             assert kept.members == {"a": 0, "c": 2, "d": 1}
 
             world.loads = [120.0, 120.0, 10.0, 10.0, 10.0, 10.0]
             wait_until(
-                lambda: any("cooldown goes on" in d.reason for d in world.decisions),
+                lambda: any("cooldown lasts" in d.reason for d in world.decisions),
                 within_s=SOON_S,
                 what="a decision that waits",
             )
@@ -178,7 +178,7 @@ def test_pods_on_their_way_replaced_and_renumbered_cause_no_rebalance(
         follower.pods.there = {"d", "a", "c"}
         with follower.led():
             follower.look()
-        kept = state_left(world.config)
+        kept = persisted_state(world.config)
         assert kept is not None
         assert (kept.epoch, kept.members) == (1, {"a": 0, "c": 2, "d": 1})
     finally:

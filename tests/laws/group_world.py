@@ -103,7 +103,7 @@ class World:
     rules: ControllerRules = field(default_factory=ControllerRules)
     slow: dict[int, float] = field(default_factory=dict)  # how long a consumer takes to start
     wakes: list[tuple[float, str]] = field(default_factory=list)
-    words: dict[int, str] = field(default_factory=dict)  # of those that end as they start
+    reasons: dict[int, str] = field(default_factory=dict)  # of those that end as they start
     killed: list[int] = field(default_factory=list)
     immovable: frozenset[int] = frozenset()  # as a StatefulSet keeps an idle pod below a busy one
     plans: dict[str, ConsumerPlan] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class World:
         left = left_by(kept, "g", now_ts=round(self.now * 1e6))
         nothing = towards(Assignment())
         self.feed(
-            LeadershipGained(self.now, self.living(), self.kept, left.held_plan, left.held_s),
+            LeadershipGained(self.now, self.running(), self.kept, left.held_plan, left.held_s),
             nothing,
         )
         if left.unfinished is not None:
@@ -191,7 +191,7 @@ class World:
     def look(self, policy: Policy) -> None:
         """Time is up for another look."""
         looked = GroupObserved(
-            now=self.now, living=self.living(), partitions=self.partitions, words=self.words
+            now=self.now, running=self.running(), partitions=self.partitions, reasons=self.reasons
         )
         self.feed(looked, policy)
 
@@ -205,7 +205,7 @@ class World:
 
     # ------------------------------------------------------------ the orchestrator
 
-    def living(self) -> dict[int, str]:
+    def running(self) -> dict[int, str]:
         """What exists, frozen or not."""
         return {c: p.identity for c, p in self.processes.items()}
 
@@ -245,7 +245,7 @@ class World:
 
     def kill(self, consumer: int, identity: str | None) -> None:
         """Ends a process, but not another one in its place."""
-        if self.living().get(consumer) == identity:
+        if self.running().get(consumer) == identity:
             self.killed.append(consumer)
             del self.processes[consumer]
 
@@ -256,7 +256,7 @@ class World:
         end = len(self.commands.get(consumer, []))
         process = Process(state, identity=f"p{self.born}", read=end)
         self.processes[consumer] = process
-        process.frozen = process.mute = consumer in self.words or consumer in self.slow
+        process.frozen = process.mute = consumer in self.reasons or consumer in self.slow
         if consumer in self.slow:
             self.wakes.append((self.now + self.slow[consumer], process.identity))
         elif not process.mute:
@@ -311,7 +311,7 @@ class World:
         self.now += 1
         if self.controller is None:
             self.lead()
-        for consumer in [c for c, p in self.processes.items() if p.mute and c in self.words]:
+        for consumer in [c for c, p in self.processes.items() if p.mute and c in self.reasons]:
             del self.processes[consumer]
         due = {identity for at, identity in self.wakes if at <= self.now}
         for consumer in [c for c, p in self.processes.items() if p.mute and p.identity in due]:

@@ -62,7 +62,7 @@ def test_a_partition_that_vanishes_is_taken_back_whatever_the_policy_says():
 def test_consumers_that_run_where_the_orchestrator_does_not_look_are_not_taken_for_dead():
     world = World(frozenset(P))
     world.settle(APART)
-    world.living = dict  # type: ignore[method-assign]  # another machine has nothing of them
+    world.running = dict  # type: ignore[method-assign]  # another machine has nothing of them
     world.lead()
 
     for _ in range(60):

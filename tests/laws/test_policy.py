@@ -62,7 +62,7 @@ def measured(loads: list[float], ts: int = NOW, lags: Sequence[int] = ()) -> Mea
         )
         for n, load in enumerate(loads)
     }
-    return Measured().heard(TopicRates(topic="orders", ts=ts, partitions=rates))
+    return Measured().updated(TopicRates(topic="orders", ts=ts, partitions=rates))
 
 
 def seen(owners: list[int | None], *, idle: int = 0, **more: object) -> GroupView:
@@ -418,7 +418,7 @@ def test_on_figures_in_doubt_only_what_nobody_reads_is_given_out(planner, age_s)
     assert found is not None
     assert found.target == Assignment({**view.assignment, P[7]: 3})
     assert found.decision.action is Action.REASSIGN
-    assert found.decision.reason.startswith("nobody reads orders-7; ")
+    assert found.decision.reason.startswith("no consumer reads orders-7; ")
     assert found.decision.reason.endswith(", so nothing else is moved")
 
 
@@ -497,6 +497,6 @@ def test_a_budget_that_allows_no_move_is_named():
     assert found is not None
     assert found.target is None
     assert found.decision.reason == (
-        "consumer 0 carries 270 bytes/s, above 100; 3 consumers would be needed, and "
+        "consumer 0 carries 270 bytes/s, above 100; 3 consumers would be needed, but "
         "--max-consumers is 2; no move that --max-moves allows would help"
     )

@@ -62,9 +62,9 @@ def test_a_consumer_that_cannot_be_ended_is_named_with_what_it_holds_up():
 
     reasons = turns(world, [40.0] * 4, 60)
 
-    held_up = "consumer 1 is not gone yet: orders-2, orders-3 cannot be read"
+    held_up = "consumer 1 has not exited yet: orders-2, orders-3 cannot be read"
     assert reasons[-1].endswith(held_up)
-    world.words = {1: "its node does not answer"}
+    world.reasons = {1: "its node does not answer"}
     assert any("(its node does not answer)" in r for r in turns(world, [40.0] * 4, 20))
 
 
@@ -77,9 +77,9 @@ def test_it_is_named_too_where_nobody_else_reads_anything():
 
     reasons = turns(world, loads, 60)
 
-    assert reasons[-1] == "consumer 0 is not gone yet: orders-0, orders-1 cannot be read"
+    assert reasons[-1] == "consumer 0 has not exited yet: orders-0, orders-1 cannot be read"
     assert world.decisions[-1].action is Action.NONE
-    assert len([r for r in reasons if "not gone" in r]) <= 60 / aim.max_quiet_s
+    assert len([r for r in reasons if "not exited" in r]) <= 60 / aim.max_quiet_s
     assert world.controller is not None
     assert verdict(world.controller.view(), measured(loads), aim, ts=0) is None  # said just now
 
@@ -137,7 +137,7 @@ def test_what_a_consumer_that_cannot_be_ended_may_read_stays_its_own(move, held_
         held=held,
         killing=frozenset({1}),
     )
-    looked = GroupObserved(now=state.now, living=world.living(), partitions=world.partitions)
+    looked = GroupObserved(now=state.now, running=world.running(), partitions=world.partitions)
 
     after, _ = step(state, looked, lambda _: None)
 

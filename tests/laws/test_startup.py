@@ -92,7 +92,7 @@ def test_partitions_of_a_consumer_that_dies_meanwhile_are_given_out_at_once():
 
 def test_consumers_that_end_as_they_start_are_tried_with_growing_pauses_and_named():
     loads = [60.0, 60.0]
-    world = group(loads, words={0: "error: There is no topic orders.", 1: "error: the same"})
+    world = group(loads, reasons={0: "error: There is no topic orders.", 1: "error: the same"})
 
     turns(world, loads, 120)
 
@@ -106,14 +106,14 @@ def test_consumers_that_end_as_they_start_are_tried_with_growing_pauses_and_name
 
 def test_while_another_cannot_be_started_the_others_share_everything():
     loads = [60.0, 60.0, 60.0]
-    world = group(loads, words={1: "error: no room", 2: "error: no room"})
+    world = group(loads, reasons={1: "error: no room", 2: "error: no room"})
 
     turns(world, loads, 60)
 
     assert dict(world.owners) == dict.fromkeys(P[:3], 0)
     assert any("3 consumers would be needed" in d.reason for d in world.decisions)
     assert any("did not start: error: no room" in d.reason for d in world.decisions)
-    world.words = {}
+    world.reasons = {}
     turns(world, loads, 120)
     assert len(world.owners.consumers) == 3
 

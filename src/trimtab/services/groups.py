@@ -14,7 +14,7 @@ def present_group(cluster: Cluster, group: str, topics: frozenset[str] | None) -
     A directed group has no members in the brokers' eyes. Without `topics` they are those that the
     group reads or has offsets for.
     """
-    from trimtab.apply.consumers.kafka.leadership import GroupConfig, state_left
+    from trimtab.apply.consumers.kafka.leadership import GroupConfig, persisted_state
 
     with cluster.admin() as admin:
         found = replace(group_state(admin, group, topics), cluster=admin.cluster().cluster)
@@ -22,7 +22,7 @@ def present_group(cluster: Cluster, group: str, topics: frozenset[str] | None) -
     if not directed:
         return found
     config = GroupConfig(cluster=cluster, group=group, topics=tuple(sorted(topics or ())))
-    left = state_left(config, missing_ok=True)
+    left = persisted_state(config, missing_ok=True)
     if left is None:
         return found
     return replace(found, assignment=left.assignment.only(dict.fromkeys(found.partitions)))

@@ -13,7 +13,7 @@ from trimtab.cli import main
     ("words", "complaint"),
     [
         ("--backend kubernetes --execute", "--workload is required"),
-        ("--backend kubernetes --workload pod/x --execute", "names no workload"),
+        ("--backend kubernetes --workload pod/x --execute", "Invalid workload"),
         ("--backend kubernetes --workload deployment/x", "need a stable index"),
         ("--workload statefulset/x", "--workload has no effect"),
         ("--mode group --keda 127.0.0.1:1 --workload deployment/x", "--workload has no effect"),

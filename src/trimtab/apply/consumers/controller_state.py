@@ -1,6 +1,6 @@
-"""What the controller of a directed group knows, what happens to it, and what it wants done.
+"""State, events and effects of the controller of a directed group.
 
-The rules by which one leads to the other are in `apply.controller`.
+The transitions are in `apply.consumers.controller`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from trimtab.model.control import Command, Decision, GroupState, Report
 from trimtab.model.journal import JournalEntry
 from trimtab.model.plan import ConsumerPlan
 
-_DOUBLINGS = 4  # of the time that a consumer may take to start
+_DOUBLINGS = 4  # of the start timeout, at most
 
-# ---------------------------------------------------------------- what happens
+# ---------------------------------------------------------------- events
 
 
 @dataclass(frozen=True, slots=True)
 class LeadershipGained:
-    """This controller leads from now on; `found` is what the last one left behind.
+    """This controller leads from now on; `found` is the state persisted by the previous one.
 
-    `living` is what the orchestrator has: consumer index → identity of the process. `hold_plan` is
-    a plan that is still held, for `hold_s` more.
+    `running` is what the backend lists: consumer index → identity of the process. `hold_plan` is a
+    plan that is still held, for `hold_s` more.
     """
 
     now: float
-    living: Mapping[int, str]
+    running: Mapping[int, str]
     found: GroupState | None = None
     hold_plan: str = ""
     hold_s: float = 0.0
@@ -37,7 +37,7 @@ class LeadershipGained:
 
 @dataclass(frozen=True, slots=True)
 class ReportReceived:
-    """A consumer has said something."""
+    """A report of a consumer has arrived."""
 
     now: float
     report: Report
@@ -45,26 +45,26 @@ class ReportReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupObserved:
-    """Time has passed: the processes that exist, index → identity, and the partitions there are.
+    """A periodic observation: running processes (index → identity) and existing partitions.
 
-    `partitions` is None while the cluster cannot say. `words` is what the orchestrator knows of why
-    a consumer ended or does not start, by index; `subscribed` names members that the group has in
-    the brokers' eyes, None while that is unknown.
+    `partitions` is None while brokers do not answer. `reasons` is why consumers exited or do not
+    start, by index, as the backend knows it; `subscribed` names the group's members that brokers
+    report, None while that is unknown.
     """
 
     now: float
-    living: Mapping[int, str]
+    running: Mapping[int, str]
     partitions: frozenset[TopicPartition] | None
-    words: Mapping[int, str] = field(default_factory=dict)
+    reasons: Mapping[int, str] = field(default_factory=dict)
     subscribed: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerExited:
-    """The orchestrator has ended a consumer and confirms that this process of it is no more.
+    """The backend confirms that this process of a consumer has exited.
 
-    Without an identity it could not be started, and `why` says the reason: what lives under its
-    index is not meant.
+    Without an identity the consumer could not be started, for the reason `why`: a process that
+    runs with its index is not meant.
     """
 
     now: float
@@ -75,7 +75,7 @@ class ConsumerExited:
 
 @dataclass(frozen=True, slots=True)
 class RemovalRefused:
-    """The orchestrator could not let these go, or did not want to: they may be used again."""
+    """The backend did not remove these consumers: they may be used again."""
 
     now: float
     consumers: frozenset[int]
@@ -83,10 +83,10 @@ class RemovalRefused:
 
 @dataclass(frozen=True, slots=True)
 class PlanOrdered:
-    """Somebody asks for a plan to be carried out, or a controller before this one had begun it.
+    """A user has ordered a plan, or an earlier controller had started it.
 
-    `plan` is None where no such plan is kept, or it is none of this group's: `refused` says why.
-    `until` is when it must have begun. `step` is None for a new order, else how far it had come.
+    `plan` is None if the plan was not found or is not for this group: `refused` is the reason.
+    It must start before `until`. `step` is None for a new order, else the number of moves done.
     """
 
     now: float
@@ -108,7 +108,7 @@ Event = (
     | PlanOrdered
 )
 
-# ---------------------------------------------------------------- what is to be done
+# ---------------------------------------------------------------- effects
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,28 +121,28 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """What the next controller is to find."""
+    """The state to persist for the next controller."""
 
     state: GroupState
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Consumers that should exist."""
+    """Start these consumers."""
 
     consumers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Consumers that hold nothing and are not needed: let them go gently."""
+    """Stop these idle consumers gracefully; they have no partitions and are not needed."""
 
     consumers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End this process of a consumer for certain, and report `ConsumerExited`."""
+    """Kill this process of a consumer, and report `ConsumerExited` when that is confirmed."""
 
     consumer: int
     why: str
@@ -151,7 +151,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """A decision to be published, with what it rests on and the plan that it follows."""
+    """A decision to publish, with its plan if it has one."""
 
     decision: Decision
     plan: ConsumerPlan | None = None
@@ -159,7 +159,7 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth a line in the log; a violation should never come up at all."""
+    """Something to log; a violation should never happen."""
 
     what: str
     consumer: int | None = None
@@ -169,18 +169,18 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class WriteJournal:
-    """An entry of a plan's journal; its time is that of its transaction."""
+    """An entry of a plan's journal; its time is set when the transaction is sent."""
 
     entry: JournalEntry
 
 
 Effect = Send | Persist | WriteJournal | Create | Remove | Kill | Decide | Note
 
-# ---------------------------------------------------------------- what is known
+# ---------------------------------------------------------------- state
 
 
 class Phase(StrEnum):
-    """Where the controller is; to reassign takes no time, so it is no state to stay in."""
+    """The phase of the controller; the paper's "reassign" takes no time, so it is not a phase."""
 
     SYNCHRONIZE = "synchronize"
     SENTINEL = "sentinel"
@@ -192,21 +192,21 @@ PHASES: Mapping[Phase, frozenset[Phase]] = {
     Phase.SENTINEL: frozenset({Phase.MANAGE}),
     Phase.MANAGE: frozenset({Phase.MANAGE, Phase.SENTINEL, Phase.SYNCHRONIZE}),
 }
-"""What may follow what; a new leader begins with `SYNCHRONIZE`, whatever was before."""
+"""The allowed transitions; a new leader always begins with `SYNCHRONIZE`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerInfo:
-    """A consumer that exists; what it is called is unknown until it has answered.
+    """A consumer that exists; its incarnation is unknown until it has answered.
 
     Attributes:
-        since: When it was first seen, or was last asked in vain.
-        heard: When it last spoke.
-        identity: The process that the orchestrator had under this index, once it was looked at.
-        seen: When the orchestrator last had that process.
-        introduced: When the incarnation first spoke.
-        fresh: It has not said a word yet, and no controller can have given it anything.
-        rival: Another incarnation that has spoken under the same index, and since when.
+        since: When it was first seen, or was last queried without an answer so far.
+        heard: When its last report arrived.
+        identity: The process that the backend listed with this index; None before it was listed.
+        seen: When the backend last listed that process.
+        introduced: When the first report of the incarnation arrived.
+        fresh: It has not reported yet, and no controller can have given it partitions.
+        rival: Another incarnation that has reported with the same index, and since when.
     """
 
     since: float
@@ -222,7 +222,7 @@ class ConsumerInfo:
 
 
 class MoveStage(StrEnum):
-    """How far the move of a partition has come."""
+    """The stage of a partition's move."""
 
     WAITING = "waiting"
     STOPPING = "stopping"
@@ -231,17 +231,17 @@ class MoveStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMove:
-    """A partition on its way to `target`, or away from the group where that is None."""
+    """The move of a partition to `target`; without a target it is only taken from its consumer."""
 
     target: int | None
     stage: MoveStage = MoveStage.WAITING
-    asked: int | None = None  # the consumer that was told
+    asked: int | None = None  # the consumer that was sent the command
     seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """A plan that was ordered and is being carried out; `step` of its `moves` are done."""
+    """An ordered plan that is being carried out; `step` of its `moves` are done."""
 
     order: PlanOrdered
     target: Assignment
@@ -251,7 +251,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHold:
-    """A plan that was ordered and is not to be undone without need for a while."""
+    """An ordered plan that only urgent decisions may undo, for `left_s` more."""
 
     plan: str = ""
     left_s: float = 0.0
@@ -259,20 +259,20 @@ class PlanHold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Startup:
-    """Consumers that are on their way, and whether more may be started.
+    """Consumers that are starting, and whether more may be started.
 
     Attributes:
         starting: How long each has been starting, in seconds.
-        patience_s: How long the one that has taken longest may take.
-        words: What is known of why that one is not there yet.
+        patience_s: The start timeout of the one that has taken longest.
+        reason: Why that one has not started yet, as far as it is known.
         promised: Partitions that wait for one of these.
-        retry_in_s: No other consumer is started before that; 0 means at once.
+        retry_in_s: Seconds until another consumer may be started; 0 means at once.
         failure: Why the last one did not start.
     """
 
     starting: Mapping[int, float] = field(default_factory=dict)
     patience_s: float = 0.0
-    words: str = ""
+    reason: str = ""
     promised: frozenset[TopicPartition] = frozenset()
     retry_in_s: float = 0.0
     failure: str = ""
@@ -280,12 +280,11 @@ class Startup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """What a policy decides from.
+    """The input of a policy.
 
-    `consumers` are those that may be given something, with or without partitions; `spares` of them
-    are kept idle on purpose. `max_bytes_s` and `max_records_s` are what consumers report of their
-    capacity, by consumer; in a subscribed group members are interchangeable, and the keys merely
-    count the reports.
+    `consumers` are those that may be given partitions, whether or not they have some; `spares` of
+    them are kept idle on purpose. `max_bytes_s` and `max_records_s` are the capacities that
+    consumers report, by consumer; in a subscribed group the keys only number the reports.
     """
 
     now: float
@@ -300,17 +299,17 @@ class GroupView:
     max_records_s: Mapping[int, float]
     spares: int = 0
     startup: Startup = Startup()
-    lost: str = ""  # what became of the last consumer that took partitions with it
-    ended: int = 0  # how many did so since partitions were last given out
-    subscribed: tuple[str, ...] = ()  # members that the brokers know, which must not be
-    ending: Mapping[int, str] = field(default_factory=dict)  # not yet gone, and what is known why
-    withheld: frozenset[TopicPartition] = frozenset()  # until those are gone
+    lost: str = ""  # why the last consumer exited that had partitions
+    ended: int = 0  # how many such consumers exited since the last assignment
+    subscribed: tuple[str, ...] = ()  # members that brokers report; a directed group has none
+    ending: Mapping[int, str] = field(default_factory=dict)  # exit not confirmed, and why
+    withheld: frozenset[TopicPartition] = frozenset()  # not assigned until those exits
     hold: PlanHold = PlanHold()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """A decision, and the assignment to go to where it asks for one, by a plan if there is one."""
+    """A decision, with its target assignment and plan if it has them."""
 
     decision: Decision
     target: Assignment | None = None
@@ -318,28 +317,28 @@ class GroupVerdict:
 
 
 Policy = Callable[[GroupView], GroupVerdict | None]
-"""Looks, and decides or finds no reason to; pure, as planners are."""
+"""Decides, or returns None if no decision is due; pure, as planners are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerRules:
-    """How patient the controller is; `start_timeout_s` doubles with every failed start."""
+    """The controller's time limits; `start_timeout_s` doubles with every failed start."""
 
     sync_timeout_s: float = 60.0
     start_timeout_s: float = 60.0
     manage_timeout_s: float = 300.0
     dead_after_s: float = 30.0
     contested_after_s: float = 5.0
-    strangers_s: float = 10.0  # two signs of life fit in
-    awake_s: float = 6.0  # nothing is handed to a consumer silent for longer; they report every 5 s
-    longest_pause_s: float = 60.0  # between consumers that end as they start
+    unseen_wait_s: float = 10.0  # two reports fit in
+    responsive_s: float = 6.0  # a consumer silent for longer gets no partitions; reports: every 5 s
+    longest_pause_s: float = 60.0  # between starts that fail
     warm_spares: int = 0
     max_consumers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerState:
-    """All that the controller knows."""
+    """The whole state of the controller."""
 
     rules: ControllerRules = ControllerRules()
     epoch: int = 0
@@ -356,54 +355,55 @@ class ControllerState:
     held: Mapping[TopicPartition, int] = field(default_factory=dict)
     moves: Mapping[TopicPartition, PartitionMove] = field(default_factory=dict)
     partitions: frozenset[TopicPartition] = frozenset()
-    creating: Mapping[int, float] = field(default_factory=dict)  # consumer → asked for since
+    creating: Mapping[int, float] = field(default_factory=dict)  # consumer → requested since
     leaving: frozenset[int] = frozenset()
-    kept: frozenset[int] = frozenset()  # idle, and the orchestrator could not let them go
+    kept: frozenset[int] = frozenset()  # idle, and the backend did not remove them
     killing: frozenset[int] = frozenset()
-    unseen: frozenset[int] = frozenset()  # had partitions, and the orchestrator has them not
-    listens_until: float = float("-inf")
-    failed_starts: int = 0  # in a row: consumers that ended before they said a word
+    unseen: frozenset[int] = frozenset()  # had partitions, and the backend does not list them
+    unseen_until: float = float("-inf")
+    failed_starts: int = 0  # in a row: consumers that exited before their first report
     tries: Mapping[int, int] = field(default_factory=dict)  # failed starts by consumer
-    creates_from: float = float("-inf")
+    next_start_at: float = float("-inf")
     failure: str = ""
     lost: str = ""
     ended: int = 0
-    words: Mapping[int, str] = field(default_factory=dict)
+    reasons: Mapping[int, str] = field(default_factory=dict)
     subscribed: tuple[str, ...] = ()
-    order: PlanOrdered | None = None  # waits until everything is settled
+    order: PlanOrdered | None = None  # waits until the group is settled
     execution: Execution | None = None
     hold_plan: str = ""
     hold_until: float = float("-inf")
 
     @property
     def query_id(self) -> str:
-        """The query that counts: of this epoch, and the newest."""
+        """The id of the newest query; answers to older ones are ignored."""
         return f"{self.epoch}.{self.queries}"
 
     @property
     def ready(self) -> frozenset[int]:
-        """Consumers that are known and may be given something."""
+        """Consumers that have answered and may be given partitions."""
         off = self.leaving | self.killing
         return frozenset(
             c for c, m in self.members.items() if m.incarnation and not m.rival and c not in off
         )
 
     @property
-    def awake(self) -> frozenset[int]:
-        """Those of them that were heard lately: a silent one would not read what it is given."""
-        since = self.now - self.rules.awake_s
+    def responsive(self) -> frozenset[int]:
+        """Ready consumers that reported lately: a silent one would not read a new partition."""
+        since = self.now - self.rules.responsive_s
         return frozenset(c for c in self.ready if self.members[c].heard >= since)
 
     @property
     def unknown(self) -> frozenset[int]:
-        """Consumers that have not said yet what they read, and may read something."""
+        """Consumers that may have partitions and have not reported them yet."""
         return frozenset(c for c, m in self.members.items() if not (m.incarnation or m.fresh))
 
     @property
     def frozen(self) -> frozenset[TopicPartition]:
-        """Partitions whose consumer can be relied on no more and is not yet gone for certain.
+        """Partitions of consumers that are unreliable and whose exit is not confirmed.
 
-        While one that never answered cannot be ended either, it may read whatever nobody claims.
+        A consumer that never answered and cannot be killed may read any unassigned partition, so
+        all of those are included while there is one.
         """
         unknown = self.unknown
         doubtful = {c for c, m in self.members.items() if m.rival} | unknown | self.killing
@@ -413,39 +413,39 @@ class ControllerState:
         return frozenset(frozen)
 
     def patience_s(self, consumer: int) -> float:
-        """How long a consumer may take to start; longer with every try that failed."""
+        """How long a consumer may take to start; doubles with every failed start."""
         return self.rules.start_timeout_s * 2.0 ** min(self.tries.get(consumer, 0), _DOUBLINGS)
 
     @property
     def starting(self) -> dict[int, float]:
-        """Consumers on their way that have not said a word yet, and since when."""
+        """Consumers that are starting and have not reported yet, and since when."""
         off = self.leaving | self.killing
         seen = {c: m.since for c, m in self.members.items() if m.fresh}
         return {c: t for c, t in sorted({**self.creating, **seen}.items()) if c not in off}
 
     @property
     def parked(self) -> bool:
-        """Whether everything that is left to do waits for consumers that are starting."""
+        """Whether all remaining moves wait for consumers that are starting."""
         doable, starting = {None, *self.ready}, self.starting
         return any(m.target in starting for m in self.moves.values()) and not any(
             m.stage is not MoveStage.WAITING or m.target in doable for m in self.moves.values()
         )
 
     def startup(self) -> Startup:
-        """How far consumers are that are on their way."""
+        """The progress of consumers that are starting."""
         starting = self.starting
         slowest = min(starting, key=lambda c: (starting[c], c), default=None)
         return Startup(
             starting={c: self.now - since for c, since in starting.items()},
             patience_s=0.0 if slowest is None else self.patience_s(slowest),
-            words="" if slowest is None else self.words.get(slowest, ""),
+            reason="" if slowest is None else self.reasons.get(slowest, ""),
             promised=frozenset(p for p, m in self.moves.items() if m.target in starting),
-            retry_in_s=max(0.0, self.creates_from - self.now),
+            retry_in_s=max(0.0, self.next_start_at - self.now),
             failure=self.failure,
         )
 
     def view(self) -> GroupView:
-        """What is to be decided from."""
+        """The input of the policy."""
         known = {c: self.members[c] for c in sorted(self.ready)}
         frozen = self.frozen
         return GroupView(
@@ -464,7 +464,7 @@ class ControllerState:
             lost=self.lost,
             ended=self.ended,
             subscribed=self.subscribed,
-            ending={c: self.words.get(c, "") for c in sorted(self.killing)},
+            ending={c: self.reasons.get(c, "") for c in sorted(self.killing)},
             withheld=self.partitions & frozen if self.killing else frozenset(),
             hold=PlanHold(plan=self.hold_plan, left_s=max(0.0, self.hold_until - self.now)),
         )

@@ -1,17 +1,13 @@
-"""What to do about a group, from what was measured of it: how many consumers, who reads what, why.
+"""Decides about a group from measured rates: how many consumers, which partitions each, and why.
 
-Why      A controller that acts on thin or old figures does harm with great speed. So every verdict
-         says what it rests on, and where the figures do not carry it the verdict is to refuse.
-Promise  Pure. Loads count only while they are fresh and complete; partitions that nobody reads are
-         given a consumer even on older figures, for any reader is better than none; while others
-         are read, nothing else is moved on such figures. Within the cooldown of a scaling the
-         number of consumers stays, unless somebody has died. Where more consumers would be needed
-         than there may be, those share the load as evenly as they can. A budget of moves is kept
-         whatever else is wanted.
-Paper    Landau et al. for planners by bytes/s: decide when a partition has no consumer, when one is
-         overloaded with more than one partition, or after a quiet time. Ezzeddine et al. for
+Promise  Pure. Only fresh and complete rates are used, else the decision is to refuse; partitions
+         without a consumer are assigned even on older rates, and then nothing else is moved. During
+         the cooldown the number of consumers does not change, unless one has exited. If more
+         consumers are needed than allowed, these share the load evenly. Move budgets always hold.
+Paper    Landau et al. for planners by bytes/s: decide when a partition has no consumer, when a
+         consumer with several partitions is overloaded, or after a quiet time. Ezzeddine et al. for
          planners by latency: decide every interval, by arrival rate and lag. Beyond both: a packing
-         planner that is given an SLA packs `urgent` loads, so that it also clears backlogs in time.
+         planner with an SLA packs `urgent` loads, so that it also clears backlogs in time.
 """
 
 from __future__ import annotations
@@ -23,10 +19,10 @@ from statistics import median
 
 from trimtab.apply.consumers.controller import GroupVerdict, GroupView
 from trimtab.apply.consumers.waiting import (
+    available_consumers,
     ending,
     is_about_to_start,
     listed,
-    reach,
     subscribed,
     waits_for_start,
 )
@@ -68,21 +64,21 @@ _WORTH_MOVING = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """What a group is to be held to.
+    """The goals and limits of decisions about a group.
 
     Attributes:
         group: The consumer group.
-        planner: By name.
-        unit: What loads and capacities count.
-        capacity: What one consumer can carry; None takes what consumers report.
+        planner: The planner's name.
+        unit: The unit of loads and capacities.
+        capacity: The load that one consumer can process; None uses what consumers report.
         sla_s: How long a record may wait, for planners by latency.
-        interval_s: Between two decisions.
-        max_quiet_s: After so long without a reason, look whether fewer would do.
-        cooldown_s: How long after a scaling there is no other.
-        stale_after_s: Older figures are not acted on.
-        headroom: Part of the capacity that is left free; None leaves a sixth of a measured one
-            free, and nothing of a given one.
-        most: No more consumers than that; they share what is too much for them.
+        interval_s: The shortest time between two decisions.
+        max_quiet_s: After this time without a decision, check whether fewer consumers suffice.
+        cooldown_s: The shortest time between two changes of the number of consumers.
+        stale_after_s: Older rates are not used.
+        headroom: The part of the capacity that is left free; None leaves a sixth of a measured
+            capacity free, and nothing of a given one.
+        most: The largest number of consumers; they share a load that is too much for them.
         options: Further options of the planner.
     """
 
@@ -106,30 +102,30 @@ class Aim:
 
     @property
     def by_lag(self) -> bool:
-        """Whether lags must be known."""
+        """Whether lags are needed."""
         return self.urgent or self.plans.autoscaler is not None
 
     @property
     def urgent(self) -> bool:
-        """Whether a packing planner is to hold an SLA, so that backlogs count as load."""
+        """Whether a packing planner has an SLA, so that backlogs count as load."""
         packs = self.plans.kind is PlannerKind.PACKS
         return packs and self.sla_s is not None and self.unit is Unit.RECORDS_S
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The newest rates of each topic, and those before them, which λ is the difference of.
+    """The newest rates of each topic, and the previous ones; λ is computed from their difference.
 
     `fresh_ts` is the time of the last record in which a partition's rate was not stale. A single
-    stale one is nothing: samples of one moment may arrive apart.
+    stale rate is ignored: samples of the same moment may arrive at different times.
     """
 
     newest: Mapping[str, TopicRates] = field(default_factory=dict)
     before: Mapping[str, TopicRates] = field(default_factory=dict)
     fresh_ts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
-    def heard(self, rates: TopicRates) -> Measured:
-        """What is known when one more record has come; an older one changes nothing."""
+    def updated(self, rates: TopicRates) -> Measured:
+        """These rates with one more record; a record older than the newest changes nothing."""
         last = self.newest.get(rates.topic)
         if last is not None and rates.ts < last.ts:
             return self
@@ -141,17 +137,17 @@ class Measured:
         return Measured(newest, {**self.before, rates.topic: last}, fresh_ts)
 
     def of(self, partition: TopicPartition) -> PartitionRate | None:
-        """The newest word on a partition."""
+        """The newest rate of a partition."""
         rates = self.newest.get(partition.topic)
         return None if rates is None else rates.partitions.get(partition.partition)
 
     def age_s(self, topics: Collection[str], *, ts: int) -> float:
-        """How old the oldest of the newest figures is; infinite where there are none."""
+        """The age of the oldest of these topics' newest rates; infinite if one has none."""
         known = [self.newest[t].ts for t in topics if t in self.newest]
         return (ts - min(known)) / _MICROS if len(known) == len(topics) and known else math.inf
 
     def silent_s(self, partition: TopicPartition, *, ts: int) -> float:
-        """For how long a partition has had no new rate; infinite where it never had one."""
+        """For how long a partition has had no new rate; infinite if it never had one."""
         fresh_ts = self.fresh_ts.get(partition)
         return math.inf if fresh_ts is None else (ts - fresh_ts) / _MICROS
 
@@ -164,7 +160,7 @@ class Measured:
         earlier = then.partitions.get(partition.partition)
         if earlier is None or earlier.end_offset is None or rate.end_offset is None:
             return rate.records_s
-        if rate.stale or earlier.stale:  # its offset is older than the record
+        if rate.stale or earlier.stale:  # a stale rate's offset is older than its record
             return rate.records_s
         grown = rate.end_offset - earlier.end_offset
         return rate.records_s if grown < 0 else grown * _MICROS / (now.ts - then.ts)
@@ -172,7 +168,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Loads and lags that can be planned with, and what is wrong with them.
+    """Loads and lags for planning; `doubt` says why they are not reliable, if they are not.
 
     `arrivals` are the loads without the backlogs that an SLA adds to them.
     """
@@ -184,7 +180,7 @@ class Facts:
 
 
 def facts_of(measured: Measured, view: GroupView, aim: Aim, *, ts: int) -> Facts:
-    """What was measured of the partitions there are, in the unit of the aim."""
+    """The measured loads and lags of the group's partitions, in the unit of the aim."""
     loads: dict[TopicPartition, float] = {}
     lags: dict[TopicPartition, int] = {}
     thin: list[TopicPartition] = []
@@ -210,7 +206,7 @@ def facts_of(measured: Measured, view: GroupView, aim: Aim, *, ts: int) -> Facts
 
 
 def _old(measured: Measured, view: GroupView, aim: Aim, ts: int) -> str | None:
-    """Why the figures are not of now, if they are not."""
+    """Why the rates are not current; None if they are."""
     topics = {p.topic for p in view.partitions}
     age_s = measured.age_s(topics, ts=ts)
     if not math.isfinite(age_s):
@@ -218,21 +214,21 @@ def _old(measured: Measured, view: GroupView, aim: Aim, ts: int) -> str | None:
         of = f" of topic {listed(sorted(missing))}" if missing != topics else ""
         return f"no rates{of} have been published yet"
     if age_s < -aim.stale_after_s:
-        return f"the newest rates are stamped {-age_s:.1f} s in the future"
+        return f"the newest rates have a time {-age_s:.1f} s in the future"
     if age_s > aim.stale_after_s:
-        return f"the newest rates are {age_s:.1f} s old, the limit is {aim.stale_after_s:g}"
+        return f"the newest rates are {age_s:.1f} s old, the limit is {aim.stale_after_s:g} s"
     return None
 
 
 def _silent(silent: Collection[TopicPartition], aim: Aim) -> str | None:
-    """Whose rate has not been renewed for too long, if anybody's."""
+    """Which partitions have had no new rate for too long; None if there are none."""
     if not silent:
         return None
-    return f"the rate of {_some(silent)} is stale: none is newer than {aim.stale_after_s:g} s"
+    return f"the rate of {_some(silent)} is stale: older than {aim.stale_after_s:g} s"
 
 
 def _thin(thin: Collection[TopicPartition], blind: Collection[TopicPartition]) -> str | None:
-    """What is not known well enough, if anything."""
+    """Which partitions have incomplete rates or no lag; None if there are none."""
     if thin:
         return f"too little is known of {_some(thin)}"
     return f"the lag of {_some(blind)} is unknown" if blind else None
@@ -249,10 +245,10 @@ def _load(
 
 
 def urgent(records_s: float, lag: int, *, sla_s: float) -> float:
-    """What a partition asks of a consumer: what arrives, and its backlog within half the SLA.
+    """The load of a partition: its arrival rate, plus its backlog over half the SLA.
 
-    A second of arrivals is under way in any healthy group, and is no backlog. Nor is what waits
-    for less than three tenths of the SLA: a partition that was just handed over has that much.
+    One second of arrivals is in flight in any healthy group and does not count as backlog. Nor does
+    what waits for less than three tenths of the SLA: a partition that was just moved has that much.
 
     >>> urgent(60.0, 90, sla_s=5.0), urgent(60.0, 190, sla_s=5.0)
     (60.0, 100.0)
@@ -262,35 +258,32 @@ def urgent(records_s: float, lag: int, *, sla_s: float) -> float:
 
 
 def verdict(view: GroupView, measured: Measured, aim: Aim, *, ts: int) -> GroupVerdict | None:
-    """Decides, or finds no reason to; `ts` is the time in microseconds that records are judged by.
-
-    None means that no decision was due.
-    """
+    """Decides, or returns None if no decision is due; `ts` is the current time in microseconds."""
     if not view.partitions:
         due = view.since_decision_s >= max(aim.interval_s, aim.max_quiet_s)
         why_not = ending(view) if due else ""
-        return _Said(view, aim, ts).stay(why_not) if why_not else None
+        return _Verdicts(view, aim, ts).stay(why_not) if why_not else None
     facts = facts_of(measured, view, aim, ts=ts)
     why = _occasion(view, facts, aim)
     if why is None:
         return None
-    said = _Said(view, aim, ts)
+    verdicts = _Verdicts(view, aim, ts)
     if view.subscribed:
-        return said.refuse(subscribed(view, aim.group))
+        return verdicts.refuse(subscribed(view, aim.group))
     if wait := waits_for_start(view):
-        return said.stay(wait)
-    reachable, limit = reach(view)
-    if reachable and (aim.most is None or aim.most > reachable):
-        aim, said = replace(aim, most=reachable), replace(said, limit=limit)
-    answer, more = _decided(said, view, facts, aim, why), ending(view)
+        return verdicts.stay(wait)
+    available, limit = available_consumers(view)
+    if available and (aim.most is None or aim.most > available):
+        aim, verdicts = replace(aim, most=available), replace(verdicts, limit=limit)
+    answer, more = _decided(verdicts, view, facts, aim, why), ending(view)
     if _is_held(answer, view, facts, aim):
         held = f"plan {view.hold.plan} is held for {view.hold.left_s:.0f} s more"
-        answer = said.stay(f"{answer.decision.reason}; {held}", answer.decision.forecast)
+        answer = verdicts.stay(f"{answer.decision.reason}; {held}", answer.decision.forecast)
     return _with_more(answer, f"; {more}") if more else answer
 
 
 def _is_held(answer: GroupVerdict, view: GroupView, facts: Facts, aim: Aim) -> bool:
-    """Whether a plan that was ordered is not to be undone by this: nothing urgent asks for it."""
+    """Whether a held plan prevents this decision: nothing urgent requires it."""
     if answer.target is None or view.hold.left_s <= 0 or view.orphans:
         return False
     limits = _limits(view, aim)
@@ -302,39 +295,41 @@ def _is_held(answer: GroupVerdict, view: GroupView, facts: Facts, aim: Aim) -> b
     return not overloads(view.assignment, facts.loads, limits)
 
 
-def _decided(said: _Said, view: GroupView, facts: Facts, aim: Aim, why: str) -> GroupVerdict:
-    """What is decided where nothing stands in the way."""
+def _decided(
+    verdicts: _Verdicts, view: GroupView, facts: Facts, aim: Aim, why: str
+) -> GroupVerdict:
+    """Decides when neither starting consumers nor subscribed members prevent it."""
     limits = _limits(view, aim)
     if limits is None:
-        return _before_anything_is_known(said, view, facts, aim)
+        return _without_capacity(verdicts, view, facts, aim)
     if facts.doubt and not view.orphans:
-        return said.refuse(facts.doubt)
-    known = {p: facts.loads.get(p, 0.0) for p in view.partitions}  # orphans go somewhere, now
+        return verdicts.refuse(facts.doubt)
+    known = {p: facts.loads.get(p, 0.0) for p in view.partitions}  # orphans are assigned anyway
     planned = replace(facts, loads=known)
     try:
         if facts.doubt and view.assignment and not _deals_by_number(aim):
-            answer = _only_orphans(said, view, planned, limits, aim, why)
+            answer = _only_orphans(verdicts, view, planned, limits, aim, why)
             return _with_more(answer, f"; {facts.doubt}, so nothing else is moved")
         if aim.plans.autoscaler is not None:
-            answer = _by_autoscaler(said, view, planned, limits, aim, aim.plans.autoscaler)
+            answer = _by_autoscaler(verdicts, view, planned, limits, aim, aim.plans.autoscaler)
         else:
-            answer = _by_packing(said, view, planned, limits, aim, why)
+            answer = _by_packing(verdicts, view, planned, limits, aim, why)
     except PlanningError as error:
-        return said.refuse(error.message)
+        return verdicts.refuse(error.message)
     more = facts.doubt or too_big_said(facts.loads, limits, arrivals=facts.arrivals)
     return _with_more(answer, f"; {more}" if more else "")
 
 
 def _occasion(view: GroupView, facts: Facts, aim: Aim) -> str | None:
-    """Why to decide now; None where there is no reason."""
+    """Why to decide now; None if there is no reason."""
     if view.since_decision_s < aim.interval_s or is_about_to_start(view):
         return None
     if view.orphans:
-        return f"nobody reads {_some(view.orphans)}" + (f": {view.lost}" if view.lost else "")
+        return f"no consumer reads {_some(view.orphans)}" + (f": {view.lost}" if view.lost else "")
     if view.startup.promised or view.subscribed:
-        return "it was time"
+        return "the decision interval has passed"
     if aim.plans.autoscaler is not None:
-        return "it was time"
+        return "the decision interval has passed"
     limits = _limits(view, aim)
     if limits is not None:
         carried = view.assignment.loads(facts.loads)
@@ -348,11 +343,11 @@ def _occasion(view: GroupView, facts: Facts, aim: Aim) -> str | None:
                 f"{backlog if arrives < carried[worst] else ''}, above {limits.of(worst):.4g}"
             )
     quiet_s = min(view.quiet_s, view.since_decision_s)
-    return f"{aim.max_quiet_s:g} s were quiet" if quiet_s >= aim.max_quiet_s else None
+    return f"no decision for {aim.max_quiet_s:g} s" if quiet_s >= aim.max_quiet_s else None
 
 
 def _limits(view: GroupView, aim: Aim) -> GroupLimits | None:
-    """What consumers can carry: as the user says, else the median of what they report."""
+    """The capacity of consumers: as configured, else the median of what they report."""
     capacity, headroom = aim.capacity, aim.headroom
     if capacity is None:
         reported = view.max_bytes_s if aim.unit is Unit.BYTES_S else view.max_records_s
@@ -363,10 +358,10 @@ def _limits(view: GroupView, aim: Aim) -> GroupLimits | None:
     return GroupLimits(capacity=capacity * (1 - (headroom or 0.0)), unit=aim.unit)
 
 
-def _before_anything_is_known(said: _Said, view: GroupView, facts: Facts, aim: Aim) -> GroupVerdict:
-    """No consumer has reported its capacity: one must have a backlog before that is known.
+def _without_capacity(verdicts: _Verdicts, view: GroupView, facts: Facts, aim: Aim) -> GroupVerdict:
+    """Decides while no consumer has reported its capacity, which takes a backlog.
 
-    What has no consumer is shared among those that are there, or given to a first one.
+    Partitions without a consumer are shared among the existing consumers, or given to a first one.
     """
     if not view.consumers or view.orphans:
         busy, idle = view.assignment.consumers, _usable(view)
@@ -382,43 +377,43 @@ def _before_anything_is_known(said: _Said, view: GroupView, facts: Facts, aim: A
                 shares.values(), key=lambda share: (sum(known[p] for p in share), len(share))
             )
             lightest.append(partition)
-        return said.go(
+        return verdicts.go(
             Assignment({p: c for c, share in shares.items() for p in share}),
-            "the capacity of a consumer is not known until one has worked",
+            "the capacity of a consumer is unknown until one has processed a backlog",
         )
-    return said.stay(
-        "the capacity of a consumer is not known: none has worked on a backlog yet; "
-        "give --capacity to plan without waiting for that"
+    return verdicts.stay(
+        "the capacity of a consumer is unknown: none has processed a backlog yet; "
+        "set --capacity to plan without waiting for that"
     )
 
 
 def _usable(view: GroupView) -> list[int]:
-    """Idle consumers that may be given something; a spare is for one that has ended."""
+    """Idle consumers that may be given partitions; a spare is used after another has exited."""
     idle = sorted(view.consumers - set(view.assignment.consumers))
     return idle if view.lost else idle[: max(0, len(idle) - view.spares)]
 
 
 def _deals_by_number(aim: Aim) -> bool:
-    """Whether neither loads nor lags play a part in what the planner does."""
+    """Whether the planner uses neither loads nor lags."""
     return aim.plans.kind is PlannerKind.DEALS and "lags" not in aim.plans.reads
 
 
 def _only_orphans(
-    said: _Said, view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim, why: str
+    verdicts: _Verdicts, view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim, why: str
 ) -> GroupVerdict:
-    """Gives out what nobody reads, and leaves everything else: the loads are in doubt.
+    """Assigns partitions without a consumer and moves nothing else: the loads are not reliable.
 
-    To a planner, loads that are not known are none, so it would pack the whole group on one.
+    A planner takes unknown loads as 0, so it would pack the whole group on one consumer.
     """
     idle = _usable(view)
     after = given_out(facts.loads, view.assignment, limits, most=aim.most, idle=idle)
     after = _on_idle(after, view)
-    plan = _described(said, view, facts, limits, aim, after)
-    return said.go(after, why, _forecast(plan), plan=plan)
+    plan = _described(verdicts, view, facts, limits, aim, after)
+    return verdicts.go(after, why, _forecast(plan), plan=plan)
 
 
 def _request(view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim) -> ScalingRequest:
-    """What an autoscaler is asked; somebody who has died ends the cooldown."""
+    """The request to an autoscaler; a consumer that has exited ends the cooldown."""
     return ScalingRequest(
         loads=facts.loads,
         lags=facts.lags,
@@ -432,7 +427,12 @@ def _request(view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim) -> Sc
 
 
 def _by_autoscaler(
-    said: _Said, view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim, scaler: Autoscaler
+    verdicts: _Verdicts,
+    view: GroupView,
+    facts: Facts,
+    limits: GroupLimits,
+    aim: Aim,
+    scaler: Autoscaler,
 ) -> GroupVerdict:
     request = _request(view, facts, limits, aim)
     found = scaler.decide(request)
@@ -441,7 +441,7 @@ def _by_autoscaler(
             p: urgent(load, facts.lags.get(p, 0), sla_s=request.sla_s)
             for p, load in facts.loads.items()
         }
-        return _shared(said, view, facts, limits, aim, pressing, found.after, found.reason)
+        return _shared(verdicts, view, facts, limits, aim, pressing, found.after, found.reason)
     after = _on_idle(found.assignment, view)
     carried = after.loads(facts.loads)
     forecast = {
@@ -451,13 +451,13 @@ def _by_autoscaler(
     }
     same = found.after == found.before and not view.orphans
     if same and not scaler.relieves(request, after):
-        return said.stay(found.reason, forecast)
-    plan = _described(said, view, facts, limits, aim, after)
-    return said.go(after, found.reason, forecast, plan=plan)
+        return verdicts.stay(found.reason, forecast)
+    plan = _described(verdicts, view, facts, limits, aim, after)
+    return verdicts.go(after, found.reason, forecast, plan=plan)
 
 
 def _on_idle(after: Assignment, view: GroupView) -> Assignment:
-    """The same with consumers that run and read nothing in the place of ones yet to be started."""
+    """The assignment with idle and starting consumers in place of new ones."""
     wanted = frozenset(after.consumers)
     starting = view.startup.starting.keys() - view.consumers
     idle = [*sorted(view.consumers - wanted), *sorted(starting - wanted)]
@@ -469,16 +469,16 @@ def _on_idle(after: Assignment, view: GroupView) -> Assignment:
 
 
 def _by_packing(
-    said: _Said, view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim, why: str
+    verdicts: _Verdicts, view: GroupView, facts: Facts, limits: GroupLimits, aim: Aim, why: str
 ) -> GroupVerdict:
     options = replace(aim.options, lags=facts.lags, sla_s=aim.sla_s)
     deals = aim.plans.kind is PlannerKind.DEALS
     if deals and options.members is None and "members" in aim.plans.reads:
-        busy = len(view.assignment.consumers)  # it does not choose their number; none turns spare
-        replaced = min(busy + view.ended, len(view.consumers))  # a spare is for one that has ended
+        busy = len(view.assignment.consumers)  # it does not choose their number: none is freed
+        replaced = min(busy + view.ended, len(view.consumers))  # spares replace exited consumers
         members = max(1, busy, replaced, len(view.consumers) - view.spares)
         options = replace(options, members=min(members, aim.most or members))
-    # Filled to the brim, a consumer would be above its limit again a moment later.
+    # A consumer filled to its limit would exceed it again a moment later.
     room = replace(limits, capacity=limits.capacity * (1 - _SPARE)) if aim.urgent else limits
     over = overloads(view.assignment, facts.loads, limits)
     try:
@@ -487,35 +487,35 @@ def _by_packing(
             view.assignment,
             room,
             planner=aim.planner,
-            made_ts=said.ts,
+            made_ts=verdicts.ts,
             group=aim.group,
             options=options,
         )
     except NoFeasiblePlan as error:
-        return _first_aid(said, view, facts, limits, aim, why, error)
+        return _first_aid(verdicts, view, facts, limits, aim, why, error)
     after = _on_idle(plan.assignment, view)
     if after != plan.assignment:
-        plan = _described(said, view, facts, room, aim, after, options=options)
-    before, count = said.before, len(after.consumers)
+        plan = _described(verdicts, view, facts, room, aim, after, options=options)
+    before, count = verdicts.before, len(after.consumers)
     most, grows = aim.most or count, deals and count > before
     if count > most and (view.orphans or over or before > most or (grows and before < most)):
-        return _shared(said, view, facts, limits, aim, facts.loads, count, why)
+        return _shared(verdicts, view, facts, limits, aim, facts.loads, count, why)
     forecast = _forecast(plan)
-    if count != before and (resting := _resting(view, aim)):
-        return said.stay(f"{why}; {resting}", forecast)
+    if count != before and (cooldown := _cooldown_reason(view, aim)):
+        return verdicts.stay(f"{why}; {cooldown}", forecast)
     relief = relieves(view.assignment, after, facts.loads, limits)
     if view.orphans or relief or count < before or (grows and count <= most):
-        return said.go(after, why, forecast, plan=plan)
+        return verdicts.go(after, why, forecast, plan=plan)
     if deals and over:
-        return said.refuse(
-            f"{why}; {aim.planner} deals partitions without regard to their load and cannot "
-            "relieve it: choose a planner that packs, such as trim"
+        return verdicts.refuse(
+            f"{why}; {aim.planner} ignores the load of partitions and cannot relieve it: "
+            "choose a packing planner, such as trim"
         )
-    return said.stay(f"{why}; no plan needs fewer consumers or relieves an overload", forecast)
+    return verdicts.stay(f"{why}; no plan needs fewer consumers or relieves an overload", forecast)
 
 
 def _first_aid(
-    said: _Said,
+    verdicts: _Verdicts,
     view: GroupView,
     facts: Facts,
     limits: GroupLimits,
@@ -523,11 +523,11 @@ def _first_aid(
     why: str,
     error: NoFeasiblePlan,
 ) -> GroupVerdict:
-    """What can be done at once where the planner has no plan, in its budget of moves or of time."""
+    """Relieves what it can where the planner finds no plan within its budget of moves or time."""
     options = aim.options
-    needed = max(said.before, fewest_consumers(facts.loads.values(), limits))
+    needed = max(verdicts.before, fewest_consumers(facts.loads.values(), limits))
     if aim.most is not None and needed > aim.most:
-        return _shared(said, view, facts, limits, aim, facts.loads, needed, why)
+        return _shared(verdicts, view, facts, limits, aim, facts.loads, needed, why)
     after = first_aid(
         facts.loads,
         view.assignment,
@@ -539,17 +539,17 @@ def _first_aid(
     after = _on_idle(after, view)
     relief = relieves(view.assignment, after, facts.loads, limits)
     if not (view.orphans or relief):
-        return said.refuse(" ".join(filter(None, (f"{why};", error.message, error.hint))))
-    why = f"{why}; {error.message} This relieves what it can"
-    plan = _described(said, view, facts, limits, aim, after)
+        return verdicts.refuse(" ".join(filter(None, (f"{why};", error.message, error.hint))))
+    why = f"{why}; {error.message} Relieving as much as possible"
+    plan = _described(verdicts, view, facts, limits, aim, after)
     forecast = _forecast(plan)
-    if len(after.consumers) != said.before and (resting := _resting(view, aim)):
-        return said.stay(f"{why}; {resting}", forecast)
-    return said.go(after, why, forecast, plan=plan)
+    if len(after.consumers) != verdicts.before and (cooldown := _cooldown_reason(view, aim)):
+        return verdicts.stay(f"{why}; {cooldown}", forecast)
+    return verdicts.go(after, why, forecast, plan=plan)
 
 
 def _shared(
-    said: _Said,
+    verdicts: _Verdicts,
     view: GroupView,
     facts: Facts,
     limits: GroupLimits,
@@ -558,10 +558,10 @@ def _shared(
     needed: int,
     why: str,
 ) -> GroupVerdict:
-    """What is too much for as many consumers as there may be, as evenly as it gets."""
+    """Levels a load that is too much for the allowed number of consumers."""
     most, options = aim.most or needed, aim.options
-    limit = said.limit or f"--max-consumers is {most}"
-    why += f"; {needed} consumers would be needed, and {limit}"
+    limit = verdicts.limit or f"--max-consumers is {most}"
+    why += f"; {needed} consumers would be needed, but {limit}"
     levelled = level(
         weights,
         view.assignment,
@@ -570,41 +570,41 @@ def _shared(
         max_moved_load=options.max_moved_load,
     )
     after = _on_idle(levelled, view)
-    plan = _described(said, view, facts, limits, aim, after)
+    plan = _described(verdicts, view, facts, limits, aim, after)
     forecast = _forecast(plan)
-    scales = len(after.consumers) != said.before
-    if scales and (resting := _resting(view, aim)):
-        return said.stay(f"{why}; {resting}", forecast)
+    scales = len(after.consumers) != verdicts.before
+    if scales and (cooldown := _cooldown_reason(view, aim)):
+        return verdicts.stay(f"{why}; {cooldown}", forecast)
     heaviest = shared_peak(view.assignment, weights)
     evens_out = heaviest > 0 and shared_peak(after, weights) <= _WORTH_MOVING * heaviest
     removed = overload(view.assignment, weights, limits) - overload(after, weights, limits)
     worth_it = evens_out or removed >= (1 - _WORTH_MOVING) * limits.capacity
-    fewer = said.before > most and after != view.assignment  # as far as the budget goes
+    fewer = verdicts.before > most and after != view.assignment  # as far as the budget allows
     if view.orphans or scales or fewer or worth_it:
-        return said.go(after, why, forecast, plan=plan)
+        return verdicts.go(after, why, forecast, plan=plan)
     if after == view.assignment != level(weights, view.assignment, most):
-        why += f"; no move that {_budget_said(options)} would help"
-        return said.stay(why, forecast)
-    return said.stay(f"{why}; moving partitions would hardly relieve any consumer", forecast)
+        why += f"; no move that {_budget_in_words(options)} would help"
+        return verdicts.stay(why, forecast)
+    return verdicts.stay(f"{why}; moving partitions would hardly relieve any consumer", forecast)
 
 
-def _budget_said(options: PackingOptions) -> str:
-    """The limits of what may be moved in one plan."""
+def _budget_in_words(options: PackingOptions) -> str:
+    """The budget of moves of one plan, in words."""
     given = {"--max-moves": options.max_moves, "--max-moved-load": options.max_moved_load}
     names = [name for name, limit in given.items() if limit is not None]
     return f"{' and '.join(names)} allow{'s'[: len(names) == 1]}"
 
 
-def _resting(view: GroupView, aim: Aim) -> str | None:
-    """Why the number of consumers stays as it is for a while, if it does."""
+def _cooldown_reason(view: GroupView, aim: Aim) -> str | None:
+    """Why the number of consumers may not change yet; None if it may."""
     left_s = aim.cooldown_s - view.since_scaling_s
     if left_s <= 0 or view.orphans:
         return None
-    return f"the cooldown goes on for {left_s:.1f} s"
+    return f"the cooldown lasts {left_s:.1f} s more"
 
 
 def _described(
-    said: _Said,
+    verdicts: _Verdicts,
     view: GroupView,
     facts: Facts,
     limits: GroupLimits,
@@ -613,7 +613,7 @@ def _described(
     *,
     options: PackingOptions | None = None,
 ) -> ConsumerPlan:
-    """The plan of an assignment that was found without one."""
+    """The plan for an assignment that no planner made."""
     if options is None:
         options = replace(aim.options, lags=facts.lags, sla_s=aim.sla_s)
     return described(
@@ -622,7 +622,7 @@ def _described(
         view.assignment,
         limits,
         planner=aim.planner,
-        made_ts=said.ts,
+        made_ts=verdicts.ts,
         group=aim.group,
         options=options,
     )
@@ -641,17 +641,17 @@ def _forecast(plan: ConsumerPlan) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """Puts what was decided into words that are kept."""
+class _Verdicts:
+    """Builds verdicts: refuse, stay, or go to a target."""
 
     view: GroupView
     aim: Aim
     ts: int
-    limit: str = ""  # why there cannot be more consumers now, where it is not --max-consumers
+    limit: str = ""  # why there cannot be more consumers now, if not because of --max-consumers
 
     @property
     def before(self) -> int:
-        """How many consumers read partitions; idle ones are spares."""
+        """How many consumers have partitions; idle ones do not count."""
         return len(self.view.assignment.consumers)
 
     def _decision(self, action: Action, after: int, reason: str) -> Decision:
@@ -691,8 +691,8 @@ class _Said:
         return GroupVerdict(decision, target, plan)
 
 
-def _with_more(answer: GroupVerdict, words: str) -> GroupVerdict:
-    reason = f"{answer.decision.reason}{words}"
+def _with_more(answer: GroupVerdict, text: str) -> GroupVerdict:
+    reason = f"{answer.decision.reason}{text}"
     return replace(answer, decision=replace(answer.decision, reason=reason))
 
 

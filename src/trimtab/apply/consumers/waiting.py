@@ -1,8 +1,8 @@
-"""What a controller waits for before it decides anything else, in words for the operator.
+"""Reasons for a controller to wait before it decides anything else, in words for the operator.
 
-Promise  Pure. While partitions wait for a consumer that is starting, nothing else is decided, save
-         that partitions without a reader are given out: new ones at once, those that were promised
-         to the starting consumer after a minute, as far as other consumers can take them.
+Promise  Pure. While partitions wait for a consumer that is starting, only partitions without a
+         consumer are assigned: new ones at once, those meant for the starting consumer after a
+         minute, as far as other consumers have capacity.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _UNREAD_S = 60.0
 
 
 def subscribed(view: GroupView, group: str) -> str:
-    """Why nothing can be done while a directed group has ordinary members."""
+    """Why nothing can be done while a directed group has subscribed members."""
     return (
-        f"group {group} has subscribed members ({listed(view.subscribed)}), so the brokers refuse "
-        "the commits of directed consumers: end those members, or use --mode group"
+        f"group {group} has subscribed members ({listed(view.subscribed)}), so brokers refuse the "
+        "commits of directed consumers: stop those members, or use --mode group"
     )
 
 
 def is_about_to_start(view: GroupView) -> bool:
-    """Whether a consumer that is waited for has had only the few seconds that a start takes."""
+    """Whether the awaited consumers have been starting for only a few seconds."""
     startup = view.startup
     if not startup.promised or view.orphans - startup.promised:
         return False
@@ -33,7 +33,7 @@ def is_about_to_start(view: GroupView) -> bool:
 
 
 def waits_for_start(view: GroupView) -> str | None:
-    """Which consumers are waited for, and for how long; None where nothing is waited for."""
+    """Which consumers are awaited, and for how long; None if none is."""
     startup = view.startup
     if startup.promised:
         if view.orphans - startup.promised or _shares_meanwhile(view):
@@ -44,8 +44,8 @@ def waits_for_start(view: GroupView) -> str | None:
     return None
 
 
-def reach(view: GroupView) -> tuple[int | None, str]:
-    """How many consumers can be had now, and why there cannot be more; None without a limit."""
+def available_consumers(view: GroupView) -> tuple[int | None, str]:
+    """How many consumers are available now, and why not more; None without a limit."""
     startup = view.startup
     if _shares_meanwhile(view):
         return len(view.consumers), _starting(view)
@@ -55,23 +55,24 @@ def reach(view: GroupView) -> tuple[int | None, str]:
 
 
 def ending(view: GroupView) -> str:
-    """Whose partitions nobody else may read until it is gone; empty where there is none."""
+    """Which consumers have not exited yet, so their partitions cannot be read; may be empty."""
     if not view.withheld:
         return ""
     names = listed(f"consumer {c}" + (f" ({why})" if why else "") for c, why in view.ending.items())
-    are = "is" if len(view.ending) == 1 else "are"
-    return f"{names} {are} not gone yet: {listed(map(str, sorted(view.withheld)))} cannot be read"
+    have = "has" if len(view.ending) == 1 else "have"
+    partitions = listed(map(str, sorted(view.withheld)))
+    return f"{names} {have} not exited yet: {partitions} cannot be read"
 
 
-def listed(words: Iterable[str]) -> str:
-    """The first of them, and how many more there are."""
-    names = list(words)
+def listed(texts: Iterable[str]) -> str:
+    """The first three of these, and how many more there are."""
+    names = list(texts)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
 
 def _shares_meanwhile(view: GroupView) -> bool:
-    """Whether others read what was promised to a consumer that takes long to start."""
+    """Whether other consumers take the partitions of a consumer that starts slowly."""
     waited_s = max(view.startup.starting.values(), default=0.0)
     promised = bool(view.orphans & view.startup.promised)
     return promised and bool(view.consumers) and waited_s > _UNREAD_S
@@ -81,9 +82,9 @@ def _starting(view: GroupView) -> str:
     startup = view.startup
     names = listed(f"consumer {c}" for c in startup.starting)
     waited_s = max(startup.starting.values(), default=0.0)
-    words = f" ({startup.words})" if startup.words else ""
+    why = f" ({startup.reason})" if startup.reason else ""
     return (
-        f"waiting for {names} to start: {waited_s:.0f} s of at most {startup.patience_s:g} s{words}"
+        f"waiting for {names} to start: {waited_s:.0f} s of at most {startup.patience_s:g} s{why}"
     )
 
 

@@ -28,7 +28,7 @@ def at(second: int, *progress: tuple[float, float], backlog: int = 5000) -> Meas
             complete=True,
             stale=False,
         )
-    return Measured().heard(TopicRates(topic="orders", ts=second * 1_000_000, partitions=rates))
+    return Measured().updated(TopicRates(topic="orders", ts=second * 1_000_000, partitions=rates))
 
 
 def last(
@@ -76,7 +76,7 @@ def commits_every(pause_s: int, seconds: range, *, arrives_s: int, backlog: int)
             stale=False,
         )
         heard = TopicRates(topic="orders", ts=second * 1_000_000, partitions={0: rate})
-        found = learning.look(Measured().heard(heard), readers)
+        found = learning.look(Measured().updated(heard), readers)
         assert all(speed == 10.0 for speed in found.records_s.values())
     return found
 
@@ -97,5 +97,5 @@ def test_what_is_no_longer_said_of_any_partition_is_forgotten():
     for second in range(5, 500, 5):
         both = at(second, (0, 0), (150, 90)).newest["orders"]
         other = replace(both, partitions={1: both.partitions[1]})
-        learning.look(Measured().heard(other), READERS)
+        learning.look(Measured().updated(other), READERS)
     assert len(learning._history) <= 14

@@ -50,7 +50,7 @@ def rates(
 def measured(*records: TopicRates) -> Measured:
     known = Measured()
     for record in records:
-        known = known.heard(record)
+        known = known.updated(record)
     return known
 
 
@@ -136,7 +136,7 @@ def test_a_group_that_keeps_up_is_left_alone_and_the_decision_says_so():
         (measured(rates([1, 1, 1])), "too little is known of orders-3"),
         (
             measured(rates([1] * 4, ts=NOW - 20_000_000), rates([1] * 4, stale=frozenset({2}))),
-            "the rate of orders-2 is stale: none is newer than 10 s",
+            "the rate of orders-2 is stale: older than 10 s",
         ),
         (measured(rates([1] * 4, stale=frozenset({2}))), "the rate of orders-2 is stale"),
         (measured(rates([1, 1, 1, 1], lags=[None, 0, 0, 0])), "the lag of orders-0 is unknown"),
@@ -226,7 +226,7 @@ def test_within_the_cooldown_the_number_of_consumers_stays_unless_somebody_died(
     bereaved = decided(seen({0: 0, 1: 0}, since_scaling_s=5.0), known, aim)
 
     assert resting.decision.action is Action.NONE
-    assert "cooldown goes on for 25.0 s" in resting.decision.reason
+    assert "cooldown lasts 25.0 s more" in resting.decision.reason
     assert bereaved.decision.action is Action.SCALE_UP
 
 
@@ -319,7 +319,7 @@ def test_at_the_maximum_the_cooldown_holds_too():
     found = decided(seen(ALL_ON_0, since_scaling_s=5.0), measured(rates([60, 60, 60, 60])), aim)
 
     assert found.decision.action is Action.NONE
-    assert "cooldown goes on for 25.0 s" in found.decision.reason
+    assert "cooldown lasts 25.0 s more" in found.decision.reason
 
 
 def test_without_a_capacity_one_consumer_works_first_and_then_its_report_counts():
@@ -332,7 +332,7 @@ def test_without_a_capacity_one_consumer_works_first_and_then_its_report_counts(
 
     assert first.target == Assignment(dict.fromkeys(P, 0))
     assert waiting.decision.action is Action.NONE
-    assert "give --capacity" in waiting.decision.reason
+    assert "set --capacity" in waiting.decision.reason
     assert reported.decision.after == 2
 
 
@@ -407,7 +407,7 @@ def test_what_a_dead_consumer_said_last_is_in_the_decision():
     found = decided(view, measured(rates([10, 10, 10, 10])), BYTES)
 
     assert found.decision.reason.startswith(
-        "nobody reads orders-2, orders-3: consumer 1 ended: error: no space left"
+        "no consumer reads orders-2, orders-3: consumer 1 ended: error: no space left"
     )
 
 

@@ -26,7 +26,7 @@ def measured(rates: list[float], lags: list[int | None]) -> Measured:
         )
         for n, (r, lag) in enumerate(zip(rates, lags, strict=True))
     }
-    return Measured().heard(TopicRates(topic="orders", ts=NOW, partitions=partitions))
+    return Measured().updated(TopicRates(topic="orders", ts=NOW, partitions=partitions))
 
 
 def seen(*owners: int, quiet_s: float = 0.0) -> GroupView:

@@ -1,6 +1,6 @@
-"""Who starts and stops consumers: one small protocol, whatever runs them.
+"""The protocol of backends, which start and stop consumers.
 
-A backend knows processes, not partitions: which consumer may be stopped is the controller's to say.
+A backend knows processes, not partitions: the controller decides which consumer may be stopped.
 """
 
 from __future__ import annotations
@@ -12,50 +12,50 @@ from typing import Protocol
 class Backend(Protocol):
     """Creates, removes and kills the consumers of one group."""
 
-    def living(self) -> Mapping[int, str]:
-        """Returns each living consumer with the identity of the process that it is now.
+    def running(self) -> Mapping[int, str]:
+        """Returns the index of each running consumer with the identity of its process.
 
-        Another process under the same index has another identity. A consumer that is missing here
-        is gone for certain; one that cannot be asked about still lives.
+        Another process with the same index has another identity. A consumer that is not in the
+        result has certainly exited; one whose state is unknown counts as running.
         """
         ...
 
-    def last_words(self) -> Mapping[int, str]:
-        """Returns why consumers ended or do not start, as far as that is known, by index.
+    def exit_reasons(self) -> Mapping[int, str]:
+        """Returns why consumers exited or do not start, as far as that is known, by index.
 
-        It is what was found at the last look; those that run well are not in it.
+        As of the last call of `running`; consumers that run normally are not included.
         """
         ...
 
     def names(self) -> Collection[str] | None:
-        """Returns the names of the living consumers where they have no numbers of their own.
+        """Returns the names of the running consumers where they have no fixed index.
 
-        None where `living` numbers them for good.
+        None where the indexes of `running` are fixed.
         """
         ...
 
     def create(self, consumers: Collection[int]) -> None:
-        """Starts those of these consumers that do not live, and returns once they are under way.
+        """Starts those of these consumers that do not run, and returns when they are starting.
 
-        Where consumers have no numbers of their own, as many as these are to exist in all.
+        Where consumers have no fixed index, the total number is raised to as many as these.
         """
         ...
 
     def remove(self, idle: Collection[int]) -> None:
-        """Stops idle consumers gently and returns when they are gone.
+        """Stops idle consumers gracefully and returns when they have exited.
 
-        It may keep some that cannot be removed alone: `living` goes on to name them. Raises
-        ApplyError if one does not end in time.
+        It may keep some that cannot be removed individually: `running` still lists them. Raises
+        ApplyError if one does not exit in time.
         """
         ...
 
     def kill(self, consumer: int) -> None:
-        """Ends a consumer by force and returns when it is gone for certain.
+        """Kills a consumer and returns when its exit is confirmed.
 
-        Raises ApplyError if that cannot be confirmed: it must then count as alive.
+        Raises ApplyError if it cannot be confirmed: the consumer must then count as running.
         """
         ...
 
     def close(self) -> None:
-        """Lets go of connections; the consumers live on."""
+        """Closes connections; the consumers keep running."""
         ...

@@ -1,9 +1,9 @@
-"""How often consumers died at the same place, and how long the next start waits.
+"""Counts crashes of consumers by place, and how long the next start must wait.
 
-Why      A record that ends the process is met again after every restart: without pauses that is a
-         restart every few seconds for ever, and nobody sees which record it is.
-Promise  The first death at a place costs no pause. From the second on the pause doubles, from
-         `first_s` up to `most_s`. A place at which nobody died for `forget_s` counts anew.
+Why      A record that crashes the process is read again after every restart: without pauses that is
+         a restart every few seconds, and the record is hard to find in the log.
+Promise  The first crash at a place causes no pause. From the second on the pause doubles, from
+         `first_s` up to `most_s`. After `forget_s` without a crash at a place its count is reset.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Deaths:
-    """Deaths by place: a record, or a consumer that ended soon after its start."""
+    """Crashes by place: a record, or a consumer that exited soon after its start."""
 
     first_s: float = 1.0
     most_s: float = 60.0
@@ -21,7 +21,7 @@ class Deaths:
     _times: dict[str, list[float]] = field(default_factory=dict, repr=False)
 
     def note(self, place: str, now: float) -> int:
-        """Takes a death; returns how many there were at this place."""
+        """Counts a crash; returns how many there were at this place."""
         times = self._times.setdefault(place, [])
         if times and now - times[-1] > self.forget_s:
             times.clear()
@@ -29,7 +29,7 @@ class Deaths:
         return len(times)
 
     def waiting(self, now: float) -> tuple[str, int, float] | None:
-        """The place with the longest pause left: its deaths, and the seconds left."""
+        """The place with the longest remaining pause, its crashes, and the seconds left."""
         left = {
             place: times[-1] + self.pause_s(len(times)) - now
             for place, times in self._times.items()
@@ -40,7 +40,7 @@ class Deaths:
         return place, len(self._times[place]), left[place]
 
     def pause_s(self, deaths: int) -> float:
-        """The pause after so many deaths at one place.
+        """The pause after this many crashes at one place.
 
         >>> [Deaths().pause_s(deaths) for deaths in (1, 2, 3, 4, 99)]
         [0.0, 1.0, 2.0, 4.0, 60.0]

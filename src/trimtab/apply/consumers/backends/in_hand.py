@@ -1,9 +1,9 @@
-"""Which record a consumer has in hand, in a file that outlives it.
+"""Notes which record a consumer is handling, in a file that outlives the process.
 
-Why      A handler may end the whole process (a crash in a library, too much memory), and nothing
-         is said then. With this file the one who starts it again can name the record.
-Promise  The file names the record whose handler runs, or none; it is right after a kill, too.
-Cost     About a microsecond per record: it is mapped into memory, and the system writes it.
+Why      A handler may crash the whole process (a fault in a library, out of memory), which then
+         logs nothing. From this file the backend can name the record when it restarts the consumer.
+Promise  The file names the record whose handler is running, or none; also after SIGKILL.
+Cost     About a microsecond per record: the file is mapped into memory, the kernel writes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NONE = b"\n"
 
 
 class InHand:
-    """Notes the record in hand."""
+    """Notes the record that is being handled."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(_ROOM))
@@ -27,7 +27,7 @@ class InHand:
         self._names: dict[tuple[str, int], bytes] = {}
 
     def __call__(self, record: Record | None) -> None:
-        """Takes the record whose handler is called next; None when it returned."""
+        """Notes the record whose handler is called next; None when it has returned."""
         if record is None:
             self._noted[:1] = _NONE
             return
@@ -39,7 +39,7 @@ class InHand:
 
 
 def in_hand(path: Path) -> str | None:
-    """The record that the consumer had in hand at its end; None if there was none."""
+    """The record that the consumer was handling when it exited; None if there was none."""
     try:
         text, ended, _ = path.read_bytes().partition(b"\n")
     except OSError:

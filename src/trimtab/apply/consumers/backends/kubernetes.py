@@ -1,15 +1,13 @@
 """Consumers as pods of a StatefulSet or a Deployment, through the official client.
 
-Why      Where Kubernetes runs the consumers, Kubernetes should count, place and restart them.
-Promise  Only the replica count is written and only pods of the workload are deleted; a change by
-         somebody else in between (409) is read again, never overwritten. A pod counts as gone when
-         the API no longer knows its uid: force deletion, which forgets a pod that may still run,
-         is never used.
-Cost     Two requests per look.
+Promise  Only the replica count is written and only pods of the workload are deleted; a concurrent
+         change (409) is read again, never overwritten. A pod has exited when the API no longer
+         knows its uid: force deletion, which forgets a pod that may still run, is never used.
+Cost     Two requests per observation.
 
-A StatefulSet serves directed consumers: the ordinal in a pod's name is the consumer's index. It can
-only be cut from the top, so an idle consumer below a busy one stays as a spare. A Deployment serves
-group mode, where consumers have no names: indexes merely count its pods.
+A StatefulSet runs directed consumers: the ordinal in a pod's name is the consumer's index. Only its
+highest pods can be removed, so an idle consumer below a busy one stays as a spare. A Deployment
+runs consumers in group mode, which have no fixed index: its pods are simply numbered.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ log = structlog.get_logger()
 
 
 class WorkloadKind(StrEnum):
-    """What can run consumers."""
+    """The kinds of workload that can run consumers."""
 
     STATEFUL_SET = "statefulset"
     DEPLOYMENT = "deployment"
@@ -60,7 +58,7 @@ class KubernetesWorkload:
         kind, _, name = text.partition("/")
         if kind not in set(WorkloadKind) or not name:
             raise ConfigError(
-                f"{text!r} names no workload.",
+                f"Invalid workload: {text!r}.",
                 hint="Write statefulset/NAME for directed mode, deployment/NAME for group mode.",
             )
         return cls(WorkloadKind(kind), name)
@@ -78,7 +76,7 @@ class _Pod:
     has_process: bool
     runs: bool
     grace_s: float
-    words: str
+    reason: str
 
     @property
     def ordinal(self) -> int:
@@ -87,7 +85,7 @@ class _Pod:
 
 
 class KubernetesBackend:
-    """Scales one workload and knows its pods."""
+    """Scales one workload and lists its pods."""
 
     def __init__(
         self,
@@ -97,10 +95,7 @@ class KubernetesBackend:
         kubeconfig: Path | None = None,
         patience_s: float = 120.0,
     ) -> None:
-        """Connects, and asks nothing yet.
-
-        As KUBECONFIG says if it is set, else as the pod's service account, else as `~/.kube` says.
-        """
+        """Loads KUBECONFIG if set, else the pod's service account, else `~/.kube`; asks nothing."""
         self._client, home = _connected(kubeconfig)
         from kubernetes.client import AppsV1Api, CoreV1Api
 
@@ -108,37 +103,37 @@ class KubernetesBackend:
         self._workload = workload
         self._namespace = namespace or home
         self._patience_s = patience_s
-        self._words: Mapping[int, str] = {}
+        self._reasons: Mapping[int, str] = {}
 
-    def living(self) -> Mapping[int, str]:
+    def running(self) -> Mapping[int, str]:
         """Returns each pod whose process runs or is about to, with its uid and restart count."""
         known = self._pods()
         pods = [pod for pod in known if pod.has_process]
         if self._workload.kind is WorkloadKind.STATEFUL_SET:
-            self._words = {pod.ordinal: pod.words for pod in known if pod.words}
+            self._reasons = {pod.ordinal: pod.reason for pod in known if pod.reason}
         if self._workload.kind is WorkloadKind.DEPLOYMENT:
             numbered = dict(enumerate(sorted(pods, key=lambda pod: (pod.created, pod.name))))
         else:
             numbered = {pod.ordinal: pod for pod in sorted(pods, key=lambda pod: pod.ordinal)}
         return {index: f"{pod.uid} {pod.restarts}" for index, pod in numbered.items()}
 
-    def last_words(self) -> Mapping[int, str]:
-        """Returns what Kubernetes says of pods that do not run, as of the last look."""
-        return self._words
+    def exit_reasons(self) -> Mapping[int, str]:
+        """Returns why pods do not run, as Kubernetes reported it at the last call of `running`."""
+        return self._reasons
 
     def names(self) -> Collection[str] | None:
-        """Returns the names of a Deployment's pods that run; those of a StatefulSet have numbers.
+        """Returns the names of a Deployment's running pods; None for a StatefulSet.
 
-        One that has no node or no image yet is not there: it may never come.
+        A pod without a node or an image is not included: it may never run.
         """
         if self._workload.kind is WorkloadKind.STATEFUL_SET:
             return None
         return frozenset(pod.name for pod in self._pods() if pod.runs)
 
     def create(self, consumers: Collection[int]) -> None:
-        """Raises the replica count so far that all of these exist; never lowers it.
+        """Raises the replica count until all of these exist; never lowers it.
 
-        Of a Deployment, which does not number its pods, there will be as many as these.
+        A Deployment, which does not number its pods, gets as many pods as these.
         """
         numbered = self._workload.kind is WorkloadKind.STATEFUL_SET
         if consumers:
@@ -146,22 +141,22 @@ class KubernetesBackend:
             self._scale(lambda replicas: max(replicas, least))
 
     def remove(self, idle: Collection[int]) -> None:
-        """Lowers the replica count and waits until those pods are gone.
+        """Lowers the replica count and waits until those pods have exited.
 
-        Of a StatefulSet, only idle consumers above every busy one can go. Of a Deployment, as many
-        pods as named go: which ones, Kubernetes chooses.
+        A StatefulSet can only remove idle consumers with higher ordinals than all busy ones. A
+        Deployment removes as many pods as named; Kubernetes chooses which.
         """
         if self._workload.kind is WorkloadKind.DEPLOYMENT:
             left = self._scale(lambda replicas: max(0, replicas - len(set(idle))))
             grace_s = max((pod.grace_s for pod in self._pods()), default=0.0)
-            self._wait_until(lambda: len(self.living()) <= left, f"{left} pods are left", grace_s)
+            self._wait_until(lambda: len(self.running()) <= left, f"{left} pods remain", grace_s)
             return
         left = self._scale(lambda replicas: _cut_from_the_top(replicas, idle))
         going = [pod for pod in self._pods() if pod.ordinal >= left and pod.ordinal in idle]
         leaving = {pod.uid for pod in going}
         self._wait_until(
             lambda: not any(pod.uid in leaving for pod in self._pods()),
-            f"pods {left} and above are gone",
+            f"pods {left} and above have exited",
             max((pod.grace_s for pod in going), default=0.0),
         )
         if kept := sorted(index for index in idle if index < left):
@@ -171,18 +166,18 @@ class KubernetesBackend:
         """Deletes a pod and waits until its uid is gone; a StatefulSet then makes a new one."""
         if self._workload.kind is WorkloadKind.DEPLOYMENT:
             raise ApplyError(
-                f"Pods of {self._workload} have no numbers: consumer {consumer} could be any.",
-                hint="In group mode the brokers fence members; nothing must be killed.",
+                f"Consumer {consumer} cannot be killed: pods of {self._workload} have no numbers.",
+                hint="In group mode brokers fence members, so no consumer has to be killed.",
             )
-        doomed = next((pod for pod in self._pods() if pod.ordinal == consumer), None)
-        if doomed is None:
+        target = next((pod for pod in self._pods() if pod.ordinal == consumer), None)
+        if target is None:
             return
-        self._delete(doomed)
+        self._delete(target)
         self._wait_until(
-            lambda: not any(pod.uid == doomed.uid for pod in self._pods()),
-            f"pod {doomed.name} ({doomed.uid}) is gone",
+            lambda: not any(pod.uid == target.uid for pod in self._pods()),
+            f"pod {target.name} ({target.uid}) has exited",
         )
-        log.info("consumer_killed", consumer=consumer, pod=doomed.name, uid=doomed.uid)
+        log.info("consumer_killed", consumer=consumer, pod=target.name, uid=target.uid)
 
     def close(self) -> None:
         """Closes the connections."""
@@ -204,12 +199,12 @@ class KubernetesBackend:
                     _request_timeout=_REQUEST_S,
                 )
             except ApiException as error:
-                # Gone already, or another pod has its name by now.
+                # Deleted already, or another pod has its name now.
                 if error.status not in (404, 409):
                     raise
 
     def _scale(self, wanted: Callable[[int], int]) -> int:
-        """Changes the replica count and returns it; starts over when somebody else was faster."""
+        """Changes the replica count and returns it; retries after a concurrent change."""
         from kubernetes.client.exceptions import ApiException
 
         for _ in range(_TRIES):
@@ -229,9 +224,10 @@ class KubernetesBackend:
             log.info("workload_scaled", workload=str(self._workload), before=before, after=after)
             return after
         raise ApplyError(
-            f"The replica count of {self._workload} changed under us {_TRIES} times in a row.",
-            hint="Let one alone scale it: no HorizontalPodAutoscaler or KEDA beside the "
-            "kubernetes backend.",
+            f"The replica count of {self._workload} was changed by another client {_TRIES} times "
+            "in a row.",
+            hint="Only one component may set replicas: use no HorizontalPodAutoscaler or KEDA "
+            "together with the kubernetes backend.",
         )
 
     def _read_scale(self) -> Any:
@@ -250,7 +246,7 @@ class KubernetesBackend:
         replace(self._workload.name, self._namespace, scale, _request_timeout=_REQUEST_S)
 
     def _pods(self) -> list[_Pod]:
-        """Returns the pods that the API knows of this workload, those that are leaving included."""
+        """Returns all pods of this workload that the API knows, terminating ones included."""
         scale = self._read_scale()
         with self._errors(f"listing the pods of {self._workload}"):
             found = self._core.list_namespaced_pod(
@@ -265,13 +261,13 @@ class KubernetesBackend:
         ]
 
     def _wait_until(self, is_so: Callable[[], bool], what: str, grace_s: float = 0.0) -> None:
-        """Looks until it is so; pods may take their whole grace period to end."""
+        """Waits for a condition; pods may take their whole grace period to exit."""
         patience_s = self._patience_s + grace_s
         deadline = time.monotonic() + patience_s
         while not is_so():
             if time.monotonic() > deadline:
                 raise ApplyError(
-                    f"Waited {patience_s:g} s for {self._workload} until {what}, in vain.",
+                    f"Timed out after {patience_s:g} s waiting for {self._workload} until {what}.",
                     hint="If its node does not answer, Kubernetes cannot know whether the consumer "
                     "still runs. Bring the node back, or fence it and delete the Node object.",
                 )
@@ -286,27 +282,28 @@ class KubernetesBackend:
         try:
             yield
         except ApiException as error:
-            what = f"Kubernetes answered {error.status} ({error.reason}) when {doing}"
+            what = f"Kubernetes answered {error.status} ({error.reason}) while {doing}"
             if error.status in (401, 403):
                 raise ConfigError(
                     f"{what} in namespace {self._namespace}.",
-                    hint="It needs the role in deploy/kubernetes/directed/execute/consumers.yaml.",
+                    hint="The account needs the role in "
+                    "deploy/kubernetes/directed/execute/consumers.yaml.",
                 ) from error
             if error.status == 404:
                 raise ConfigError(
-                    f"{what}: it is not in namespace {self._namespace}.",
-                    hint="Create it first (deploy/), or name the right one.",
+                    f"{what}: not found in namespace {self._namespace}.",
+                    hint="Create it first (see deploy/), or check its name and namespace.",
                 ) from error
             raise ApplyError(f"{what}.") from error
         except HTTPError as error:
             raise ApplyError(
-                f"Kubernetes did not answer when {doing}: {error}.",
-                hint="Consumers go on with what they have. Check the API server's address.",
+                f"Kubernetes did not answer while {doing}: {error}.",
+                hint="Consumers keep their partitions. Check the API server's address.",
             ) from error
 
 
 def _cut_from_the_top(replicas: int, idle: Collection[int]) -> int:
-    """Returns how many replicas are left when idle ones go, highest first, up to a busy one.
+    """Returns how many replicas remain when idle ones are removed, highest first, up to a busy one.
 
     >>> _cut_from_the_top(5, {1, 3, 4})
     3
@@ -334,31 +331,31 @@ def _pod(item: Any) -> _Pod:
         has_process=not ended,
         runs=not ended and item.status.phase == "Running",
         grace_s=float(item.spec.termination_grace_period_seconds or 0),
-        words=_words(item, status),
+        reason=_reason(item, status),
     )
 
 
-def _words(item: Any, status: Any) -> str:
+def _reason(item: Any, status: Any) -> str:
     """Why a pod does not run: its container's state, else why it has no node; empty if it runs."""
     if status is None:
         conditions = item.status.conditions or ()
         placed = next((c for c in conditions if c.type == "PodScheduled"), None)
-        return "" if placed is None or placed.status == "True" else _said(placed)
+        return "" if placed is None or placed.status == "True" else _described(placed)
     if status.state is None or status.state.running:
         return ""
     now = status.state.waiting or status.state.terminated
     before = status.last_state.terminated if status.last_state else None
     ended = before if status.state.waiting else status.state.terminated
     code = f"exit code {ended.exit_code}" if ended else ""
-    return ", ".join(filter(None, (_said(now) if now else "", code)))
+    return ", ".join(filter(None, (_described(now) if now else "", code)))
 
 
-def _said(state: Any) -> str:
+def _described(state: Any) -> str:
     return ": ".join(filter(None, (state.reason, state.message)))
 
 
 def _has_ended(status: Any) -> bool:
-    """Has the container ended, without another one in its place yet?"""
+    """Whether the container has exited and no other has replaced it yet."""
     if status.state is None or status.state.running:
         return False
     backs_off = status.state.waiting and status.last_state and status.last_state.terminated
@@ -366,7 +363,7 @@ def _has_ended(status: Any) -> bool:
 
 
 def _connected(kubeconfig: Path | None) -> tuple[ApiClient, str]:
-    """Returns a client and the namespace that it is at home in."""
+    """Returns a client and its default namespace."""
     try:
         from kubernetes import client, config
     except ImportError as error:
@@ -386,7 +383,7 @@ def _connected(kubeconfig: Path | None) -> tuple[ApiClient, str]:
             home = context.get("namespace") or "default"
     except config.ConfigException as error:
         raise ConfigError(
-            f"No way to Kubernetes: {error}.",
-            hint="Run in a pod with a service account, or name a kubeconfig.",
+            f"The configuration for Kubernetes could not be loaded: {error}.",
+            hint="Run in a pod with a service account, or set KUBECONFIG.",
         ) from error
     return client.ApiClient(configuration), home

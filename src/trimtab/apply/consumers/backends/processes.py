@@ -1,19 +1,18 @@
-"""Consumers as processes of this machine.
+"""Runs consumers as processes of this machine, for a laptop, one server and tests.
 
-Why      A laptop, one server and the tests need no orchestrator.
-Promise  Every consumer ever started is found again, by this controller or the next one, whenever
-         the one before was killed; a stranger under its pid is never taken for it. No index has
-         two processes. `remove` never uses force. Consumers that die at the same record, or soon
-         after their start, are started again with growing pauses, and the record is named.
-Cost     A file of state per consumer, read at each look; one more start of a bare Python (some
+Promise  Every consumer that was started is found again, by this controller or the next one, even
+         after a kill; another process with the same pid is never taken for it. No index has two
+         processes. `remove` never uses force. Consumers that crash at the same record, or soon
+         after their start, are restarted with growing pauses, and the record is named.
+Cost     A state file per consumer, read at each observation; one more start of a bare Python (about
          90 ms on two busy cores) per consumer.
 
 The folder belongs to one group on one machine::
 
-    consumers.lock       held while consumers are started and while their files are cleared away
+    consumers.lock       held while consumers are started and while their files are removed
     consumer-<i>.json    {"v":1,"pid":…,"started":…}, written by the process itself (`processes`)
-    consumer-<i>.log     what it said; appended to
-    consumer-<i>.record  which record it has in hand (`in_hand`), if it was told to note that
+    consumer-<i>.log     its output; appended to
+    consumer-<i>.record  the record that it is handling (`in_hand`), if it notes that
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ from trimtab.local.processes import (
 )
 from trimtab.model.reading import parse
 
-_LAST_WORDS_LINES = 8
-_LAST_WORDS_BYTES = 4096
+_LAST_LINES = 8
+_LAST_LINES_BYTES = 4096
 _SUMMARY_CHARS = 300
 _KILLED_WITHIN_S = 30.0
 _SOON_S = 60.0
-"""A consumer that dies within this time of its start, no record in hand, is said to die there."""
+"""A consumer that exits within this time after its start, handling no record, failed to start."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessBackend:
-    """Runs `command(i)` for consumer i; all that it knows of the living is in the folder.
+    """Runs `command(i)` for consumer i; the state of all processes is in the folder.
 
-    Consumers work in `workdir`, where handlers and settings are looked for; else in the folder.
-    `kind` is what the processes are called in logs, errors and file names.
+    The working directory of consumers, where handlers and settings are found, is `workdir`, else
+    the folder. `kind` names the processes in logs, errors and file names.
     """
 
     command: Callable[[int], Sequence[str]]
@@ -69,31 +68,31 @@ class ProcessBackend:
     kind: str = field(default="consumer", kw_only=True)
     deaths: Deaths = field(default_factory=Deaths, kw_only=True)
     _leaving: set[ProcessId] = field(default_factory=set, init=False, repr=False, compare=False)
-    _words: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _reasons: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def living(self) -> Mapping[int, str]:
-        """Returns each living consumer, paused ones included, with its pid and start time."""
+    def running(self) -> Mapping[int, str]:
+        """Returns each existing process, paused ones included, with its pid and start time."""
         known = self._known()
         dead = [i for i, process in known.items() if process_state(process) is ProcessState.DEAD]
         if dead:
             with self._locked():
-                self._bury(dead)
+                self._clear_exited(dead)
         return {i: f"{p.pid} {p.started}" for i, p in known.items() if i not in dead}
 
-    def last_words(self) -> Mapping[int, str]:
-        """Returns the end of the log of each consumer that ended by itself or was killed."""
-        return dict(self._words)
+    def exit_reasons(self) -> Mapping[int, str]:
+        """Returns the end of the log of each consumer that exited by itself or was killed."""
+        return dict(self._reasons)
 
     def names(self) -> None:
-        """Processes have numbers of their own."""
+        """Returns None: processes have a fixed index."""
 
     def create(self, consumers: Collection[int]) -> None:
-        """Starts those that do not live; a second controller waits and then finds them.
+        """Starts those that do not run; a second controller waits and then finds them.
 
-        Raises ApplyError while it is too early after others died.
+        Raises ApplyError during a pause after repeated crashes.
         """
         with self._locked() as lock:
-            self._bury(consumers)
+            self._clear_exited(consumers)
             missing = sorted(set(consumers) - set(self._known()))
             if missing:
                 self._check_pause(missing[0])
@@ -111,22 +110,22 @@ class ProcessBackend:
                     raise ApplyError(
                         f"{self._who(i).capitalize()} could not be started: "
                         f"{error.strerror or error}.",
-                        hint="Free memory or processes on this machine, or ask for fewer.",
+                        hint="Free memory or processes on this machine, or run fewer consumers.",
                     ) from error
-                self._words.pop(i, None)
-                self._tell("started", i, process, log=str(self._log(i)))
-        # The lock is shared with those just started: it comes back when each has announced itself.
+                self._reasons.pop(i, None)
+                self._log_event("started", i, process, log=str(self._log(i)))
+        # Started processes inherit the lock: it is free again when each has written its file.
         with self._locked():
-            silent = [i for i in missing if not self._lives(i)]
-        if silent:
+            exited = [i for i in missing if not self._runs(i)]
+        if exited:
             raise ApplyError(
-                f"{self._who(silent[0]).capitalize()} ended before it began: "
-                f"{_summary(_last_words(self._log(silent[0]))) or 'it said nothing.'}",
-                hint=f"Its log is {self._log(silent[0])}.",
+                f"{self._who(exited[0]).capitalize()} exited while starting: "
+                f"{_summary(_last_lines(self._log(exited[0]))) or 'it logged nothing.'}",
+                hint=f"Its log is {self._log(exited[0])}.",
             )
 
     def remove(self, idle: Collection[int]) -> None:
-        """Asks consumers to end (SIGTERM) and waits; none is forced."""
+        """Asks consumers to exit (SIGTERM) and waits; never uses SIGKILL."""
         leaving = {i: process for i, process in self._known().items() if i in idle}
         self._leaving.update(leaving.values())
         for process in leaving.values():
@@ -134,7 +133,7 @@ class ProcessBackend:
         stayed = wait_until_dead(tuple(leaving.values()), self.patience_s)
         with self._locked():
             self._forget({i: p for i, p in leaving.items() if p not in stayed}, "removed")
-        self._leaving.difference_update(stayed)  # if they end later, that is told as any end is
+        self._leaving.difference_update(stayed)  # a later exit is logged like any other
         if stayed:
             who = ", ".join(
                 f"{self._who(i)} (pid {p.pid}, {process_state(p).value})"
@@ -142,32 +141,32 @@ class ProcessBackend:
                 if p in stayed
             )
             raise ApplyError(
-                f"Still there {self.patience_s:g} s after being asked to end: {who}.",
-                hint="A long batch needs more patience; a paused process must be resumed "
-                f"(kill -CONT) or killed. What it says: {self.folder}.",
+                f"Still running {self.patience_s:g} s after being asked to exit: {who}.",
+                hint="A long batch needs more time; a paused process must be resumed "
+                f"(kill -CONT) or killed. Logs are in {self.folder}.",
             )
 
     def kill(self, consumer: int) -> None:
-        """Kills a consumer, running or paused, and returns when the system says it is gone."""
+        """Kills a consumer, running or paused, and returns when its process has exited."""
         process = self._known().get(consumer)
         if process is None:
             return
         send(process, signal.SIGKILL)
         if wait_until_dead((process,), _KILLED_WITHIN_S):
             raise ApplyError(
-                f"{self._who(consumer).capitalize()} (pid {process.pid}) is still there "
+                f"{self._who(consumer).capitalize()} (pid {process.pid}) still exists "
                 f"{_KILLED_WITHIN_S:g} s after it was killed.",
-                hint="It may wait for a disk. Its partitions stay with it until it is gone.",
+                hint="It may wait for a disk. It keeps its partitions until it has exited.",
             )
-        self._remember(consumer, _last_words(self._log(consumer)))
+        self._remember(consumer, _last_lines(self._log(consumer)))
         with self._locked():
             self._forget({consumer: process}, "killed")
 
     def close(self) -> None:
-        """Does nothing: consumers go on, and the next controller finds them in the folder."""
+        """Does nothing: consumers keep running, the next controller finds them in the folder."""
 
     def _known(self) -> dict[int, ProcessId]:
-        """Returns what the files say, by index."""
+        """Returns the processes in the state files, by index."""
         found = {}
         for path in self.folder.glob(f"{self.kind}-*.json"):
             if number := re.fullmatch(rf"{self.kind}-(\d+)\.json", path.name):
@@ -176,36 +175,36 @@ class ProcessBackend:
                     found[int(number[1])] = process
         return dict(sorted(found.items()))
 
-    def _lives(self, consumer: int) -> bool:
+    def _runs(self, consumer: int) -> bool:
         process = _read(self._file(consumer))
         return process is not None and process_state(process) is not ProcessState.DEAD
 
-    def _bury(self, consumers: Iterable[int]) -> None:
-        """Clears away those that ended by themselves, and says what they said last."""
+    def _clear_exited(self, consumers: Iterable[int]) -> None:
+        """Removes the files of processes that exited by themselves, and logs their last lines."""
         for i in consumers:
-            # Read again: before we had the lock, another one may have been started.
+            # Read again: another one may have been started before we had the lock.
             process = _read(self._file(i))
             if process is not None and process_state(process) is ProcessState.DEAD:
-                if process not in self._leaving:  # else `remove` tells of it
-                    self._mourn(i, process)
+                if process not in self._leaving:  # else `remove` logs it
+                    self._on_exit(i, process)
                 self._file(i).unlink(missing_ok=True)
 
-    def _mourn(self, i: int, process: ProcessId) -> None:
-        """Tells of a process that ended by itself, and counts it."""
+    def _on_exit(self, i: int, process: ProcessId) -> None:
+        """Logs and counts a process that exited by itself."""
         record, lived_s = in_hand(self._record(i)), time.time() - _changed_at(self._file(i))
         times = 0
         if record is not None:
             times = self.deaths.note(f"at record {record}", time.monotonic())
         elif lived_s < _SOON_S:
             times = self.deaths.note(f"soon after its start ({self._who(i)})", time.monotonic())
-        last = _last_words(self._log(i))
+        last = _last_lines(self._log(i))
         self._remember(i, last, record)
-        told = {
-            "last_words": last,
+        fields = {
+            "last_log_lines": last,
             **({} if record is None else {"record": record}),
             **({"times": times} if times > 1 else {}),
         }
-        self._tell("died", i, process, warn=True, **told)
+        self._log_event("died", i, process, warn=True, **fields)
 
     def _check_pause(self, wanted: int) -> None:
         waiting = self.deaths.waiting(time.monotonic())
@@ -214,26 +213,26 @@ class ProcessBackend:
             raise ApplyError(
                 f"{self._who(wanted).capitalize()} is not started yet: a process died {times} "
                 f"times {place}. The next start is in {left_s:.0f} s.",
-                hint="The handler, or a library it calls, ends the process. What was said last: "
+                hint="The handler, or a library it calls, ends the process. Logs are in "
                 f"{self.folder}.",
             )
 
     def _remember(self, consumer: int, lines: Sequence[str], record: str | None = None) -> None:
         at = "" if record is None else f"at record {record}"
-        if words := ": ".join(filter(None, (at, _summary(lines)))):
-            self._words[consumer] = words
+        if reason := ": ".join(filter(None, (at, _summary(lines)))):
+            self._reasons[consumer] = reason
 
     def _forget(self, gone: Mapping[int, ProcessId], event: str) -> None:
         for i, process in gone.items():
             if _read(self._file(i)) == process:
                 self._file(i).unlink(missing_ok=True)
             self._leaving.discard(process)
-            self._tell(event, i, process)
+            self._log_event(event, i, process)
 
-    def _tell(
+    def _log_event(
         self, event: str, i: int, process: ProcessId, *, warn: bool = False, **more: object
     ) -> None:
-        """Logs what became of a process, under the name of its kind."""
+        """Logs an event of a process, with the name of its kind."""
         write = log.warning if warn else log.info
         write(f"{self.kind}_{event}", **{self.kind: i}, pid=process.pid, **more)
 
@@ -242,7 +241,7 @@ class ProcessBackend:
 
     @contextmanager
     def _locked(self) -> Iterator[BinaryIO]:
-        """Keeps other controllers out, until the file is closed here and in what was started."""
+        """Excludes other controllers until the file is closed, here and in started processes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "consumers.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -259,7 +258,7 @@ class ProcessBackend:
 
 
 def record_file(folder: Path, consumer: int) -> Path:
-    """Where a consumer is to note the record in hand, for the backend of this folder."""
+    """The file in which a consumer notes the record that it is handling."""
     return folder / f"consumer-{consumer}.record"
 
 
@@ -271,7 +270,7 @@ def _changed_at(path: Path) -> float:
 
 
 def _read(path: Path) -> ProcessId | None:
-    """Returns the process of a file; None if it was cleared away meanwhile."""
+    """Returns the process of a state file; None if the file has been removed."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -282,21 +281,21 @@ def _read(path: Path) -> ProcessId | None:
 
 
 def _summary(lines: Sequence[str]) -> str:
-    """Returns the last error of these lines, else the last line; cut where it is long.
+    """Returns the last error of these lines, else the last line; shortened if it is long.
 
     >>> _summary(["INFO begins", "error: There is no topic orders.", "hint: Create it.", ""])
     'error: There is no topic orders.'
     """
-    said = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in said if line.startswith("error:")]
-    text = (errors or said or [""])[-1]
+    logged = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in logged if line.startswith("error:")]
+    text = (errors or logged or [""])[-1]
     return text if len(text) <= _SUMMARY_CHARS else f"{text[:_SUMMARY_CHARS]}…"
 
 
-def _last_words(path: Path) -> list[str]:
+def _last_lines(path: Path) -> list[str]:
     """Returns the last lines of a log."""
     if not path.exists():
         return []
     with path.open("rb") as text:
-        text.seek(max(0, text.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
-        return text.read().decode(errors="replace").splitlines()[-_LAST_WORDS_LINES:]
+        text.seek(max(0, text.seek(0, os.SEEK_END) - _LAST_LINES_BYTES))
+        return text.read().decode(errors="replace").splitlines()[-_LAST_LINES:]

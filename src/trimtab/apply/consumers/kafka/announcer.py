@@ -1,4 +1,4 @@
-"""What a controller decided, told to all who want to know: topic, metrics, log, and the caller."""
+"""Publishes a controller's decisions: to topics, metrics, the log and a callback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 class Announcer:
-    """Announces the decisions of one reign; closing it delivers them."""
+    """Publishes the decisions made during one term as leader; `close` delivers the rest."""
 
     def __init__(self, config: GroupConfig, on_decision: Callable[[Decision], None]) -> None:
         self._own = config.cluster.topics
@@ -27,7 +27,7 @@ class Announcer:
         self._publisher = RecordPublisher(config.cluster, client_id=config.name, linger_ms=0)
 
     def announce(self, decision: Decision, plan: ConsumerPlan | None = None) -> None:
-        """Tells of a decision and the plan that it follows; never waits for a broker."""
+        """Publishes a decision and its plan; never waits for a broker."""
         record = decision_to(decision)
         if plan is not None:
             whole = plan_to(plan)
@@ -41,5 +41,5 @@ class Announcer:
         self._publisher.publish(topic, key.encode(), dumps(value).encode())
 
     def close(self) -> None:
-        """Delivers what is under way."""
+        """Waits until everything published is delivered."""
         self._publisher.flush()

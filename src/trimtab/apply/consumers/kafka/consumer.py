@@ -147,7 +147,7 @@ class DirectedConsumer:
             log.info("consumer_began", group=config.group, incarnation=self.incarnation)
             open_now.enter_context(_pulse(config, reports, lambda: self._rate(cycle)))
             return cycle.run(
-                lambda: self._listen(channel, reports, reader, cycle), called=channel.called
+                lambda: self._listen(channel, reports, reader, cycle), called=channel.has_commands
             )
 
     def _listen(
@@ -319,7 +319,7 @@ def _reports(config: ConsumerConfig, incarnation: str) -> Iterator[Reports]:
     try:
         yield reports
     finally:
-        if not reports.insist(within_s=_LAST_WORDS_S):
+        if not reports.resend(within_s=_LAST_WORDS_S):
             log.warning("reports_were_not_delivered", group=config.group)
 
 
@@ -335,7 +335,7 @@ def _pulse(
             report = rate()
             if report is not None:
                 reports.send(report)
-            reports.insist()
+            reports.resend()
 
     thread = threading.Thread(target=beat, name="pulse", daemon=True)
     thread.start()

@@ -1,8 +1,8 @@
-"""A consumer's end of the control topic: commands come in, reports go out.
+"""A consumer's side of the control topic: receives commands, sends reports.
 
-Promise  Commands are read from the end that the partition had when the channel was opened, since
-         older ones were meant for another process; only those of committed transactions are seen,
-         so a fenced controller is not heard. Reports are delivered, or sent again.
+Promise  Commands are read from the end of the partition at opening, since older ones were for an
+         earlier process; only those of committed transactions, so a fenced controller has no
+         effect. Reports are sent again until they are delivered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = library_log()
 
 TO_CONTROLLER = 0
 _ASK_S = 10.0
-_INSISTING = Retry(first_s=0.1, most_s=2.0)
+_OPEN_RETRY = Retry(first_s=0.1, most_s=2.0)
 _LEADER_NOT_SETTLED = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -38,7 +38,7 @@ _LEADER_NOT_SETTLED = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
-"""What brokers answer for a moment when a topic was just created or its leader has moved."""
+"""Answers of brokers shortly after a topic was created or its leader has moved."""
 
 
 def partition_of(consumer: int) -> int:
@@ -47,19 +47,19 @@ def partition_of(consumer: int) -> int:
 
 
 class Reports:
-    """Sends to the controller, from any thread."""
+    """Sends reports to the controller; may be used from any thread."""
 
     def __init__(self, outbox: Outbox, topic: str) -> None:
         self._outbox = outbox
         self._topic = topic
 
     def send(self, report: Report | MemberRate) -> None:
-        """Hands a report over."""
+        """Queues a report for sending."""
         value = dumps(control_to(report, ts=time.time_ns() // 1000)).encode()
         self._outbox.put(self._topic, value, partition=TO_CONTROLLER)
 
-    def insist(self, within_s: float = 0.0) -> bool:
-        """Sends again what was not delivered; says whether all is."""
+    def resend(self, within_s: float = 0.0) -> bool:
+        """Sends undelivered reports again; returns whether all are delivered."""
         try:
             self._outbox.confirm(within_s)
         except TrimtabError:
@@ -80,9 +80,9 @@ class ControlChannel:
     ) -> None:
         self._topic = topic
         self._partition = partition_of(consumer)
-        self._heard: list[Command] = []
+        self._received: list[Command] = []
         settings = {
-            "group.id": client_id,  # demanded by the client; nothing is ever committed
+            "group.id": client_id,  # required by the client; nothing is ever committed
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "auto.offset.reset": "latest",
@@ -91,9 +91,9 @@ class ControlChannel:
             self._reader = cluster.consumer(client_id, settings)
 
     def open(self, stop: threading.Event) -> bool:
-        """Waits until the partition is there and stands at its end; False when told to stop."""
-        for pause_s in _INSISTING.for_ever():
-            why = self._stand_at_the_end()
+        """Waits for the partition and seeks to its end; False when `stop` was set first."""
+        for pause_s in _OPEN_RETRY.for_ever():
+            why = self._seek_to_end()
             if why is None:
                 return True
             log.warning("control_topic_was_not_ready", topic=self._topic, why=why)
@@ -101,8 +101,8 @@ class ControlChannel:
                 break
         return False
 
-    def _stand_at_the_end(self) -> str | None:
-        """Stands at the end; else says why not yet."""
+    def _seek_to_end(self) -> str | None:
+        """Starts reading at the end of the partition; returns the reason if it cannot yet."""
         try:
             known = self._reader.list_topics(self._topic, timeout=_ASK_S).topics[self._topic]
             if self._partition not in known.partitions:
@@ -121,15 +121,15 @@ class ControlChannel:
             raise translated(KafkaException(error), f"reading the control topic {self._topic}")
         return f"it has no partition {self._partition} yet"
 
-    def called(self) -> bool:
-        """Whether any command waits to be obeyed."""
-        self._heard.extend(self._new())
-        return bool(self._heard)
+    def has_commands(self) -> bool:
+        """Whether any command has arrived."""
+        self._received.extend(self._new())
+        return bool(self._received)
 
     def commands(self) -> tuple[Command, ...]:
-        """The commands that have come, in order; does not wait for more."""
-        commands = (*self._heard, *self._new())
-        self._heard.clear()
+        """The commands that have arrived, in order; does not wait for more."""
+        commands = (*self._received, *self._new())
+        self._received.clear()
         return commands
 
     def _new(self) -> tuple[Command, ...]:
@@ -147,16 +147,16 @@ class ControlChannel:
 
     def _command(self, value: Any) -> Command | None:
         try:
-            said = control_from(parse(bytes(value or b"").decode(), origin=self._topic))
+            found = control_from(parse(bytes(value or b"").decode(), origin=self._topic))
         except (BadFile, UnicodeDecodeError) as error:
             log.warning("command_was_refused", topic=self._topic, why=str(error))
             return None
-        if isinstance(said, Start | Stop | StateQuery):
-            return said
-        log.warning("command_was_refused", topic=self._topic, why=f"no command: {said}")
+        if isinstance(found, Start | Stop | StateQuery):
+            return found
+        log.warning("command_was_refused", topic=self._topic, why=f"not a command: {found}")
         return None
 
     def close(self) -> None:
-        """Lets go."""
+        """Closes the client."""
         with kafka_errors(f"closing the control topic {self._topic}"):
             self._reader.close()

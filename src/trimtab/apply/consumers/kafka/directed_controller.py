@@ -1,11 +1,11 @@
-"""The controller as a process: one leads a group, others wait to take over.
+"""The controller of a directed group as a process: one leads the group, others wait to take over.
 
-Why      `apply.controller` decides; this door lends it ears, a voice and hands.
-Promise  Commands and state leave in transactions of one transactional id, so that a controller that
-         was frozen and wakes cannot command any more: its first word is refused. Whoever owns the
-         one partition of the state topic leads; a reign that is over for any reason begins anew
-         with asking everybody. What the orchestrator is asked for never holds up the hand-overs.
-Cost     A look twice a second; a transaction per step that says anything.
+Why      `apply.consumers.controller` decides; this module connects it to Kafka and the backend.
+Promise  Commands and state are sent in transactions with one transactional id, so a controller that
+         was frozen is fenced: its first transaction fails. The owner of the state topic's only
+         partition leads; every new leader starts by querying all consumers. Calls to the backend
+         run in other threads and never delay the moves.
+Cost     Observes the group twice a second; one transaction per step that has commands or state.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from trimtab.apply.consumers.kafka.leadership import (
     Lease,
     lead_when_elected,
     micros,
-    state_left,
+    persisted_state,
 )
 from trimtab.apply.consumers.kafka.membership import subscribed_members
 from trimtab.apply.consumers.kafka.ordered_plans import left_orders, ordered, resumed
@@ -76,7 +76,7 @@ _PAUSE_S = 1.0
 _LOOK_BACK_S = 60.0
 _AGAIN_S = 5.0
 _MEMBERS_EVERY_S = 5.0
-_HANDS = 256  # threads come as they are needed: what takes long holds up nothing else
+_THREADS = 256  # started as needed, so that a slow task delays no other
 
 _T = TypeVar("_T")
 
@@ -98,75 +98,80 @@ class DirectedController:
         self._on_decision = on_decision
 
     def run(self, stop: threading.Event) -> bool:
-        """Leads whenever it can; says whether it led when it was told to stop."""
-        return lead_when_elected(self._config, self._reign, stop)
+        """Leads whenever it holds the lease; returns whether it was leader when `stop` was set."""
+        return lead_when_elected(self._config, self._run_as_leader, stop)
 
-    def _reign(self, lease: Lease, stop: threading.Event) -> None:
+    def _run_as_leader(self, lease: Lease, stop: threading.Event) -> None:
         config = self._config
         with ExitStack() as open_now:
-            voice = CommandProducer(config)  # from here on nobody before it is heard
-            ears = open_now.enter_context(closing(ControllerInbox(config)))
-            hands = open_now.enter_context(_hands(config, self._backend))
+            producer = CommandProducer(config)  # from here on, earlier controllers are fenced
+            inbox = open_now.enter_context(closing(ControllerInbox(config)))
+            tasks = open_now.enter_context(_background_tasks(config, self._backend))
             announcer = open_now.enter_context(closing(Announcer(config, self._on_decision)))
-            found = state_left(config)
-            log.info("controller_leads", group=config.group, epoch=found.epoch + 1 if found else 1)
+            found = persisted_state(config)
+            epoch = found.epoch + 1 if found else 1
+            log.info("controller_became_leader", group=config.group, epoch=epoch)
             state = ControllerState(rules=config.rules)
-            living = self._backend.living()
-            hands.make_room(living)
-            events: Sequence[Event] = _first_events(config, living, found)
+            running = self._backend.running()
+            tasks.ensure_control_partitions(running)
+            events: Sequence[Event] = _first_events(config, running, found)
             measured = Measured()
             while lease.renewed() and not stop.is_set():
                 policy = self._policy(measured)
                 for event in events:
                     state, effects = step(state, event, policy)
-                    self._say(voice, effects)
+                    self._commit(producer, effects)
                     for effect in effects:
-                        self._do(effect, hands, announcer)
+                        self._perform(effect, tasks, announcer)
                     metrics.controller_consumers.labels(config.group).set(len(state.members))
-                heard, measured = ears.listen(measured)
-                for order in ears.orders():
-                    hands.fetch(order)
-                events = [*heard, *hands.done()]
+                reports, measured = inbox.poll(measured)
+                for order in inbox.orders():
+                    tasks.fetch(order)
+                events = [*reports, *tasks.finished()]
 
     def _policy(self, measured: Measured) -> Policy:
         return lambda view: self._judge(view, measured, micros())
 
     @staticmethod
-    def _say(voice: CommandProducer, effects: Sequence[Effect]) -> None:
-        """One step, one transaction; who was replaced may not touch processes any more either."""
-        told = [effect for effect in effects if isinstance(effect, Send | Persist | WriteJournal)]
-        if told or any(isinstance(effect, Create | Remove | Kill) for effect in effects):
-            voice.say(told)
+    def _commit(producer: CommandProducer, effects: Sequence[Effect]) -> None:
+        """Commits the commands and state of one step in one transaction.
 
-    def _do(self, effect: Effect, hands: _Hands, announcer: Announcer) -> None:
-        """What does not belong into the transaction, once that is committed."""
+        A step that only starts or ends processes commits an empty one: a fenced controller must
+        not touch processes either.
+        """
+        sent = [effect for effect in effects if isinstance(effect, Send | Persist | WriteJournal)]
+        if sent or any(isinstance(effect, Create | Remove | Kill) for effect in effects):
+            producer.commit(sent)
+
+    def _perform(self, effect: Effect, tasks: _BackgroundTasks, announcer: Announcer) -> None:
+        """Performs an effect that is not part of the transaction, after that is committed."""
         match effect:
             case Send() | Persist() | WriteJournal():
                 pass
             case Create(consumers):
-                hands.create(consumers)
+                tasks.create(consumers)
             case Remove(consumers):
-                hands.remove(consumers)
+                tasks.remove(consumers)
             case Kill(consumer, why, identity):
-                log.warning("consumer_will_be_ended", consumer=consumer, why=why)
-                hands.kill(consumer, identity)
+                log.warning("consumer_kill_requested", consumer=consumer, why=why)
+                tasks.kill(consumer, identity)
             case Decide(decision, plan):
                 announcer.announce(decision, plan)
             case Note(violation=True):
                 metrics.controller_violations_total.labels(self._config.group).inc()
-                log.error("promise_was_broken", what=effect.what, **_named(effect))
+                log.error("controller_invariant_violated", what=effect.what, **_fields(effect))
             case Note():
-                log.info("controller_noted", what=effect.what, **_named(effect))
+                log.info("controller_noted", what=effect.what, **_fields(effect))
             case _:
                 assert_never(effect)
 
 
 def _first_events(
-    config: GroupConfig, living: Mapping[int, str], found: GroupState | None
+    config: GroupConfig, running: Mapping[int, str], found: GroupState | None
 ) -> list[Event]:
-    """What a new leader begins with: the group as it was left, and a plan that was under way."""
+    """The first events of a new leader: the persisted group state, and a plan in progress."""
     left, now = left_orders(config), time.monotonic()
-    first: list[Event] = [LeadershipGained(now, living, found, left.held_plan, left.held_s)]
+    first: list[Event] = [LeadershipGained(now, running, found, left.held_plan, left.held_s)]
     if left.unfinished is not None:
         first.append(resumed(*left.unfinished, hold_s=left.held_s, now=now))
     return first
@@ -178,20 +183,20 @@ def spectate(
     on_decision: Callable[[Decision], None],
     stop: threading.Event,
 ) -> None:
-    """Decides as a controller would, from what is written down, and changes nothing at all."""
+    """Decides as a controller would, from what topics and brokers hold, and changes nothing."""
     with (
         config.cluster.admin() as admin,
-        closing(ControllerInbox(config, control=False)) as ears,
+        closing(ControllerInbox(config, control=False)) as inbox,
     ):
         measured, began, decided = Measured(), time.monotonic(), float("-inf")
         learning = Learning(config.group)
         while not stop.wait(config.look_every_s):
-            _, measured = ears.listen(measured)
+            _, measured = inbox.poll(measured)
             now = time.monotonic()
             try:
-                partitions, present = _present(config, admin)
-            except TrimtabError as error:  # a broker may be away for a while, or a group unsettled
-                log.warning("look_failed", why=error.message)
+                partitions, present = _current(config, admin)
+            except TrimtabError as error:  # a broker may be down, or the group be rebalancing
+                log.warning("observation_failed", why=error.message)
                 continue
             capacities = learning.look(measured, present)
             view = GroupView(
@@ -212,146 +217,147 @@ def spectate(
                 on_decision(verdict.decision)
 
 
-def _present(config: GroupConfig, admin: Admin) -> tuple[frozenset[TopicPartition], Assignment]:
-    """What there is to be read, and who reads it: as Kafka says, else as a controller left it.
+def _current(config: GroupConfig, admin: Admin) -> tuple[frozenset[TopicPartition], Assignment]:
+    """The partitions and their consumers: as Kafka reports, else as a controller persisted them.
 
-    A directed group has no members in Kafka's eyes. One that has some was perhaps directed once.
+    A directed group has no members in Kafka, so its assignment is in its state topic. A group with
+    members may have been directed earlier: its members count.
     """
     found = group_state(admin, config.group, frozenset(config.topics))
-    kept = None if found.assignment else state_left(config, missing_ok=True)
-    if kept is None:
+    persisted = None if found.assignment else persisted_state(config, missing_ok=True)
+    if persisted is None:
         return found.partitions, found.assignment
-    return found.partitions, kept.assignment.only(dict.fromkeys(found.partitions))
+    return found.partitions, persisted.assignment.only(dict.fromkeys(found.partitions))
 
 
-def _named(note: Note) -> dict[str, Any]:
+def _fields(note: Note) -> dict[str, Any]:
     named: dict[str, Any] = {} if note.consumer is None else {"consumer": note.consumer}
     return named | ({"partitions": [str(p) for p in note.partitions]} if note.partitions else {})
 
 
-class _Hands:
-    """What takes time: looking at processes and partitions, starting and ending consumers."""
+class _BackgroundTasks:
+    """Slow work in threads: observing processes and partitions, starting and ending consumers."""
 
     def __init__(self, config: GroupConfig, backend: Backend, threads: ThreadPoolExecutor) -> None:
         self._config = config
         self._backend = backend
         self._threads = threads
-        self._done: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._over = threading.Event()
-        self._looking = threading.Lock()
-        self._room = CONTROL_PARTITIONS
-        self._asks_members_at = float("-inf")
+        self._finished: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._ended = threading.Event()
+        self._observing = threading.Lock()
+        self._control_partitions = CONTROL_PARTITIONS
+        self._next_member_query = float("-inf")
 
-    def done(self) -> list[Event]:
-        """The events that have come of it."""
+    def finished(self) -> list[Event]:
+        """The events that tasks have produced since the last call."""
         found = []
         while True:
             try:
-                found.append(self._done.get_nowait())
+                found.append(self._finished.get_nowait())
             except queue.Empty:
                 return found
 
     def begin(self) -> None:
-        """Starts to look."""
+        """Starts observing the group."""
         self._threads.submit(self._guarded, self._watch)
 
     def end(self) -> None:
-        """Begins nothing more."""
-        self._over.set()
+        """Starts no further task; running ones stop at their next attempt."""
+        self._ended.set()
 
     def create(self, consumers: tuple[int, ...]) -> None:
-        """Has consumers started, once the control topic has a partition for each."""
+        """Starts consumers, once the control topic has a partition for each."""
         self._threads.submit(self._guarded, partial(self._create, consumers))
 
     def remove(self, consumers: tuple[int, ...]) -> None:
-        """Has idle consumers stopped gently."""
+        """Stops idle consumers gracefully."""
         self._threads.submit(self._guarded, partial(self._remove, consumers))
 
     def kill(self, consumer: int, identity: str | None) -> None:
-        """Has a process ended, and tries until that is confirmed; never another in its place."""
+        """Kills the process with this identity and retries until its exit is confirmed."""
         self._threads.submit(self._guarded, partial(self._kill, consumer, identity))
 
     def fetch(self, order: PlanOrder) -> None:
-        """Has the plan read that was ordered."""
+        """Reads the plan that was ordered."""
         self._threads.submit(self._guarded, partial(self._fetch, order))
 
     def _fetch(self, order: PlanOrder) -> None:
         event = ordered(self._config, order)
         if event is not None:
-            self._done.put(event)
+            self._finished.put(event)
 
-    def make_room(self, living: Collection[int]) -> None:
-        """Has a control partition for each of these consumers, however they came to be."""
-        needed = max(living, default=0) + 2
-        if needed > self._room:
+    def ensure_control_partitions(self, consumers: Collection[int]) -> None:
+        """Makes sure that each of these consumers has a partition of the control topic."""
+        needed = max(consumers, default=0) + 2
+        if needed > self._control_partitions:
             with self._config.cluster.admin() as admin:
-                self._room = self._make_room(admin, needed)
+                self._control_partitions = self._add_control_partitions(admin, needed)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        if self._over.is_set():  # whoever leads now decides for itself
+        if self._ended.is_set():  # another controller may lead by now
             return
         try:
             work()
-        except Exception:  # a thread has nobody to raise to
-            log.exception("controller_stumbled")
+        except Exception:  # an exception in a thread would be lost
+            log.exception("controller_task_failed")
 
     def _watch(self) -> None:
-        """Looks until the end: a controller that sees nothing would wait for ever."""
-        while not self._over.is_set():
+        """Observes until the end, whatever fails: without observations no step would follow."""
+        while not self._ended.is_set():
             try:
                 with self._config.cluster.admin() as admin:
-                    while not self._over.wait(self._config.look_every_s):
-                        self._look(admin)
+                    while not self._ended.wait(self._config.look_every_s):
+                        self._observe(admin)
             except TrimtabError as error:
-                log.warning("look_failed", why=error.message)
-            except Exception:  # whatever it was, the next look may go well
-                log.exception("controller_stumbled")
-            self._over.wait(_PAUSE_S)
+                log.warning("observation_failed", why=error.message)
+            except Exception:  # the next observation may succeed
+                log.exception("controller_task_failed")
+            self._ended.wait(_PAUSE_S)
 
-    def _look(self, admin: Admin) -> None:
-        """Looks once; the processes last, so that what is said of them is not old."""
+    def _observe(self, admin: Admin) -> None:
+        """Observes once; processes last, so that their state is the most recent."""
         partitions = self._try(partial(self._config.partitions, admin))
         subscribed = None
-        if time.monotonic() >= self._asks_members_at:
-            self._asks_members_at = time.monotonic() + _MEMBERS_EVERY_S
+        if time.monotonic() >= self._next_member_query:
+            self._next_member_query = time.monotonic() + _MEMBERS_EVERY_S
             subscribed = self._try(partial(subscribed_members, admin, self._config.group))
-        self._look_at_processes(partitions, subscribed)
+        self._observe_processes(partitions, subscribed)
 
-    def _look_at_processes(
+    def _observe_processes(
         self,
         partitions: frozenset[TopicPartition] | None = None,
         subscribed: tuple[str, ...] | None = None,
     ) -> None:
-        """Looks one after another, so that a stale listing cannot overwrite a newer one."""
-        with self._looking:
+        """Lists processes; serialised, so that a stale listing cannot overwrite a newer one."""
+        with self._observing:
             now = time.monotonic()
-            living = self._try(self._backend.living)
-            if living is not None:
-                self.make_room(living)
-                self._done.put(
+            running = self._try(self._backend.running)
+            if running is not None:
+                self.ensure_control_partitions(running)
+                self._finished.put(
                     GroupObserved(
                         now=now,
-                        living=living,
+                        running=running,
                         partitions=partitions,
-                        words=self._backend.last_words(),
+                        reasons=self._backend.exit_reasons(),
                         subscribed=subscribed,
                     )
                 )
 
     def _create(self, consumers: tuple[int, ...]) -> None:
         try:
-            self.make_room(consumers)
+            self.ensure_control_partitions(consumers)
             self._backend.create(consumers)
-        except Exception as error:  # whatever it was, nobody may wait for them
+        except Exception as error:  # whatever failed, the controller must not wait for them
             log.warning("consumers_were_not_started", consumers=consumers, why=str(error))
             for consumer in consumers:
-                self._done.put(ConsumerExited(time.monotonic(), consumer, why=str(error)))
+                self._finished.put(ConsumerExited(time.monotonic(), consumer, why=str(error)))
             return
-        # Seen at once, so that one that dies before the next look is missed and not waited for.
-        self._look_at_processes()
+        # Listed at once: if one exits before the next observation, its exit is noticed.
+        self._observe_processes()
 
-    def _make_room(self, admin: Admin, needed: int) -> int:
-        """Raises the number of control partitions before a consumer looks for its own."""
+    def _add_control_partitions(self, admin: Admin, needed: int) -> int:
+        """Adds partitions to the control topic, before a consumer looks for its own."""
         topic = self._config.cluster.topics.control(self._config.group)
         present = total = len(admin.topics([topic]))
         while 0 < total < needed:
@@ -361,59 +367,64 @@ class _Hands:
         return total
 
     def _remove(self, consumers: tuple[int, ...]) -> None:
-        """Tries until they are gone, or kept for good; never another process in their place."""
+        """Retries until they have exited or the backend keeps them.
+
+        Only the processes that were found first: never a newer one with the same index.
+        """
         leaving: Mapping[int, str] | None = None
-        while not self._over.is_set():
-            living = self._try(self._backend.living)
-            if living is not None:
+        while not self._ended.is_set():
+            running = self._try(self._backend.running)
+            if running is not None:
                 asked = dict.fromkeys(consumers) if leaving is None else leaving
-                leaving = {c: i for c, i in living.items() if c in asked and asked[c] in (None, i)}
+                leaving = {c: i for c, i in running.items() if c in asked and asked[c] in (None, i)}
                 if not leaving or self._removed(leaving):
                     return
-            self._over.wait(_AGAIN_S)
+            self._ended.wait(_AGAIN_S)
 
     def _removed(self, leaving: Mapping[int, str]) -> bool:
         try:
             self._backend.remove(tuple(leaving))
-        except Exception as error:  # they hold nothing meanwhile
+        except Exception as error:  # they have no partitions, so a retry is enough
             log.warning("consumers_were_not_removed", consumers=tuple(leaving), why=str(error))
             return False
-        living = self._try(self._backend.living)
-        kept = frozenset(c for c, i in leaving.items() if living is None or living.get(c) == i)
+        running = self._try(self._backend.running)
+        kept = frozenset(c for c, i in leaving.items() if running is None or running.get(c) == i)
         if kept:
-            self._done.put(RemovalRefused(time.monotonic(), kept))
+            self._finished.put(RemovalRefused(time.monotonic(), kept))
         return True
 
     def _kill(self, consumer: int, identity: str | None) -> None:
-        while not self._over.is_set():
-            living = self._try(self._backend.living)
-            if living is not None and (living.get(consumer) != identity or self._killed(consumer)):
-                self._done.put(ConsumerExited(time.monotonic(), consumer, identity))
+        while not self._ended.is_set():
+            running = self._try(self._backend.running)
+            if running is not None and (
+                running.get(consumer) != identity or self._killed(consumer)
+            ):
+                self._finished.put(ConsumerExited(time.monotonic(), consumer, identity))
                 return
-            self._over.wait(_PAUSE_S)
+            self._ended.wait(_PAUSE_S)
 
     def _killed(self, consumer: int) -> bool:
         try:
             self._backend.kill(consumer)
-        except Exception as error:  # until it is confirmed it may still read
-            log.warning("consumer_was_not_ended", consumer=consumer, why=str(error))
+        except Exception as error:  # until its exit is confirmed it may still read
+            log.warning("consumer_was_not_killed", consumer=consumer, why=str(error))
             return False
         return True
 
-    def _try(self, ask: Callable[[], _T]) -> _T | None:
+    def _try(self, query: Callable[[], _T]) -> _T | None:
         try:
-            return ask()
+            return query()
         except TrimtabError as error:
-            log.warning("look_failed", why=error.message)
+            log.warning("observation_failed", why=error.message)
             return None
 
 
 @contextmanager
-def _hands(config: GroupConfig, backend: Backend) -> Iterator[_Hands]:
-    with ThreadPoolExecutor(_HANDS, thread_name_prefix=config.name) as threads:
-        hands = _Hands(config, backend, threads)
-        hands.begin()
+def _background_tasks(config: GroupConfig, backend: Backend) -> Iterator[_BackgroundTasks]:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix=config.name) as threads:
+        tasks = _BackgroundTasks(config, backend, threads)
+        tasks.begin()
         try:
-            yield hands
+            yield tasks
         finally:
-            hands.end()
+            tasks.end()

@@ -1,12 +1,11 @@
-r"""Two things that kafka-python's fetcher lacks; the only place that knows its insides.
+r"""Corrects two shortcomings of kafka-python's fetcher; the only module that knows its internals.
 
-Why      It takes a record with a header name that is not UTF-8 for a damaged one and fails at it
-         for ever, so its partition would have no reader any more. And it tells where a log ends,
-         not where it can be read to: behind an open transaction that is not the same, and a
-         consumer that waits for the transaction's end would seem to have a backlog.
-Promise  After `mend`, such a name has its odd bytes escaped (`\xff`) and the record is handed out
-         like any other; and `highwater` never lies behind the last stable offset where only
-         committed records are read. Whatever else is damaged is an error as before.
+Why      It rejects a record with a header name that is not UTF-8 as corrupt, at every attempt, so
+         the partition could not be read any further. And it reports the end of the log, not the
+         last stable offset: a consumer waiting for an open transaction seems to have a backlog.
+Promise  After `patch_fetcher`, invalid bytes of a header name are escaped (`\xff`) and the record
+         is returned like any other; and `highwater` is never beyond the last stable offset where
+         only committed records are read. Other corruption raises as before.
 Cost     One more call for each record.
 """
 
@@ -21,16 +20,16 @@ from trimtab.observe.logging import library_log
 log = library_log()
 
 
-def mend(consumer: Any) -> None:
-    """Makes a KafkaConsumer behave as said above; no other consumer is changed.
+def patch_fetcher(consumer: Any) -> None:
+    """Corrects the fetcher of one KafkaConsumer; other consumers are not changed.
 
-    One with other insides, of a version to come, stays as it is, and the log says so.
+    If the library's internals differ (another version), it logs a warning and changes nothing.
     """
     fetcher = getattr(consumer, "_fetcher", None)
     unpack = getattr(fetcher, "PartitionRecords", None)
     parse = getattr(fetcher, "_parse_fetched_data", None)
     if fetcher is None or unpack is None or parse is None:
-        log.warning("kafka_python_is_not_as_expected", missing="the fetcher's insides")
+        log.warning("kafka_python_is_not_as_expected", missing="internals of the fetcher")
         return
 
     def unpacked(fetch_offset: int, partition: Any, records: Any, **rest: Any) -> Any:
@@ -46,7 +45,7 @@ def mend(consumer: Any) -> None:
 
 
 class _Records:
-    """Fetched records whose batches read odd names."""
+    """Fetched records whose batches accept header names that are not UTF-8."""
 
     def __init__(self, records: Any) -> None:
         self._records = records
@@ -59,7 +58,7 @@ class _Records:
 
 
 class _Batch(DefaultRecordBatch):  # type: ignore[misc]
-    """Reads a record again, with odd names escaped, when it fails at one."""
+    """Reads a record again with escaped header names when one is not UTF-8."""
 
     __slots__ = ()
 
@@ -72,7 +71,7 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
 
 
 class _Escaping(bytearray):
-    """Bytes of which each part becomes text whatever it holds."""
+    """Bytes whose slices decode without error; invalid bytes are escaped."""
 
     def __getitem__(self, at: Any) -> Any:
         found = super().__getitem__(at)

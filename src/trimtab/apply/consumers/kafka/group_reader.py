@@ -31,7 +31,7 @@ from kafka.structs import TopicPartition as TheirPartition
 
 from trimtab.apply.consumers.assignments import AssignmentAnswer, AssignmentRequest
 from trimtab.apply.consumers.kafka.assignor import PlannedAssignor, request_rejoin
-from trimtab.apply.consumers.kafka.fetching import mend
+from trimtab.apply.consumers.kafka.fetching import patch_fetcher
 from trimtab.apply.consumers.sockets.assignment_service import ControllerLine
 from trimtab.errors import ApplyError, ConfigError, TokenRefused
 from trimtab.kafka.cluster import Cluster
@@ -155,7 +155,7 @@ class GroupReader:
                     **config,
                 }
             )
-            mend(self._consumer)
+            patch_fetcher(self._consumer)
             self._consumer.subscribe(self._topics, listener=_Listener(self))
 
     # ------------------------------------------------------------ as a member

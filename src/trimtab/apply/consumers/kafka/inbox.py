@@ -1,4 +1,4 @@
-"""What a controller hears: reports of consumers, and published rates."""
+"""What a controller reads from Kafka: reports of consumers, orders of plans, published rates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 _ASK_S = 15.0
 _POLL_S = 0.05
 _LOOK_BACK_S = 60.0
-_SHOWN = (
+_EXPORTED = (
     metrics.controller_partition_bytes_per_second,
     metrics.controller_partition_records_per_second,
 )
@@ -44,9 +44,9 @@ _MEMBER_COUNTS_S = 30.0
 
 
 class ControllerInbox:
-    """Reports of consumers and published rates, as they come.
+    """Reads reports of consumers, orders of plans and published rates.
 
-    Members of a subscribed group report nothing but their rate: see `member_rates`.
+    Members of a subscribed group report only their rate: see `member_rates`.
     """
 
     def __init__(self, config: GroupConfig, *, control: bool = True) -> None:
@@ -77,14 +77,14 @@ class ControllerInbox:
             raise
 
     def _end(self) -> TheirPartition:
-        """The end as it is now: what a consumer answers later than this is not missed."""
+        """The control partition's end offset now: later answers of consumers are not missed."""
         with kafka_errors(f"reading {self._control}"):
             place = TheirPartition(self._control, TO_CONTROLLER)
             _, end = self._consumer.get_watermark_offsets(place, timeout=_ASK_S)
         return TheirPartition(self._control, TO_CONTROLLER, end)
 
     def _recent(self) -> TheirPartition:
-        """Where the rates of the last minute begin."""
+        """The offset where the rates of the last minute begin."""
         since_ms = round((time.time() - _LOOK_BACK_S) * 1000)
         try:
             [found] = self._consumer.offsets_for_times(
@@ -95,10 +95,10 @@ class ControllerInbox:
             return TheirPartition(self._rates, 0, OFFSET_END)
         return found
 
-    def listen(self, measured: Measured) -> tuple[list[ReportReceived], Measured]:
-        """What has come; waits a moment for it."""
-        heard, before = [], measured
-        with kafka_errors("listening to consumers"):
+    def poll(self, measured: Measured) -> tuple[list[ReportReceived], Measured]:
+        """New reports, and `measured` updated with new rates; waits at most 50 ms for them."""
+        reports, before = [], measured
+        with kafka_errors("reading reports of consumers"):
             for message in self._consumer.consume(500, _POLL_S):
                 if (error := message.error()) is not None:
                     if not is_passing(KafkaException(error)) and error.code() not in ABSENT:
@@ -107,19 +107,19 @@ class ControllerInbox:
                 try:
                     if message.topic() == self._rates:
                         origin = self._rates
-                        measured = measured.heard(
+                        measured = measured.updated(
                             topic_rates_from(parse(message.value() or b"", origin=origin))
                         )
                     elif (report := self._report(message)) is not None:
-                        heard.append(ReportReceived(time.monotonic(), report))
+                        reports.append(ReportReceived(time.monotonic(), report))
                 except (BadFile, ProtocolViolation) as error:
                     log.warning("record_was_refused", topic=message.topic(), why=str(error))
         if measured is not before:
-            self._show(measured)
-        return heard, measured
+            self._export(measured)
+        return reports, measured
 
-    def _show(self, measured: Measured) -> None:
-        """Shows the rates as metrics; they are read when the metrics are scraped."""
+    def _export(self, measured: Measured) -> None:
+        """Exports the rates as metrics; they are read when the metrics are scraped."""
         group, topics = self._config.group, frozenset(self._config.topics)
 
         def newest() -> Iterator[tuple[tuple[str, str, str], PartitionRate]]:
@@ -136,32 +136,34 @@ class ControllerInbox:
         )
 
     def orders(self) -> tuple[PlanOrder, ...]:
-        """The plans that were ordered since this was last asked."""
+        """The orders received since the last call."""
         orders, self._orders = tuple(self._orders), []
         return orders
 
     def member_rates(self) -> tuple[MemberRate, ...]:
-        """The newest rate of each member that has reported within half a minute, by member id."""
+        """The newest rate of each member that has reported within 30 s, by member id."""
         since = time.monotonic() - _MEMBER_COUNTS_S
-        self._members = {m: said for m, said in self._members.items() if said[0] >= since}
+        self._members = {m: last for m, last in self._members.items() if last[0] >= since}
         return tuple(rate for _, (_, rate) in sorted(self._members.items()))
 
     def _report(self, message: Message) -> Report | None:
-        """What a consumer says; None for a member's rate and for an order, which are kept."""
-        said = control_from(parse(message.value() or b"", origin=self._control))
-        if isinstance(said, Start | Stop | StateQuery):
-            raise ProtocolViolation(f"A command came where reports belong: {_kind(said)}.")
-        if isinstance(said, MemberRate):
-            self._members[said.member] = time.monotonic(), said
+        """The report in a record; None for a member's rate or an order, which are stored."""
+        found = control_from(parse(message.value() or b"", origin=self._control))
+        if isinstance(found, Start | Stop | StateQuery):
+            raise ProtocolViolation(
+                f"A {_kind(found)} command is in the partition for reports of consumers."
+            )
+        if isinstance(found, MemberRate):
+            self._members[found.member] = time.monotonic(), found
             return None
-        if isinstance(said, PlanOrder):
-            self._orders.append(said)
+        if isinstance(found, PlanOrder):
+            self._orders.append(found)
             return None
-        return said
+        return found
 
     def close(self) -> None:
-        """Closes the client; what it has received is no longer shown as metrics."""
-        for gauge in _SHOWN:
+        """Closes the client and removes the exported rates."""
+        for gauge in _EXPORTED:
             gauge.read_from(None)
         self._consumer.close()
 
@@ -171,9 +173,9 @@ def _kind(command: Command) -> str:
 
 
 def newest_rates(config: GroupConfig, *, within_s: float) -> Measured:
-    """What was published lately, as far as it can be read in that time."""
+    """The newest published rates, as far as they can be read within that time."""
     measured, deadline = Measured(), time.monotonic() + within_s
-    with closing(ControllerInbox(config, control=False)) as ears:
+    with closing(ControllerInbox(config, control=False)) as inbox:
         while time.monotonic() < deadline:
-            _, measured = ears.listen(measured)
+            _, measured = inbox.poll(measured)
     return measured

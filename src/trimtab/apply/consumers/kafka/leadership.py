@@ -1,8 +1,8 @@
-"""Who leads a group: a lease among controllers, and a voice that fences the one before.
+"""Leader election among the controllers of a group, and a producer that fences the previous leader.
 
-Promise  Whoever owns the one partition of the group's state topic leads, and goes on to when others
-         join. Taking over makes every transaction of the one before fail, so that a controller that
-         was frozen and wakes cannot say anything any more.
+Promise  The owner of the state topic's only partition leads, and keeps leadership when others join.
+         Taking over makes every later transaction of the previous leader fail, so a controller that
+         was frozen cannot send commands when it continues.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _PAUSE_S = 1.0
 
 
 def micros() -> int:
-    """The time that records carry."""
+    """The time now, in microseconds since 1970, as records carry it."""
     return time.time_ns() // 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Which group is controlled, where, and how patiently."""
+    """Which group is controlled, on which cluster, and with which time limits."""
 
     group: str
     topics: tuple[str, ...]
@@ -59,11 +59,11 @@ class GroupConfig:
 
     @property
     def name(self) -> str:
-        """What its clients, its lease and its transactions are called."""
+        """The client id, the group id of the lease and the transactional id."""
         return f"trimtab-controller-{self.group}"
 
     def partitions(self, admin: Admin) -> frozenset[TopicPartition]:
-        """What there is to be read now."""
+        """The partitions that the group's topics have now."""
         return frozenset(replicas.name for replicas in admin.topics(self.topics))
 
 
@@ -71,7 +71,7 @@ class GroupConfig:
 
 
 class Lease:
-    """Membership in the group of controllers; whoever is given the one partition leads."""
+    """Membership in the group of controllers; the owner of the only partition leads."""
 
     def __init__(self, config: GroupConfig) -> None:
         self._config = config
@@ -84,38 +84,38 @@ class Lease:
                 "auto.offset.reset": "latest",
                 "session.timeout.ms": round(config.lease_s * 1000),
                 "heartbeat.interval.ms": round(config.lease_s * 1000 / 6),
-                # Whoever leads goes on to: a plain range would give it to the lowest name.
+                # The leader stays leader when others join; the range assignor would move it.
                 "partition.assignment.strategy": "cooperative-sticky",
             },
         )
 
     @contextmanager
     def held(self, stop: threading.Event) -> Iterator[Lease | None]:
-        """Waits until it is this one's turn; None when it was told to stop before."""
+        """Waits for the lease and holds it; None when `stop` was set first."""
         topic = self._config.cluster.topics.group(self._config.group)
         try:
             self._consumer.subscribe(
                 [topic], on_assign=self._take, on_revoke=self._lose, on_lost=self._lose
             )
-            said = time.monotonic() + _PAUSE_S
+            log_at = time.monotonic() + _PAUSE_S
             while not self._mine and not stop.is_set():
                 self._poll(_POLL_S)
-                if said and time.monotonic() > said:
-                    log.info("controller_waits", group=self._config.group)
-                    said = 0.0
+                if log_at and time.monotonic() > log_at:
+                    log.info("controller_waiting_for_lease", group=self._config.group)
+                    log_at = 0.0
             yield self if self._mine else None
         finally:
             self._consumer.close()
 
     def renewed(self) -> bool:
-        """Gives a sign of life, and says whether the lease still holds."""
+        """Polls the group of controllers and returns whether this one still holds the lease."""
         self._poll(0)
         return self._mine
 
     def _poll(self, timeout_s: float) -> None:
         message = self._consumer.poll(timeout_s)
         problem = None if message is None else message.error()
-        # A topic that another controller has just created is not known to every broker yet.
+        # Brokers may not know a topic yet that another controller has just created.
         if problem is not None and problem.code() not in ABSENT:
             error = KafkaException(problem)
             if not is_passing(error):
@@ -125,7 +125,7 @@ class Lease:
     def _take(self, consumer: Consumer, partitions: list[TheirPartition]) -> None:
         if partitions:
             consumer.incremental_assign(partitions)
-            consumer.pause(partitions)  # what is written there is read elsewhere
+            consumer.pause(partitions)  # `persisted_state` reads the topic
             self._mine = True
 
     def _lose(self, _consumer: Consumer, partitions: list[TheirPartition]) -> None:
@@ -133,31 +133,31 @@ class Lease:
             self._mine = False
 
 
-# ---------------------------------------------------------------- the voice
+# ---------------------------------------------------------------- commands
 
 
 class CommandProducer:
-    """Commands and state, in transactions that fence every controller before this one."""
+    """Sends commands and state in transactions that fence all earlier controllers."""
 
     def __init__(self, config: GroupConfig) -> None:
         self._config = config
-        self._room = 0
+        self._known_partitions = 0
         self._producer = config.cluster.producer(
             config.name, {"transactional.id": config.name, "linger.ms": 0, "acks": "all"}
         )
         with fencing("taking over"):
             self._producer.init_transactions(_TRANSACTION_S)
 
-    def say(self, told: Sequence[Send | Persist | WriteJournal]) -> None:
-        """Sends it as one transaction, and returns when that is committed.
+    def commit(self, effects: Sequence[Send | Persist | WriteJournal]) -> None:
+        """Sends the effects in one transaction, and returns when that is committed.
 
-        With nothing to say it is a proof that this one still leads.
+        Without effects, the transaction only checks that this controller has not been fenced.
         """
         with fencing("sending commands"):
             self._producer.begin_transaction()
-            for effect in told:
+            for effect in effects:
                 self._produce(effect)
-            if not told:
+            if not effects:
                 self._producer.produce(
                     self._config.cluster.topics.group(self._config.group), b"", b"touch"
                 )
@@ -167,7 +167,7 @@ class CommandProducer:
         ts, own, group = micros(), self._config.cluster.topics, self._config.group
         match effect:
             case Send(consumer, command):
-                self._look_for(partition_of(consumer))
+                self._learn_partition(partition_of(consumer))
                 self._producer.produce(
                     own.control(group),
                     dumps(control_to(command, ts=ts)).encode(),
@@ -180,17 +180,17 @@ class CommandProducer:
                 key, value = journal_record(replace(entry, ts=ts))
                 self._producer.produce(own.plans, value, key)
 
-    def _look_for(self, partition: int) -> None:
-        """A client learns of a partition that was just added only when it asks."""
-        if partition >= self._room:
+    def _learn_partition(self, partition: int) -> None:
+        """Refreshes the producer's metadata if it may not know a newly added partition."""
+        if partition >= self._known_partitions:
             topic = self._config.cluster.topics.control(self._config.group)
             known = self._producer.list_topics(topic, timeout=_ASK_S).topics[topic]
-            self._room = len(known.partitions)
+            self._known_partitions = len(known.partitions)
 
 
 @contextmanager
 def fencing(what: str) -> Iterator[None]:
-    """A transaction that fails ends the reign: as fenced, or to be begun anew."""
+    """Translates a failed transaction: `Fenced`, or `BrokerUnavailable` where a retry may help."""
     try:
         yield
     except KafkaException as error:
@@ -200,15 +200,15 @@ def fencing(what: str) -> Iterator[None]:
             KafkaError.INVALID_PRODUCER_EPOCH,
             KafkaError.PRODUCER_FENCED,
         }:
-            raise Fenced(f"Another controller has taken over, while {what}.") from error
+            raise Fenced(f"Another controller has taken over (noticed while {what}).") from error
         raise BrokerUnavailable(
-            f"A transaction failed, while {what}: {reason_of(error)}",
-            hint="The controller begins anew as soon as brokers answer.",
+            f"A transaction failed while {what}: {reason_of(error)}",
+            hint="The controller starts again as soon as brokers answer.",
         ) from error
 
 
-def state_left(config: GroupConfig, *, missing_ok: bool = False) -> GroupState | None:
-    """What the controller before wrote down last."""
+def persisted_state(config: GroupConfig, *, missing_ok: bool = False) -> GroupState | None:
+    """The newest group state in the state topic; None where there is none."""
     topic = config.cluster.topics.group(config.group)
     state: GroupState | None = None
     with closing(TopicReader(config.cluster, topic, client_id=config.name)) as reader:
@@ -221,11 +221,13 @@ def state_left(config: GroupConfig, *, missing_ok: bool = False) -> GroupState |
 
 
 def lead_when_elected(
-    config: GroupConfig, reign: Callable[[Lease, threading.Event], None], stop: threading.Event
+    config: GroupConfig,
+    run_as_leader: Callable[[Lease, threading.Event], None],
+    stop: threading.Event,
 ) -> bool:
-    """Makes the topics, waits for the lease and reigns; anew whenever a reign is over.
+    """Creates the topics, waits for the lease and runs while leader; retries when it is lost.
 
-    Says whether it led when it was told to stop.
+    Returns whether it was leader when `stop` was set.
     """
     with config.cluster.admin() as admin:
         ensure(admin, config.cluster.topics.of_group(config.group))
@@ -233,17 +235,17 @@ def lead_when_elected(
         try:
             with Lease(config).held(stop) as lease:
                 if lease is not None:
-                    reign(lease, stop)
+                    run_as_leader(lease, stop)
                     if stop.is_set():
                         return True
-                    log.warning("controller_lost_the_lease", group=config.group)
+                    log.warning("controller_lost_lease", group=config.group)
         except Fenced as error:
             log.warning("controller_was_fenced", group=config.group, why=error.message)
             stop.wait(_PAUSE_S)
         except BrokerUnavailable as error:
-            log.warning("controller_lost_the_cluster", group=config.group, why=error.message)
+            log.warning("controller_lost_brokers", group=config.group, why=error.message)
             stop.wait(_PAUSE_S)
-        except ApplyError as error:  # such as an orchestrator that does not answer
-            log.warning("controller_begins_anew", group=config.group, why=error.message)
+        except ApplyError as error:  # such as a backend that does not answer
+            log.warning("controller_restarting", group=config.group, why=error.message)
             stop.wait(_PAUSE_S)
     return False

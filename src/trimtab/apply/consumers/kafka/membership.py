@@ -1,4 +1,4 @@
-"""Members that a group has in the brokers' eyes: a directed group must have none."""
+"""The subscribed members of a group; a directed group must have none."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ def subscribed_members(admin: Admin, group: str) -> tuple[str, ...]:
 
 
 def refuse_subscribed(admin: Admin, group: str) -> None:
-    """Raises where somebody subscribes under the name of a group that is to be directed."""
+    """Raises if a group that is to be directed has subscribed members."""
     members = subscribed_members(admin, group)
     if members:
         raise ConfigError(
             f"Group {group} has {len(members)} subscribed member{'s' * (len(members) > 1)}: "
             f"{', '.join(members)}.",
-            hint="A group is directed or subscribed, never both: the brokers would refuse the "
-            "commits. End the members, use another --group, or --mode group.",
+            hint="A group is either directed or subscribed: with subscribed members, brokers "
+            "refuse commits of directed consumers. Stop these members, use another --group, or "
+            "use --mode group.",
         )

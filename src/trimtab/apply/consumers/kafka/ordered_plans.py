@@ -1,4 +1,4 @@
-"""Plans that were ordered, read from `trimtab.plans` for the controller of a group."""
+"""Reads ordered plans from `trimtab.plans` for the controller of a group."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MICROS = 1_000_000
 
 
 def ordered(config: GroupConfig, order: PlanOrder) -> PlanOrdered | None:
-    """The plan of an order as an event, or why it is none that this controller can carry out.
+    """The ordered plan as an event, with the reason if this controller cannot carry it out.
 
-    None for an order that is no longer open: the plan was begun, done or cancelled meanwhile, and
-    a plan is carried out once.
+    None for an order that is no longer open: the plan was started, finished or cancelled in the
+    meantime, and a plan is carried out only once.
     """
     refused, found = "", None
     try:
@@ -57,7 +57,7 @@ def ordered(config: GroupConfig, order: PlanOrder) -> PlanOrdered | None:
 
 
 def left_orders(config: GroupConfig) -> Left:
-    """What the controller before left of orders; nothing where that cannot be read."""
+    """The previous controller's orders in progress; none if the journal cannot be read."""
     try:
         with closing(PlanTopic(config.cluster)) as topic:
             topic.refresh()
@@ -70,5 +70,5 @@ def left_orders(config: GroupConfig) -> Left:
 
 
 def resumed(plan: ConsumerPlan, entry: JournalEntry, *, hold_s: float, now: float) -> PlanOrdered:
-    """A plan that was under way when the controller before ended."""
+    """A plan that was in progress when the previous controller ended."""
     return PlanOrdered(now, entry.plan, plan, hold_s=hold_s, ts=micros(), step=entry.step)

@@ -1,16 +1,13 @@
-"""The controller of a group that subscribes: it counts, plans, and is asked at every rebalance.
+"""The controller of a subscribed group: it scales, plans, and answers at every rebalance.
 
-Why      Where a group must stay an ordinary one for the brokers, its own leader deals the
-         partitions out; it only has to be told how. Brokers fence members, so nothing else is.
-Promise  A plan is written down, under the lease, before anybody is told of it; its version rises
-         over all controllers, and only when members that are there are to read something else: a
-         newer version makes the whole group rebalance. Consumers are started before the plan counts
-         on them. Numbers of members are written down too, so that another controller goes on with
-         them. While no controller leads, the group goes on with what it has
-         (`apply.kafka.assignor`). The first plan of a group takes no member away before the rates
-         of all partitions are known.
-Cost     A rebalance of the whole group per version, short but for everybody.
-Paper    Ezzeddine et al., section 3.3.
+Why      In an ordinary consumer group the group's leader assigns the partitions; it asks this
+         controller how. Members are fenced by the brokers, so nothing else must be.
+Promise  A plan is persisted, under the lease, before any member learns of it. Its version grows
+         across controllers, and only if present members must read something else, since a newer
+         version makes the group rebalance. Consumers are started before a plan uses them. Without
+         a leading controller the group keeps its assignment (`assignor`). A group's first plan
+         removes no member before the rates of all partitions are known.
+Cost     One rebalance of the whole group per version.   Paper    Ezzeddine et al., section 3.3.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ from trimtab.apply.consumers.kafka.leadership import (
     Lease,
     lead_when_elected,
     micros,
-    state_left,
+    persisted_state,
 )
 from trimtab.apply.consumers.kafka.ordered_plans import left_orders, ordered, resumed
 from trimtab.apply.consumers.orders import (
@@ -81,9 +78,9 @@ _AGAIN_S, _TRIES = 1.0, 60
 
 
 class SubscribedController:
-    """Leads a subscribed group whenever it holds the lease; answers at `listen`.
+    """Controls a subscribed group while it holds the lease; serves assignments at `listen`.
 
-    Within `cooldown_s` after a rebalance that it asked for, it asks for no other.
+    Within `cooldown_s` after a rebalance that it requested, it requests no other.
     """
 
     def __init__(
@@ -106,7 +103,8 @@ class SubscribedController:
         self._host, _, port = listen.rpartition(":")
         if not (self._host and port.isdecimal()):
             raise ConfigError(
-                f"{listen!r} is nowhere to listen.", hint="Write it as HOST:PORT: 127.0.0.1:8765."
+                f"Invalid address to listen on: {listen!r}.",
+                hint="Write it as HOST:PORT, such as 127.0.0.1:8765.",
             )
         self._port = int(port)
         self._on_decision = on_decision
@@ -118,12 +116,12 @@ class SubscribedController:
 
     @property
     def plan(self) -> GroupPlan | None:
-        """What members are told now."""
+        """The plan that members are given now."""
         return self._plan
 
     def run(self, stop: threading.Event) -> bool:
-        """Leads whenever it can; says whether it led when it was told to stop."""
-        return lead_when_elected(self._config, self._reign, stop)
+        """Leads whenever it holds the lease; returns whether it was leader when `stop` was set."""
+        return lead_when_elected(self._config, self._run_as_leader, stop)
 
     def _answer(self, request: AssignmentRequest) -> AssignmentAnswer | None:
         plan = self._plan
@@ -137,51 +135,52 @@ class SubscribedController:
         plan = self._plan
         return None if plan is None else plan.version
 
-    def _reign(self, lease: Lease, stop: threading.Event) -> None:
+    def _run_as_leader(self, lease: Lease, stop: threading.Event) -> None:
         config = self._config
         with ExitStack() as open_now:
-            voice = CommandProducer(config)
-            found = state_left(config)
+            producer = CommandProducer(config)
+            found = persisted_state(config)
             self._told = None
             self._plan = (
                 GroupPlan(version=found.epoch, assignment=found.assignment) if found else None
             )
-            ears = open_now.enter_context(closing(ControllerInbox(config)))
+            inbox = open_now.enter_context(closing(ControllerInbox(config)))
             admin = open_now.enter_context(config.cluster.admin())
             announcer = open_now.enter_context(closing(Announcer(config, self._on_decision)))
-            for door in (self._service, self._while_leading):
-                entered = self._entered(door, lease, stop, had_one_before=found is not None)
+            for server in (self._service, self._while_leading):
+                entered = self._entered(server, lease, stop, had_one_before=found is not None)
                 if entered is None:
                     return
                 open_now.enter_context(entered)
-            log.info("controller_leads", group=config.group, version=found.epoch if found else 0)
+            log.info(
+                "controller_became_leader", group=config.group, version=found.epoch if found else 0
+            )
             threads = ThreadPoolExecutor(1, "scaling")
-            open_now.callback(threads.shutdown, cancel_futures=True)  # another may count on them
+            open_now.callback(threads.shutdown, cancel_futures=True)  # the next leader may use them
             numbers = found.members if found else {}
             turns = _Turns(self._config, self._backend, admin, threads, numbers)
             reading = ThreadPoolExecutor(1, "orders")
             open_now.callback(reading.shutdown, wait=False, cancel_futures=True)
             self._orders = _Orders.taken_over(left_orders(config))
             while lease.renewed() and not stop.is_set():
-                heard = ears.listen(turns.measured)
-                turns.measured = heard[1]
-                turns.rates = ears.member_rates()
-                for order in ears.orders():
+                _, turns.measured = inbox.poll(turns.measured)
+                turns.rates = inbox.member_rates()
+                for order in inbox.orders():
                     reading.submit(self._fetch, order)
                 if not turns.due():
                     continue
-                self._turn(turns, voice, announcer)
+                self._turn(turns, producer, announcer)
 
     def _fetch(self, order: PlanOrder) -> None:
         try:
             event = ordered(self._config, order)
             if event is not None:
                 self._orders.fetched.put(event)
-        except Exception:  # a thread has nobody to raise to
+        except Exception:  # an exception in a thread would be lost
             log.exception("order_could_not_be_read", plan=order.plan)
 
     def _service(self) -> AssignmentService:
-        """Where the group's leader asks."""
+        """The service that the group's leader asks for an assignment."""
         return AssignmentService(
             self._config.group,
             self._answer,
@@ -193,19 +192,19 @@ class SubscribedController:
 
     @staticmethod
     def _entered(
-        door: Callable[[], AbstractContextManager[object]],
+        server: Callable[[], AbstractContextManager[object]],
         lease: Lease,
         stop: threading.Event,
         *,
         had_one_before: bool,
     ) -> AbstractContextManager[object] | None:
-        """Listens; on the same machine a frozen controller before this one may hold the port."""
+        """Starts a server; retries if a frozen earlier controller on this machine has the port."""
         for _ in range(_TRIES):
             if stop.is_set() or not lease.renewed():
                 break
             with ExitStack() as opening:
                 try:
-                    opening.enter_context(door())
+                    opening.enter_context(server())
                     return opening.pop_all()
                 except PortTaken as error:
                     if not had_one_before:
@@ -214,27 +213,27 @@ class SubscribedController:
                     stop.wait(_AGAIN_S)
         return None  # another controller takes the lease
 
-    def _turn(self, turns: _Turns, voice: CommandProducer, announcer: Announcer) -> None:
-        """Looks once, and decides if there is a reason."""
+    def _turn(self, turns: _Turns, producer: CommandProducer, announcer: Announcer) -> None:
+        """Observes the group once, and decides if there is a reason."""
         try:
             view = replace(turns.view(self._plan), hold=self._orders.hold())
-            self._see_whether_done(turns, voice)
+            self._check_execution(turns, producer)
         except TrimtabError as error:
-            log.warning("look_failed", why=error.message)
+            log.warning("observation_failed", why=error.message)
             return
         metrics.controller_consumers.labels(self._config.group).set(len(view.consumers))
-        self._catch_up(turns, voice)
-        if self._see_to_orders(view, turns, voice, announcer):
+        self._catch_up(turns, producer)
+        if self._handle_order(view, turns, producer, announcer):
             return
         verdict = self._judge(view, turns.measured, micros())
         if verdict is not None:
             turns.decided = view.now
             decision = turns.with_waiting(verdict.decision)
-            followed = self._follow(verdict, decision, view, turns, voice)
+            followed = self._follow(verdict, decision, view, turns, producer)
             announcer.announce(followed, verdict.plan if followed is decision else None)
             if followed is not decision:
                 return
-        self._keep_numbers(turns, voice)
+        self._persist_numbers(turns, producer)
 
     def _follow(
         self,
@@ -242,42 +241,42 @@ class SubscribedController:
         decision: Decision,
         view: GroupView,
         turns: _Turns,
-        voice: CommandProducer,
+        producer: CommandProducer,
     ) -> Decision:
-        """Does what was decided; returns the decision, or another one where it cannot be done."""
+        """Carries out a decision; returns it, or another one if it cannot be carried out."""
         target = verdict.target
         if target is None:
-            turns.let_go(sorted(surplus(view, decision)))
+            turns.release(sorted(surplus(view, decision)))
             return decision
         if ending := turns.leaving & set(target.consumers):
-            # One that is just ending cannot be counted on, nor be started again yet.
+            # A consumer that is ending can neither be used nor started again yet.
             who = listed(map(str, sorted(ending)))
-            return _put_off(decision, f"consumer {who} has yet to end")
+            return _put_off(decision, f"consumer {who} has not ended yet")
         if unknown := self._unknown(target, view, turns):
             there = len(view.consumers)
             return replace(
                 decision, action=Action.REFUSE, before=there, after=there, reason=unknown, plan=None
             )
-        why_not = self._rest(target, turns) or self._go(target, view, turns, voice)
+        why_not = self._cooldown_reason(target, turns) or self._adopt(target, view, turns, producer)
         if why_not is not None:
             return _put_off(decision, why_not)
         abandoned = self._orders.abandon(f"another decision came first: {decision.reason}")
         if abandoned is not None:
-            voice.say([abandoned])
+            producer.commit([abandoned])
         if decision.before != decision.after:
             turns.scaled = view.now
         return decision
 
-    def _see_to_orders(
-        self, view: GroupView, turns: _Turns, voice: CommandProducer, announcer: Announcer
+    def _handle_order(
+        self, view: GroupView, turns: _Turns, producer: CommandProducer, announcer: Announcer
     ) -> bool:
-        """Carries out a plan that was ordered, or refuses it; says whether one was begun."""
+        """Carries out an ordered plan, or refuses it; returns whether one was started."""
         order = self._orders.next()
         if order is None:
             return False
         if order.plan is None or order.refused or self._orders.execution is not None:
             busy = "another plan is being carried out"
-            self._refuse(order, order.refused or busy, view, voice, announcer)
+            self._refuse(order, order.refused or busy, view, producer, announcer)
             return False
         numbers = by_smallest_partition(view.assignment, order.plan.scope.topics)
         back = {own: number for number, own in numbers.items()}
@@ -285,19 +284,19 @@ class SubscribedController:
         why = unfit(order, view.partitions, held, most=self._config.rules.max_consumers)
         if turns.leaving or turns.awaited:
             if view.now <= order.until:
-                self._orders.fetched.put(order)  # consumers come or go: not settled yet
+                self._orders.fetched.put(order)  # consumers are joining or leaving: wait
                 return False
             why = "the group was not settled in time"
         if why:
-            self._refuse(order, why, view, voice, announcer)
+            self._refuse(order, why, view, producer, announcer)
             return False
         wanted = renumbered(order.plan.assignment, numbers, view.consumers)
         others = {p: c for p, c in view.assignment.items() if p not in wanted}
         target = Assignment({**others, **wanted})
         running = entry_of(order, PlanState.RUNNING)
-        failure = self._go(target, view, turns, voice, running)
+        failure = self._adopt(target, view, turns, producer, running)
         if failure is not None:
-            voice.say([WriteJournal(entry_of(order, PlanState.FAILED, why=failure))])
+            producer.commit([WriteJournal(entry_of(order, PlanState.FAILED, why=failure))])
             return False
         if len(target.consumers) != len(view.assignment.consumers):
             turns.scaled = view.now
@@ -308,13 +307,17 @@ class SubscribedController:
 
     @staticmethod
     def _refuse(
-        order: PlanOrdered, why: str, view: GroupView, voice: CommandProducer, announcer: Announcer
+        order: PlanOrdered,
+        why: str,
+        view: GroupView,
+        producer: CommandProducer,
+        announcer: Announcer,
     ) -> None:
-        voice.say([WriteJournal(entry_of(order, PlanState.FAILED, why=why))])
+        producer.commit([WriteJournal(entry_of(order, PlanState.FAILED, why=why))])
         announcer.announce(refusal_of(order, why, len(view.consumers)))
 
-    def _see_whether_done(self, turns: _Turns, voice: CommandProducer) -> None:
-        """A plan is done when members read what it gives them, as the brokers know it."""
+    def _check_execution(self, turns: _Turns, producer: CommandProducer) -> None:
+        """Ends an execution when members own what the plan gives them, as brokers report it."""
         execution, plan = self._orders.execution, self._plan
         if execution is None or plan is None:
             return
@@ -324,14 +327,17 @@ class SubscribedController:
             wanted.setdefault(consumer, set()).add(partition)
         if {frozenset(share) for share in wanted.values()} <= turns.shares():
             of = len(order.plan.moves) if order.plan is not None else 0
-            voice.say([WriteJournal(entry_of(order, PlanState.DONE, step=of))])
+            producer.commit([WriteJournal(entry_of(order, PlanState.DONE, step=of))])
             self._orders.end()
         elif time.monotonic() - began > self._config.rules.manage_timeout_s:
-            late = self._orders.abandon("the group did not take it over in time")
-            voice.say([] if late is None else [late])
+            late = self._orders.abandon("members did not adopt the plan in time")
+            producer.commit([] if late is None else [late])
 
     def _unknown(self, target: Assignment, view: GroupView, turns: _Turns) -> str | None:
-        """Why a first plan would be a blind one, if it would: members do read without any plan."""
+        """Why the first plan may not remove members yet; None if it may.
+
+        Without a plan members already read all partitions, by Kafka's own assignment.
+        """
         if self._plan is not None or len(target.consumers) >= len(view.consumers):
             return None
         known = {p: turns.measured.of(p) for p in sorted(view.partitions)}
@@ -339,15 +345,15 @@ class SubscribedController:
         if not thin:
             return None
         return (
-            f"there is no plan yet, and too little is known of {listed(thin)} to do with fewer "
-            f"than the {len(view.consumers)} consumers that are there"
+            f"there is no plan yet, and too little is known of {listed(thin)} to use fewer "
+            f"than the present {len(view.consumers)} consumers"
         )
 
-    def _catch_up(self, turns: _Turns, voice: CommandProducer) -> None:
-        """Raises the version where members were answered while the plan was being replaced.
+    def _catch_up(self, turns: _Turns, producer: CommandProducer) -> None:
+        """Raises the version if members were answered with the previous plan during a change.
 
-        They follow the one before, and would not learn of it: what they had when the new one was
-        made was the same by both.
+        They would not learn of the new plan otherwise: when it was made, it gave the members of
+        that time what they had, so its version was not raised.
         """
         told, plan = self._told, self._plan
         if told is None or plan is None or self._compared == (told, plan):
@@ -356,47 +362,47 @@ class SubscribedController:
             if self._cooldown_left_s(turns) > 0:
                 return
             plan = replace(plan, version=plan.version + 1)
-            self._keep(plan, turns, voice)
+            self._persist(plan, turns, producer)
             self._plan, turns.rebalanced = plan, time.monotonic()
         self._compared = told, plan
 
     def _cooldown_left_s(self, turns: _Turns) -> float:
         return self._cooldown_s - (time.monotonic() - turns.rebalanced)
 
-    def _rest(self, target: Assignment, turns: _Turns) -> str | None:
-        """Why the group is not rebalanced again yet, if it is not."""
+    def _cooldown_reason(self, target: Assignment, turns: _Turns) -> str | None:
+        """Why the group may not be rebalanced again yet; None if it may."""
         left_s = self._cooldown_left_s(turns)
         if left_s <= 0 or self._plan is None or not self._rebalances(target):
             return None
-        return f"the group was just rebalanced, and the cooldown goes on for {left_s:.0f} s"
+        return f"the group was just rebalanced, and the cooldown lasts {left_s:.0f} s more"
 
     def _rebalances(self, target: Assignment) -> bool:
-        """Whether members that are there would have to read something else."""
+        """Whether present members would have to read something else."""
         told, plan = self._told, self._plan
         if told is None or plan is None:
             return True
         return told.is_told_otherwise_by(replace(plan, assignment=target))
 
-    def _go(
+    def _adopt(
         self,
         target: Assignment,
         view: GroupView,
         turns: _Turns,
-        voice: CommandProducer,
+        producer: CommandProducer,
         entry: JournalEntry | None = None,
     ) -> str | None:
-        """Writes the plan down, starts who is missing, publishes it, lets the idle go.
+        """Persists a plan, starts missing consumers, serves the plan, releases idle consumers.
 
-        A plan that gives the members that are there what they have keeps its version: others are
-        told of it when they join, and nobody has to stop for it. `entry` goes into the journal with
-        it. Returns why nothing was done where consumers could not be started.
+        A plan that leaves present members what they have keeps its version: new members learn of
+        it when they join, and no member has to stop. `entry` is written to the journal in the same
+        transaction. Returns the reason if consumers could not be started and nothing was done.
         """
         rebalances = self._rebalances(target)
         version = (self._plan.version if self._plan else 0) + rebalances
         known = {p: turns.measured.of(p) for p in target}
         loads = {p: rate.records_s or 0.0 for p, rate in known.items() if rate is not None}
         plan = GroupPlan(version=version, assignment=target, loads=loads)
-        self._keep(plan, turns, voice, entry)
+        self._persist(plan, turns, producer, entry)
         missing = set(target.consumers) - view.consumers
         if missing:
             try:
@@ -408,27 +414,27 @@ class SubscribedController:
         if rebalances:
             turns.rebalanced = view.now
         idle = sorted(view.consumers - set(target.consumers))
-        turns.let_go(idle[self._config.rules.warm_spares :])
+        turns.release(idle[self._config.rules.warm_spares :])
         return None
 
-    def _keep_numbers(self, turns: _Turns, voice: CommandProducer) -> None:
-        """Writes down who has which number, for the next controller, when that has changed."""
+    def _persist_numbers(self, turns: _Turns, producer: CommandProducer) -> None:
+        """Persists the numbers of members for the next controller, if they have changed."""
         if self._plan is not None and turns.numbers != turns.kept:
-            self._keep(self._plan, turns, voice)
+            self._persist(self._plan, turns, producer)
 
     @staticmethod
-    def _keep(
-        plan: GroupPlan, turns: _Turns, voice: CommandProducer, entry: JournalEntry | None = None
+    def _persist(
+        plan: GroupPlan, turns: _Turns, producer: CommandProducer, entry: JournalEntry | None = None
     ) -> None:
         turns.kept = dict(turns.numbers)
         state = GroupState(
             epoch=plan.version, clean=True, assignment=plan.assignment, members=turns.kept
         )
-        voice.say([Persist(state), *([] if entry is None else [WriteJournal(entry)])])
+        producer.commit([Persist(state), *([] if entry is None else [WriteJournal(entry)])])
 
 
 class _Orders:
-    """Plans that were ordered: those that wait, the one under way, and the one that is held."""
+    """Ordered plans: those that wait, the one in progress, and the one that is held."""
 
     def __init__(self) -> None:
         self.fetched: queue.SimpleQueue[PlanOrdered] = queue.SimpleQueue()
@@ -437,7 +443,7 @@ class _Orders:
 
     @classmethod
     def taken_over(cls, left: Left) -> _Orders:
-        """As the controller before has left them; the plan that it had begun stands already."""
+        """The orders of the previous controller; a plan that it started is already persisted."""
         orders = cls()
         if left.unfinished is not None:
             plan, entry = left.unfinished
@@ -454,18 +460,18 @@ class _Orders:
             return None
 
     def begin(self, order: PlanOrdered) -> None:
-        """An order is under way; from now on its plan is held."""
+        """Starts an order; from now on its plan is held."""
         self.execution = order, time.monotonic()
         self._held, self._held_until = order.plan_id, time.monotonic() + order.hold_s
 
     def end(self) -> None:
-        """It is done."""
+        """Marks the order in progress as done."""
         if self.execution is not None:
             self._held_until = time.monotonic() + self.execution[0].hold_s
         self.execution = None
 
     def abandon(self, why: str) -> WriteJournal | None:
-        """The order under way will not be finished; None where there is none."""
+        """Gives up the order in progress; returns the journal entry, None if there is no order."""
         if self.execution is None:
             return None
         order, self.execution = self.execution[0], None
@@ -473,16 +479,16 @@ class _Orders:
         return WriteJournal(entry_of(order, PlanState.FAILED, why=why))
 
     def hold(self) -> PlanHold:
-        """The plan that is not to be undone without need, and for how long."""
+        """The plan that only urgent decisions may undo, and for how long."""
         left_s = max(0.0, self._held_until - time.monotonic())
         return PlanHold(plan=self._held, left_s=left_s)
 
 
 class _Turns:
-    """What is remembered between two looks.
+    """What is remembered between two observations.
 
-    A consumer of the plan that is not there is awaited for `Rules.start_timeout_s`: it was just
-    started, or whoever runs it will start it again. Meanwhile the plan stays as it is.
+    A consumer of the plan that is missing is awaited for `ControllerRules.start_timeout_s`: it was
+    just started, or its orchestrator will restart it. Meanwhile the plan is not changed.
     """
 
     def __init__(
@@ -498,7 +504,7 @@ class _Turns:
         self._leaving: set[int] = set()
         self._awaited: dict[int, float] = {}
         self._given_up: set[int] | None = None
-        self._refused: Set[int] = set()  # lost, and could not be started again yet
+        self._refused: Set[int] = set()  # exited, and could not be started again yet
         self.numbers = self.kept = dict(numbers)
         self.measured = Measured()
         self.rates: Sequence[MemberRate] = ()
@@ -506,7 +512,7 @@ class _Turns:
         self.looked = self.decided = self.scaled = self.rebalanced = _NEVER
 
     def due(self) -> bool:
-        """Whether it is time to look again."""
+        """Whether it is time for the next observation."""
         now = time.monotonic()
         if now - self.looked < self._config.look_every_s:
             return False
@@ -515,16 +521,16 @@ class _Turns:
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Consumers that are on their way."""
+        """Consumers that are starting."""
         return frozenset(self._awaited)
 
     @property
     def leaving(self) -> frozenset[int]:
-        """Consumers that were asked to end, and may still be there."""
+        """Consumers that were asked to end and may still run."""
         return frozenset(self._leaving)
 
-    def let_go(self, consumers: Sequence[int]) -> None:
-        """Asks consumers to end, without waiting: they finish what they have in hand."""
+    def release(self, consumers: Sequence[int]) -> None:
+        """Asks consumers to end, without waiting: they finish the records they have fetched."""
         awaited = self._awaited.keys()
         there = [c for c in consumers if c not in awaited]
         for consumer in set(consumers) & awaited:
@@ -536,13 +542,13 @@ class _Turns:
     def _remove(self, consumers: tuple[int, ...]) -> None:
         try:
             self._backend.remove(consumers)
-        except Exception as error:  # a thread has nobody to raise to; the next turn sees them again
+        except Exception as error:  # the next observation finds them again
             log.warning("consumers_did_not_end", why=str(error))
         finally:
             self._leaving.difference_update(consumers)
 
     def start(self, missing: Collection[int], all_of_them: Collection[int]) -> None:
-        """Starts consumers, and waits for them; those that could not be asked for never come."""
+        """Starts consumers and awaits them; awaits none if the backend refuses."""
         self._backend.create(all_of_them)
         self._await(missing)
 
@@ -551,17 +557,17 @@ class _Turns:
         self._awaited.update(dict.fromkeys(missing, until))
 
     def with_waiting(self, decision: Decision) -> Decision:
-        """The same decision, which says whom it waits for, and what these said last."""
+        """The decision, with the awaited consumers and what is known of them in its reason."""
         if not self._awaited:
             return decision
-        words = self._backend.last_words()
+        reasons = self._backend.exit_reasons()
         who = ", ".join(
-            f"{c} ({words[c]})" if words.get(c) else f"{c}" for c in sorted(self._awaited)
+            f"{c} ({reasons[c]})" if reasons.get(c) else f"{c}" for c in sorted(self._awaited)
         )
         return replace(decision, reason=f"{decision.reason}; waiting for consumer {who} to join")
 
     def shares(self) -> set[frozenset[TopicPartition]]:
-        """What each member of the group owns, as the brokers know it."""
+        """The set of partitions that each member owns, as the brokers report it."""
         topics = frozenset(self._config.topics)
         return {
             frozenset(p for p in member.partitions if p.topic in topics)
@@ -570,13 +576,13 @@ class _Turns:
         }
 
     def view(self, plan: GroupPlan | None) -> GroupView:
-        """What is to be decided from: who reads what, with those that are on their way."""
+        """The input of a decision: the assignment and the consumers, starting ones included."""
         now = time.monotonic()
-        leaving = self.leaving  # before the look: one that has gone meanwhile is gone
+        leaving = self.leaving  # read before listing: a consumer that exits meanwhile is not listed
         planned = frozenset(plan.assignment.consumers) if plan else frozenset()
-        living = self._living(planned) - leaving
-        self._wait_for(planned - leaving, living, now)
-        consumers = living | self._awaited.keys()
+        running = self._running(planned) - leaving
+        self._wait_for(planned - leaving, running, now)
+        consumers = running | self._awaited.keys()
         partitions = self._config.partitions(self._admin)
         read = read_by(plan, consumers, partitions)
         return GroupView(
@@ -593,36 +599,36 @@ class _Turns:
             spares=self._config.rules.warm_spares,
         )
 
-    def _living(self, planned: frozenset[int]) -> frozenset[int]:
-        """The consumers that are there, by number."""
+    def _running(self, planned: frozenset[int]) -> frozenset[int]:
+        """The numbers of the running consumers."""
         names = self._backend.names()
         if names is None:
-            return frozenset(self._backend.living())
+            return frozenset(self._backend.running())
         self.numbers = numbered(names, self.numbers, planned)
         return frozenset(self.numbers.values())
 
-    def _wait_for(self, planned: frozenset[int], living: frozenset[int], now: float) -> None:
-        """Expects back who has gone; gives up who does not come in time."""
-        absent = planned - living
-        if self._given_up is None:  # an old plan says nothing about who is on the way
+    def _wait_for(self, planned: frozenset[int], running: frozenset[int], now: float) -> None:
+        """Awaits planned consumers that are missing; gives up those that do not come in time."""
+        absent = planned - running
+        if self._given_up is None:  # those missing from an inherited plan were not started by us
             self._given_up = set(absent)
         self._given_up &= absent
-        late = {c for c, until in self._awaited.items() if until < now and c not in living}
+        late = {c for c, until in self._awaited.items() if until < now and c not in running}
         if late:
             log.warning("consumers_did_not_join", group=self._config.group, consumers=sorted(late))
         self._given_up |= late & absent
         self._awaited = {
-            c: until for c, until in self._awaited.items() if c not in living and c not in late
+            c: until for c, until in self._awaited.items() if c not in running and c not in late
         }
         lost = absent - self._given_up - self._awaited.keys()
         if lost:
-            log.warning("consumers_have_gone", group=self._config.group, consumers=sorted(lost))
-            self._await(lost)  # in any case: whoever runs them may start them again
+            log.warning("consumers_exited", group=self._config.group, consumers=sorted(lost))
+            self._await(lost)  # in any case: their orchestrator may restart them
         again = (self._refused & self._awaited.keys()) | lost
         if again:
             try:
-                self._backend.create(living | planned)
-            except TrimtabError as error:  # such as too early after it died: at the next look
+                self._backend.create(running | planned)
+            except TrimtabError as error:  # such as a pause after repeated exits: retried later
                 if lost:
                     log.warning("group_was_not_scaled", why=error.message)
                 self._refused = again
@@ -632,7 +638,7 @@ class _Turns:
 
 
 def _put_off(decision: Decision, why: str) -> Decision:
-    """The decision to change nothing yet."""
+    """The decision to change nothing yet, with the reason."""
     return replace(
         decision,
         action=Action.NONE,
@@ -643,5 +649,5 @@ def _put_off(decision: Decision, why: str) -> Decision:
 
 
 def _known(reported: Iterable[float | None]) -> dict[int, float]:
-    """What members report, in order; a member's place here is not its number in the plan."""
+    """The reported values, numbered in order; these numbers are not those of the plan."""
     return dict(enumerate(value for value in reported if value))

@@ -1,11 +1,10 @@
 """An external scaler for KEDA: the plan's consumer count over gRPC.
 
-Why      Where KEDA scales the consumers already, it should scale to what the plan asks for instead
-         of counting lag.
-Promise  The metric is the wanted number of consumers and its target 1, so that KEDA arrives at that
-         number; `Wish` allows for the autoscaler's tolerance. What is not known is never answered
-         with a number: an unknown group is NOT_FOUND, no fresh decision UNAVAILABLE, and KEDA
-         leaves the count as it is.
+Why      Where KEDA already scales the consumers, it should scale to the plan instead of to the lag.
+Promise  The metric is the wanted number of consumers and its target is 1, so KEDA scales to that
+         number; `Wish` allows for the autoscaler's tolerance. An unknown value is never answered
+         with a number: an unknown group gives NOT_FOUND, no fresh decision gives UNAVAILABLE, and
+         KEDA leaves the count as it is.
 Cost     One thread, whatever the number of streams.
 """
 
@@ -52,7 +51,7 @@ class Scaler:
         self._thread = threading.Thread(target=self._run, name="keda-scaler", daemon=True)
 
     def __enter__(self) -> Self:
-        """Listens; raises PortTaken if the address cannot be had."""
+        """Starts listening; raises PortTaken if the address is not available."""
         self._thread.start()
         try:
             self.port = self._bound.result()
@@ -60,7 +59,7 @@ class Scaler:
             self._thread.join()
             raise PortTaken(
                 f"The KEDA scaler cannot listen on {self._address}.",
-                hint="Another process may have the port: choose another one.",
+                hint="Another process may use the port: choose another one.",
             ) from error
         log.info("keda_scaler_started", address=self._address, port=self.port)
         return self
@@ -87,7 +86,7 @@ class Scaler:
         try:
             port = server.add_insecure_port(self._address)
             await server.start()
-        except Exception as error:  # told to the thread that waits
+        except Exception as error:  # raised in the thread that waits
             self._bound.set_exception(error)
             return
         self._bound.set_result(port)
@@ -106,17 +105,17 @@ class _Service:
         return messages.IsActiveResponse(result=consumers > 0)
 
     async def StreamIsActive(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """Says at once whether it is active, then whenever that changes; silent while unknown."""
-        said: bool | None = None
+        """Sends whether it is active at once and after each change; nothing while unknown."""
+        sent: bool | None = None
         while True:
             wanted = await self._known(request, context)
-            if wanted.consumers is not None and said is not (wanted.consumers > 0):
-                said = wanted.consumers > 0
-                yield messages.IsActiveResponse(result=said)
+            if wanted.consumers is not None and sent is not (wanted.consumers > 0):
+                sent = wanted.consumers > 0
+                yield messages.IsActiveResponse(result=sent)
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def GetMetricSpec(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Says the target: one unit of the metric per consumer."""
+        """Returns the target: one unit of the metric per consumer."""
         await self._known(request, context)
         spec = messages.MetricSpec(metricName=METRIC, targetSize=1, targetSizeFloat=1.0)
         return messages.GetMetricSpecResponse(metricSpecs=[spec])
@@ -138,7 +137,7 @@ class _Service:
         return wanted.consumers
 
     async def _known(self, ref: Any, context: Any) -> Wanted:
-        """Returns what is wanted of a group, or refuses the call."""
+        """Returns the wanted number of a known group, or refuses the call."""
         group = ref.scalerMetadata.get("group")
         if not group:
             what = f"the trigger of {ref.namespace}/{ref.name} has no metadata 'group'"

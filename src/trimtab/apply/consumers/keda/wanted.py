@@ -1,4 +1,4 @@
-"""How many consumers a group should have, as the scaler is told it."""
+"""How many consumers a group should have, as the scaler reports it to KEDA."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The newest decision for a group; None if there is no fresh one, and then why."""
+    """The number of consumers by the newest decision; None without a fresh one, and then `why`."""
 
     consumers: int | None
     why: str = ""

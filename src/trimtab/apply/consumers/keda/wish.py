@@ -1,9 +1,9 @@
-"""What a controller wishes for where KEDA does the scaling, and who is there.
+"""The number of consumers that a controller wants where KEDA scales, and the members present.
 
-Why      KEDA has Kubernetes' autoscaler do the work, and that leaves a count as it is while the
-         metric is within a tenth of it: told 12 it would keep 11 for ever.
-Promise  There will be at least as many consumers as are wished for, and at most a tenth and one
-         more: idle ones, which the next plan uses first.
+Why      KEDA uses Kubernetes' autoscaler, which changes nothing while the metric is within 10 % of
+         the current count: at 11 consumers a wanted 12 would be ignored for ever.
+Promise  There will be at least as many consumers as wanted, and at most a tenth plus one more: idle
+         ones, which the next plan uses first.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from trimtab.model.control import Action, Decision
 
 
 class Wish:
-    """The newest decision for a group; too old a one is none, so that KEDA changes nothing.
+    """The newest decision for a group; an old one does not count, and KEDA then changes nothing.
 
-    Of the members that are there, `spares` may be idle.
+    Up to `spares` of the present members may be idle.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Wish:
         self._guard = threading.Lock()
 
     def decided(self, decision: Decision) -> None:
-        """Takes a decision in; a refusal leaves the last wish to grow old."""
+        """Stores a decision; after a refusal the last number stays until it is too old."""
         with self._guard:
             if decision.action is Action.REFUSE:
                 self._refused = decision.reason
@@ -46,12 +46,12 @@ class Wish:
                 self._newest, self._refused = (self._clock(), decision.after), ""
 
     def look(self, members: int) -> None:
-        """Takes in how many members the group has."""
+        """Stores how many members the group has."""
         with self._guard:
             self._there = members
 
     def wanted(self, group: str) -> Wanted | None:
-        """How many consumers a group should have; None for a group that is not ours."""
+        """How many consumers a group should have; None for another controller's group."""
         if group != self._group:
             return None
         with self._guard:
@@ -66,19 +66,19 @@ class Wish:
 
 
 def stepped(wanted: int, there: int) -> int:
-    """What the autoscaler is to be told, so that there are as many as wanted.
+    """The number to give to the autoscaler so that there are at least as many as wanted.
 
     >>> [stepped(wanted, 11) for wanted in (9, 11, 12, 13)]
     [9, 11, 13, 13]
     """
-    unmoved = there * 11 // 10  # up to that it does nothing
-    return unmoved + 1 if there < wanted <= unmoved else wanted
+    ignored = there * 11 // 10  # up to this number it changes nothing
+    return ignored + 1 if there < wanted <= ignored else wanted
 
 
 class Members:
-    """The members that a group has, numbered by name; who starts and stops them is not ours.
+    """A backend that lists the members of a group, numbered by name; KEDA starts and stops them.
 
-    `on_look` is told how many there are.
+    `on_look` is called with their number.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class Members:
     ) -> None:
         self._members, self._on_look = members, on_look
 
-    def living(self) -> Mapping[int, str]:
+    def running(self) -> Mapping[int, str]:
         """Returns each member with its id."""
         return dict(enumerate(sorted(self._members())))
 
-    def last_words(self) -> Mapping[int, str]:
-        """Returns nothing: KEDA and Kubernetes know."""
+    def exit_reasons(self) -> Mapping[int, str]:
+        """Returns nothing: only KEDA and Kubernetes know it."""
         return {}
 
     def names(self) -> Collection[str]:
@@ -104,14 +104,14 @@ class Members:
         return names
 
     def create(self, consumers: Collection[int]) -> None:
-        """Leaves it to KEDA, which asks how many are wanted."""
+        """Does nothing: KEDA asks how many consumers are wanted."""
 
     def remove(self, idle: Collection[int]) -> None:
-        """Leaves it to KEDA, which asks how many are wanted."""
+        """Does nothing: KEDA asks how many consumers are wanted."""
 
     def kill(self, consumer: int) -> None:
-        """Cannot be done here."""
-        raise ApplyError(f"Consumer {consumer} is KEDA's: it cannot be ended from here.")
+        """Raises ApplyError: consumers that KEDA scales cannot be killed from here."""
+        raise ApplyError(f"Consumer {consumer} is managed by KEDA and cannot be killed from here.")
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: there are no connections."""

@@ -29,7 +29,7 @@ import structlog
 from trimtab.apply.consumers.backends.backend import Backend
 from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.apply.consumers.kafka.inbox import newest_rates
-from trimtab.apply.consumers.kafka.leadership import GroupConfig, state_left
+from trimtab.apply.consumers.kafka.leadership import GroupConfig, persisted_state
 from trimtab.errors import ApplyError, MeasurementError, TrimtabError
 from trimtab.kafka.admin import Admin, TopicSpec
 from trimtab.kafka.cluster import Cluster
@@ -307,7 +307,7 @@ class _Conductor:
 
         def scale(stop: threading.Event) -> None:
             while not stop.is_set():
-                count, living = self._wanted(keda, watch.lag or 0), self.backend.living()
+                count, living = self._wanted(keda, watch.lag or 0), self.backend.running()
                 if missing := set(range(count)) - living.keys():
                     self.backend.create(missing)
                 if surplus := [i for i in living if i >= count]:
@@ -332,7 +332,7 @@ class _Conductor:
         controlled, directed = self.run.strategy.controlled, self.run.strategy.directed
 
         def ready() -> bool:
-            if controlled and not self.controller.living():
+            if controlled and not self.controller.running():
                 raise MeasurementError(
                     f"The controller of {self.name} has ended.",
                     hint=f"What it said is in {self.controller.folder}.",
@@ -354,7 +354,7 @@ class _Conductor:
 
     def _dealt(self) -> Assignment | None:
         """Who reads what, once the controller has dealt everything and nothing is under way."""
-        kept = state_left(self._config(), missing_ok=True)
+        kept = persisted_state(self._config(), missing_ok=True)
         done = kept is not None and kept.clean and kept.assignment.keys() == set(self.partitions)
         return kept.assignment if kept is not None and done else None
 
@@ -488,10 +488,10 @@ def _in_thread(name: str, work: Callable[[threading.Event], object]) -> Iterator
 def _end(backend: Backend) -> None:
     """Ends all consumers of a run, gently if they let us."""
     try:
-        backend.remove(sorted(backend.living()))
+        backend.remove(sorted(backend.running()))
     except TrimtabError as error:
         log.warning("consumers_did_not_end", why=error.message)
-        for consumer in sorted(backend.living()):
+        for consumer in sorted(backend.running()):
             backend.kill(consumer)
 
 

@@ -26,10 +26,10 @@ class Processes:
 
     def names(self) -> None: ...
 
-    def living(self) -> Mapping[int, str]:
+    def running(self) -> Mapping[int, str]:
         return {0: str(self.started)} if self.runs else {}
 
-    def last_words(self) -> Mapping[int, str]:
+    def exit_reasons(self) -> Mapping[int, str]:
         return {}
 
     def create(self, consumers: Collection[int]) -> None:
@@ -57,7 +57,7 @@ class Processes:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(module, "_CHECK_EVERY_S", 0.01)
     monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.01)
 
 

@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder whose consumers are gone when the test is over."""
     yield tmp_path
     backend = ProcessBackend(_shell("exit"), tmp_path)
-    for index in backend.living():
+    for index in backend.running():
         backend.kill(index)
 
 
@@ -67,25 +67,25 @@ def test_created_consumers_live_each_with_an_identity_and_a_log_of_its_own(folde
     backend = ProcessBackend(_shell('echo "up as $0"; ' + GENTLE), folder)
 
     backend.create({0, 2})
-    living = backend.living()
+    running = backend.running()
     _up(folder, 0, 2)
 
-    assert list(living) == [0, 2]
-    assert len(set(living.values())) == 2
+    assert list(running) == [0, 2]
+    assert len(set(running.values())) == 2
     assert "up as consumer-2" in (folder / "consumer-2.log").read_text()
-    assert os.getsid(_pid(living[0])) == _pid(living[0]) != os.getsid(0)
+    assert os.getsid(_pid(running[0])) == _pid(running[0]) != os.getsid(0)
 
 
 def test_creating_again_starts_only_what_is_missing(folder):
     backend = ProcessBackend(_shell(GENTLE), folder)
     backend.create({0})
-    before = backend.living()
+    before = backend.running()
 
     backend.create({0, 1})
     backend.create({0, 1})
 
-    assert list(backend.living()) == [0, 1]
-    assert backend.living()[0] == before[0]
+    assert list(backend.running()) == [0, 1]
+    assert backend.running()[0] == before[0]
 
 
 def test_two_controllers_at_once_start_one_consumer(folder):
@@ -98,7 +98,7 @@ def test_two_controllers_at_once_start_one_consumer(folder):
             thread.join()
 
     assert [s["consumer"] for s in said if s["event"] == "consumer_started"] == [0, 1]
-    assert backends[0].living() == backends[3].living()
+    assert backends[0].running() == backends[3].running()
 
 
 def test_another_controller_finds_the_living_again_and_can_end_them(folder):
@@ -109,12 +109,12 @@ def test_another_controller_finds_the_living_again_and_can_end_them(folder):
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
     backend = ProcessBackend(_shell(GENTLE), folder)
-    found = backend.living()
+    found = backend.running()
 
     backend.kill(3)
 
     assert list(found) == [3]
-    assert not backend.living()
+    assert not backend.running()
 
 
 def test_a_controller_killed_right_after_the_fork_leaves_no_consumer_unknown(folder):
@@ -135,7 +135,7 @@ def test_a_controller_killed_right_after_the_fork_leaves_no_consumer_unknown(fol
 
     assert killed.returncode == -signal.SIGKILL
     assert [s["event"] for s in said] == []
-    assert list(backend.living()) == [0]
+    assert list(backend.running()) == [0]
 
 
 def test_the_lock_is_not_kept_by_a_consumer(folder):
@@ -145,18 +145,18 @@ def test_the_lock_is_not_kept_by_a_consumer(folder):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_consumer_that_dies_by_itself_vanishes_and_its_last_words_are_told(folder):
+def test_a_consumer_that_dies_by_itself_vanishes_and_its_last_log_lines_are_logged(folder):
     until_told = 'until [ -e "die" ]; do sleep 0.05; done'
     backend = ProcessBackend(_shell(f"{until_told}; echo out of cheese; exit 3"), folder)
     backend.create({0})
     (folder / "die").touch()
 
     with capture_logs() as said:
-        _until(lambda: not backend.living())
+        _until(lambda: not backend.running())
 
     [death] = [s for s in said if s["event"] == "consumer_died"]
     assert death["consumer"] == 0
-    assert death["last_words"][-1] == "out of cheese"
+    assert death["last_log_lines"][-1] == "out of cheese"
 
 
 AT_A_RECORD = (
@@ -170,7 +170,7 @@ def _dies(backend: ProcessBackend, folder: Path, consumer: int) -> list[dict[str
     _until((folder / f"consumer-{consumer}.record").exists)
     (folder / "die").touch()
     with capture_logs() as said:
-        _until(lambda: not backend.living())
+        _until(lambda: not backend.running())
     return [dict(s) for s in said]
 
 
@@ -186,7 +186,7 @@ def test_consumers_that_die_at_one_record_are_paused_and_the_record_is_named(fol
         ApplyError, match=r"Consumer 2 .* died 2 times at record orders-0, offset 17\. The next"
     ):
         backend.create({2})
-    assert not backend.living()
+    assert not backend.running()
 
 
 def test_a_consumer_that_dies_soon_after_its_start_again_and_again_is_paused(folder):
@@ -194,7 +194,7 @@ def test_a_consumer_that_dies_soon_after_its_start_again_and_again_is_paused(fol
     for _ in range(2):
         with suppress(ApplyError):  # it may be gone before `create` returns
             backend.create({0})
-        _until(lambda: not backend.living())
+        _until(lambda: not backend.running())
 
     with pytest.raises(ApplyError, match=r"died 2 times soon after its start \(consumer 0\)"):
         backend.create({0})
@@ -218,14 +218,14 @@ def test_why_a_consumer_ended_is_known_until_another_one_is_started(folder):
 
     with suppress(ApplyError):  # it may be gone before it was seen
         backend.create({0})
-    _until(lambda: not backend.living())
-    _until(backend.last_words)
+    _until(lambda: not backend.running())
+    _until(backend.exit_reasons)
 
-    assert backend.last_words() == {0: "error: There is no topic orders."}
+    assert backend.exit_reasons() == {0: "error: There is no topic orders."}
     other = ProcessBackend(_shell(GENTLE), folder)
-    other._words.update(backend.last_words())
+    other._reasons.update(backend.exit_reasons())
     other.create({0})
-    assert not other.last_words()
+    assert not other.exit_reasons()
 
 
 def test_a_consumer_that_is_dead_before_create_returns_is_no_success(folder, monkeypatch):
@@ -237,10 +237,10 @@ def test_a_consumer_that_is_dead_before_create_returns_is_no_success(folder, mon
     monkeypatch.setattr(processes, "spawn_announced", spawned_and_gone)
     backend = ProcessBackend(_shell("echo out of cheese; exit 3"), folder)
 
-    with pytest.raises(ApplyError, match="Consumer 0 ended before it began: out of cheese"):
+    with pytest.raises(ApplyError, match="Consumer 0 exited while starting: out of cheese"):
         backend.create({0})
 
-    assert not backend.living()
+    assert not backend.running()
 
 
 def test_a_program_that_does_not_exist_is_told_by_its_log(folder):
@@ -250,21 +250,21 @@ def test_a_program_that_does_not_exist_is_told_by_its_log(folder):
         # On a busy machine it may be gone before `create` returns, which then says so.
         with suppress(ApplyError):
             backend.create({0})
-        _until(lambda: not backend.living())
+        _until(lambda: not backend.running())
 
     [death] = [s for s in said if s["event"] == "consumer_died"]
-    assert "No such file" in " ".join(death["last_words"])
+    assert "No such file" in " ".join(death["last_log_lines"])
 
 
 def test_a_consumer_created_after_its_death_is_another_one(folder):
     backend = ProcessBackend(_shell(GENTLE), folder)
     backend.create({0})
-    first = backend.living()[0]
+    first = backend.running()[0]
     backend.kill(0)
 
     backend.create({0})
 
-    assert backend.living()[0] != first
+    assert backend.running()[0] != first
 
 
 def test_a_stranger_under_the_same_pid_is_not_taken_for_a_consumer(folder):
@@ -276,7 +276,7 @@ def test_a_stranger_under_the_same_pid_is_not_taken_for_a_consumer(folder):
     backend.kill(0)
     backend.remove({0})
 
-    assert not backend.living()
+    assert not backend.running()
     assert stranger.poll() is None
     stranger.kill()
     stranger.wait()
@@ -289,7 +289,7 @@ def test_removing_lets_a_consumer_finish(folder):
 
     backend.remove({1, 7})
 
-    assert list(backend.living()) == [0]
+    assert list(backend.running()) == [0]
     assert (folder / "consumer-1.log").read_text().endswith("bye\n")
 
 
@@ -301,7 +301,7 @@ def test_a_look_while_a_consumer_leaves_does_not_call_it_dead(folder):
     with capture_logs() as said:
         leaving = threading.Thread(target=backend.remove, args=({0},))
         leaving.start()
-        _until(lambda: not backend.living())
+        _until(lambda: not backend.running())
         leaving.join()
 
     assert [s["event"] for s in said] == ["consumer_removed"]
@@ -314,41 +314,41 @@ def test_removing_never_forces_and_names_who_stayed(folder):
     )
     backend.create({0, 1})
     _up(folder, 0, 1)
-    pid = _pid(backend.living()[0])
+    pid = _pid(backend.running()[0])
 
     with pytest.raises(ApplyError, match=rf"consumer 0 \(pid {pid}, running\)"):
         backend.remove({0, 1})
 
-    assert list(backend.living()) == [0]
+    assert list(backend.running()) == [0]
     with capture_logs() as said:
         os.kill(pid, signal.SIGKILL)
-        _until(lambda: not backend.living())
+        _until(lambda: not backend.running())
     assert [s["event"] for s in said] == ["consumer_died"]
 
 
 def test_killing_works_on_a_paused_consumer_and_returns_when_it_is_gone(folder):
     backend = ProcessBackend(_shell(DEAF), folder)
     backend.create({0})
-    pid = _pid(backend.living()[0])
+    pid = _pid(backend.running()[0])
     os.kill(pid, signal.SIGSTOP)
-    paused = backend.living()
+    paused = backend.running()
 
     backend.kill(0)
 
     assert list(paused) == [0]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    assert not backend.living()
+    assert not backend.running()
 
 
 def test_closing_leaves_the_consumers_running(folder):
     backend = ProcessBackend(_shell(GENTLE), folder)
     backend.create({0})
-    before = backend.living()
+    before = backend.running()
 
     backend.close()
 
-    assert ProcessBackend(_shell(GENTLE), folder).living() == before
+    assert ProcessBackend(_shell(GENTLE), folder).running() == before
 
 
 def test_consumers_work_where_they_are_told_to(folder, tmp_path_factory):

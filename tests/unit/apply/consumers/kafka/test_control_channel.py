@@ -48,14 +48,14 @@ def test_who_asks_whether_it_is_called_takes_nothing_away():
     topic = _Topic()
     channel._reader = topic  # type: ignore[assignment]
 
-    assert not channel.called()
+    assert not channel.has_commands()
     topic.arrived.extend([_Message("first"), _Message("second")])
-    assert channel.called()
-    assert channel.called()
+    assert channel.has_commands()
+    assert channel.has_commands()
     topic.arrived.append(_Message("third"))
     assert channel.commands() == tuple(map(_query, ("first", "second", "third")))
     assert channel.commands() == ()
-    assert not channel.called()
+    assert not channel.has_commands()
 
 
 class _NewTopic:

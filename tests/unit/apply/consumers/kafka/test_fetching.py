@@ -11,7 +11,7 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
-from trimtab.apply.consumers.kafka.fetching import mend
+from trimtab.apply.consumers.kafka.fetching import patch_fetcher
 
 
 class Odd(str):
@@ -44,8 +44,8 @@ def fetcher(parse: Any = print) -> Any:
 
 def test_a_client_with_other_insides_stays_as_it_is() -> None:
     other = SimpleNamespace(_fetcher=SimpleNamespace())
-    mend(other)
-    mend(SimpleNamespace())
+    patch_fetcher(other)
+    patch_fetcher(SimpleNamespace())
     assert not vars(other._fetcher)
 
 
@@ -60,7 +60,7 @@ HEADERS: list[list[tuple[str, bytes | None]]] = [
 @pytest.mark.parametrize("compression", [0, 1], ids=["plain", "gzip"])
 def test_a_header_name_that_is_not_utf8_is_escaped(compression: int) -> None:
     consumer = fetcher()
-    mend(consumer)
+    patch_fetcher(consumer)
 
     found = unpacked(consumer, fetched(compression, HEADERS))
 
@@ -76,7 +76,7 @@ def test_a_header_name_that_is_not_utf8_is_escaped(compression: int) -> None:
 
 def test_what_is_damaged_otherwise_is_still_an_error() -> None:
     consumer = fetcher()
-    mend(consumer)
+    patch_fetcher(consumer)
     raw = bytearray(fetched(0, HEADERS)._buffer)
     raw[-3] ^= 0xFF
 
@@ -88,7 +88,7 @@ def test_what_is_damaged_otherwise_is_still_an_error() -> None:
 def test_reading_ends_at_the_last_stable_offset(stable: int, expected: int) -> None:
     seen: list[int] = []
     consumer = fetcher(lambda completed: seen.append(completed.partition_data.high_watermark))
-    mend(consumer)
+    patch_fetcher(consumer)
     told = SimpleNamespace(high_watermark=10, last_stable_offset=stable)
 
     consumer._fetcher._parse_fetched_data(SimpleNamespace(partition_data=told))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError
 
-from trimtab.apply.consumers.kafka.leadership import GroupConfig, Lease, state_left
+from trimtab.apply.consumers.kafka.leadership import GroupConfig, Lease, persisted_state
 from trimtab.errors import TrimtabError
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.assignment import Assignment
@@ -65,7 +65,7 @@ def test_a_state_topic_that_was_just_created_is_waited_for(monkeypatch, missing_
     monkeypatch.setattr("confluent_kafka.Consumer", Reader)
     config = GroupConfig(group="g", topics=("orders",), cluster=Cluster("none:1"))
 
-    assert state_left(config, missing_ok=missing_ok) == STATE
+    assert persisted_state(config, missing_ok=missing_ok) == STATE
 
 
 class Member:

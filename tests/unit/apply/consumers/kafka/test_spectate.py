@@ -32,16 +32,16 @@ def cluster(*members: Member) -> FakeAdmin:
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller has directed the group once."""
-    monkeypatch.setattr(controller, "state_left", lambda *_, **__: LEFT)
+    monkeypatch.setattr(controller, "persisted_state", lambda *_, **__: LEFT)
 
 
 def test_of_a_group_without_members_it_is_what_a_controller_left(left: None) -> None:
-    assert controller._present(POST, cluster()) == (frozenset(P), LEFT.assignment)
+    assert controller._current(POST, cluster()) == (frozenset(P), LEFT.assignment)
 
 
 def test_members_that_subscribe_now_count_and_not_what_was_once_directed(left: None) -> None:
     member = Member(member_id="m", client_id="c", host="h", partitions=frozenset(P))
 
-    found = controller._present(POST, cluster(member))
+    found = controller._current(POST, cluster(member))
 
     assert found == (frozenset(P), Assignment(dict.fromkeys(P, 0)))

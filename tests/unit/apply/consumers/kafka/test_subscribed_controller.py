@@ -51,13 +51,13 @@ class Pods:
     fails: int = 0
     words: dict[int, str] = field(default_factory=dict)
 
-    def living(self) -> Mapping[int, str]:
+    def running(self) -> Mapping[int, str]:
         return dict(enumerate(sorted(self.there)))
 
     def names(self) -> Collection[str]:
         return frozenset(self.there)
 
-    def last_words(self) -> Mapping[int, str]:
+    def exit_reasons(self) -> Mapping[int, str]:
         return self.words
 
     def create(self, consumers: Collection[int]) -> None:
@@ -110,13 +110,13 @@ class World:
             for n, load in enumerate(loads)
         }
         heard = TopicRates(topic="orders", ts=1_000_000, partitions=rates)
-        self.turns.measured = self.turns.measured.heard(heard)
+        self.turns.measured = self.turns.measured.updated(heard)
 
     def turn(self) -> Decision | None:
-        voice: Any = SimpleNamespace(say=self.said.extend)
+        producer: Any = SimpleNamespace(commit=self.said.extend)
         announcer: Any = SimpleNamespace(announce=lambda d, _=None: self.decisions.append(d))
         told = len(self.decisions)
-        self.controller._turn(self.turns, voice, announcer)
+        self.controller._turn(self.turns, producer, announcer)
         self.threads.submit(int).result()  # whoever is let go has been
         return self.decisions[-1] if len(self.decisions) > told else None
 
@@ -183,7 +183,7 @@ def test_a_plan_that_waits_for_a_consumer_to_end_says_so(world):
     waits = world.turn()
 
     assert (waits.action, waits.after, waits.plan) == (Action.NONE, waits.before, None)
-    assert waits.reason.endswith("; consumer 1 has yet to end")
+    assert waits.reason.endswith("; consumer 1 has not ended yet")
 
 
 def test_consumers_that_could_not_be_asked_for_are_not_counted_on(world):

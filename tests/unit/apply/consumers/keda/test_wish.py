@@ -102,7 +102,7 @@ def test_members_are_numbered_by_name_and_left_alone():
     members.create([2])
     members.remove([0])
 
-    assert members.living() == {0: "a", 1: "b"}
+    assert members.running() == {0: "a", 1: "b"}
     assert (members.names(), seen) == ({"a", "b"}, [2])
     with pytest.raises(ApplyError, match="KEDA"):
         members.kill(0)

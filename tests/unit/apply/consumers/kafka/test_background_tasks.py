@@ -1,4 +1,4 @@
-"""The hands of a controller: what takes long, fails or comes too late harms nothing else."""
+"""Background tasks of a controller: a slow, failed or late task harms no other."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ POST = GroupConfig(group="g", topics=("orders",), cluster=Cluster("nowhere:1"), 
 class Orchestrator:
     """Processes that exist on paper."""
 
-    def __init__(self, **living: str) -> None:
-        self.there = {int(name[1:]): identity for name, identity in living.items()}
+    def __init__(self, **running: str) -> None:
+        self.there = {int(name[1:]): identity for name, identity in running.items()}
         self.stubborn: set[int] = set()
         self.refusals = 0
         self.tried: list[tuple[str, int]] = []
-        self.words: dict[int, str] = {}
+        self.reasons: dict[int, str] = {}
         self.fails = ""
 
     def names(self) -> None: ...
 
-    def living(self) -> Mapping[int, str]:
+    def running(self) -> Mapping[int, str]:
         return dict(self.there)
 
-    def last_words(self) -> Mapping[int, str]:
-        return self.words
+    def exit_reasons(self) -> Mapping[int, str]:
+        return self.reasons
 
     def create(self, consumers: Collection[int]) -> None:
         self.tried += [("create", c) for c in consumers]
@@ -98,12 +98,12 @@ def until(is_so: Callable[[], object]) -> None:
         threading.Event().wait(0.005)
 
 
-def heard(hands: Any, kind: type[Event]) -> list[Event]:
+def heard(tasks: Any, kind: type[Event]) -> list[Event]:
     """All events of a kind, once there is one."""
     found: list[Event] = []
 
     def one() -> bool:
-        found.extend(e for e in hands.done() if isinstance(e, kind))
+        found.extend(e for e in tasks.finished() if isinstance(e, kind))
         return bool(found)
 
     until(one)
@@ -111,30 +111,30 @@ def heard(hands: Any, kind: type[Event]) -> list[Event]:
 
 
 def test_a_look_that_fails_is_not_the_last_one():
-    with door._hands(POST, Orchestrator(c0="first")) as hands:
-        [seen, *_] = heard(hands, GroupObserved)
+    with door._background_tasks(POST, Orchestrator(c0="first")) as tasks:
+        [seen, *_] = heard(tasks, GroupObserved)
 
     assert isinstance(seen, GroupObserved)
-    assert seen.living == {0: "first"}
+    assert seen.running == {0: "first"}
 
 
 def test_a_look_brings_last_words_and_the_members_that_subscribe():
     orchestrator = Orchestrator(c0="first")
-    orchestrator.words = {1: "error: no such handler"}
-    with door._hands(POST, orchestrator) as hands:
-        seen = heard(hands, GroupObserved)
+    orchestrator.reasons = {1: "error: no such handler"}
+    with door._background_tasks(POST, orchestrator) as tasks:
+        seen = heard(tasks, GroupObserved)
 
     first = next(look for look in seen if isinstance(look, GroupObserved))
-    assert first.words == {1: "error: no such handler"}
+    assert first.reasons == {1: "error: no such handler"}
     assert first.subscribed == ("shop at /10.0.0.7",)
 
 
 def test_why_a_consumer_could_not_be_started_is_passed_on():
     orchestrator = Orchestrator()
     orchestrator.fails = "no memory left"
-    with door._hands(POST, orchestrator) as hands:
-        hands.create((3,))
-        [gone] = heard(hands, ConsumerExited)
+    with door._background_tasks(POST, orchestrator) as tasks:
+        tasks.create((3,))
+        [gone] = heard(tasks, ConsumerExited)
 
     assert isinstance(gone, ConsumerExited)
     assert (gone.consumer, gone.identity, gone.why) == (3, None, "no memory left")
@@ -142,9 +142,9 @@ def test_why_a_consumer_could_not_be_started_is_passed_on():
 
 def test_a_process_in_the_place_of_the_one_to_be_killed_is_spared():
     orchestrator = Orchestrator(c1="second")
-    with door._hands(POST, orchestrator) as hands:
-        hands.kill(1, "first")
-        [gone] = heard(hands, ConsumerExited)
+    with door._background_tasks(POST, orchestrator) as tasks:
+        tasks.kill(1, "first")
+        [gone] = heard(tasks, ConsumerExited)
 
     assert isinstance(gone, ConsumerExited)
     assert (gone.consumer, gone.identity) == (1, "first")
@@ -154,22 +154,22 @@ def test_a_process_in_the_place_of_the_one_to_be_killed_is_spared():
 def test_kills_that_cannot_be_confirmed_hold_up_nobody_else():
     orchestrator = Orchestrator(**{f"c{n}": "there" for n in range(10)})
     orchestrator.stubborn = set(range(10))
-    with door._hands(POST, orchestrator) as hands:
+    with door._background_tasks(POST, orchestrator) as tasks:
         for consumer in range(10):
-            hands.kill(consumer, "there")
+            tasks.kill(consumer, "there")
         until(lambda: {c for what, c in orchestrator.tried if what == "kill"} == set(range(10)))
-        hands.create((11,))
+        tasks.create((11,))
         until(lambda: ("create", 11) in orchestrator.tried)
-        assert not [event for event in hands.done() if isinstance(event, ConsumerExited)]
+        assert not [event for event in tasks.finished() if isinstance(event, ConsumerExited)]
 
 
 def test_a_removal_that_fails_is_tried_again_and_says_who_was_kept():
     orchestrator = Orchestrator(c1="first", c2="first")
     orchestrator.refusals, orchestrator.stubborn = 1, {2}
-    with door._hands(POST, orchestrator) as hands:
+    with door._background_tasks(POST, orchestrator) as tasks:
         orchestrator.there = {1: "first", 2: "first"}
-        hands.remove((1, 2))
-        [kept] = heard(hands, RemovalRefused)
+        tasks.remove((1, 2))
+        [kept] = heard(tasks, RemovalRefused)
 
     assert isinstance(kept, RemovalRefused)
     assert kept.consumers == {2}
@@ -178,19 +178,19 @@ def test_a_removal_that_fails_is_tried_again_and_says_who_was_kept():
 
 def test_removing_the_last_ones_keeps_nobody():
     orchestrator = Orchestrator(c1="first")
-    with door._hands(POST, orchestrator) as hands:
-        hands.remove((1,))
+    with door._background_tasks(POST, orchestrator) as tasks:
+        tasks.remove((1,))
         until(lambda: not orchestrator.there)
 
-    assert not [event for event in hands.done() if isinstance(event, RemovalRefused)]
+    assert not [event for event in tasks.finished() if isinstance(event, RemovalRefused)]
 
 
-def test_a_controller_whose_reign_is_over_begins_nothing_more():
+def test_a_controller_that_lost_leadership_begins_nothing_more():
     orchestrator = Orchestrator(c1="first")
-    with door._hands(POST, orchestrator) as hands:
-        hands.end()
-        hands.create((0,))
-        hands.remove((1,))
-        hands.kill(1, "first")
+    with door._background_tasks(POST, orchestrator) as tasks:
+        tasks.end()
+        tasks.create((0,))
+        tasks.remove((1,))
+        tasks.kill(1, "first")
 
     assert not orchestrator.tried
