@@ -560,7 +560,7 @@ def test_a_group_that_somebody_subscribes_under_is_refused_at_start_and_later(st
         stage.send(0, 1)
         wait_until(lambda: under_way.error, within_s=WITHIN_S, what="the refusal")
     assert isinstance(under_way.error, ApplyError)
-    assert "somebody subscribes" in str(under_way.error)
+    assert "the group has subscribed members" in str(under_way.error)
 
     with pytest.raises(ConfigError, match="1 subscribed member"):
         DirectedConsumer(stage.config(handler=lambda _: None)).run()

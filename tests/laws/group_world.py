@@ -34,8 +34,8 @@ from trimtab.apply.consumers.controller import (
     WriteJournal,
     step,
 )
-from trimtab.apply.consumers.directed import Directed, Say, obey
-from trimtab.apply.consumers.orders import left_by
+from trimtab.apply.consumers.directed import Directed, SendReport, execute
+from trimtab.apply.consumers.orders import inherited_orders
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, Command, Decision, GroupState, Rate, Report
@@ -134,7 +134,7 @@ class World:
         self.pending = []
         newest = {entry.plan: entry for entry in self.journal}
         kept = [(self.plans[name], entry) for name, entry in newest.items()]
-        left = left_by(kept, "g", now_ts=round(self.now * 1e6))
+        left = inherited_orders(kept, "g", now_ts=round(self.now * 1e6))
         nothing = towards(Assignment())
         self.feed(
             LeadershipGained(self.now, self.running(), self.kept, left.held_plan, left.held_s),
@@ -274,8 +274,8 @@ class World:
             return False
         command = waiting[process.read]
         process.read += 1
-        process.state, actions = obey(process.state, command, {})
-        self.reports += [action.report for action in actions if isinstance(action, Say)]
+        process.state, actions = execute(process.state, command, {})
+        self.reports += [action.report for action in actions if isinstance(action, SendReport)]
         self.check()
         return True
 

@@ -114,7 +114,7 @@ def check_answer(found: GroupVerdict | None, view: GroupView, loads: list[float]
         return
     waits = "cooldown" in reason
     ignores = (
-        CONSUMERS[aim.planner].kind is PlannerKind.DEALS and "choose a planner that packs" in reason
+        CONSUMERS[aim.planner].kind is PlannerKind.DEALS and "choose a packing planner" in reason
     )
     assert waits or (ignores and found.decision.action is Action.REFUSE), reason
 

@@ -113,7 +113,7 @@ def test_json_is_one_document(opened, capsys):
             ["--index", "0", "--service-time", "1ms", "--handler", "a:b"],
             "cannot be combined with --handler",
         ),
-        (["--index", "0", "--handler", "nothing"], "names no handler"),
+        (["--index", "0", "--handler", "nothing"], "Invalid handler"),
         (["--index", "-1", "--service-time", "1ms"], "Invalid value for '--index'"),
         (["--index", "0", "--instance-id", "a", "--service-time", "1ms"], "has an --index instead"),
         (["--mode", "group", "--instance-id", "a b", "--service-time", "1ms"], "1 to 249 letters"),

@@ -1,17 +1,12 @@
-"""Group mode: a plan's bins become the partitions of the members that are there now.
+"""Group mode: maps a plan's bins to the members that a group has now, however many they are.
 
-Why      In a subscribed group the broker decides who is a member, and a rebalance may come at any
-         time, with more or fewer members than the plan has consumers. Whoever is there must get
-         the whole plan, with as little moved as can be.
-Promise  `answer` and `fallback` give every partition to exactly one member, whatever the members
-         claim. Bins go to the members that own most of their load (maximum-weight matching with
-         `owned`, a partition of unknown load weighs 1); bins that nobody owns go in order to the
-         members left, by client id with its numbers read as numbers. Members beyond the bins get
-         nothing. Bins beyond the members are dealt out by partition, heaviest first, to the least
-         loaded. A partition that the plan does not know stays with its owner if that one has a
-         bin, else it goes to the member that has fewest. A partition that two members claim is
-         owned by the one of the higher generation, and by neither when that does not tell.
-         Ties go to the member that comes first, so equal input gives an equal answer.
+Promise  `answer` and `fallback` give every partition to exactly one member. Bins go to the members
+         that own most of their load (maximum-weight matching, unknown loads weigh 1); bins without
+         an owner go to the remaining members, by client id in natural order. Surplus members get
+         nothing; surplus bins are split, heaviest partition first, to the least loaded. A partition
+         outside the plan stays with its owner if that has a bin, else goes to the member with
+         fewest. Of two owners the one with the higher generation counts, neither if they are equal.
+         Deterministic: ties go to the first member.
 Cost     The matching; the rest is O(n log n).
 Paper    Ezzeddine et al., section 3.3. The naming of bins and the fallback are ours.
 
@@ -43,12 +38,12 @@ NO_PLAN = -1
 _NAMED = 3
 
 Shares = Mapping[str, tuple[TopicPartition, ...]]
-"""Member → what it reads, ascending."""
+"""Member → its partitions, ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """What the group should do; a later plan has a higher version, over restarts too."""
+    """The assignment that a group should have; later plans have higher versions."""
 
     version: int
     assignment: Assignment
@@ -61,9 +56,9 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member that joins, and what it had; `topics` None means all topics of the group.
+    """A joining member and its previous partitions; `topics` None means all topics of the group.
 
-    `planned` is False for one that has never been told what to read by a plan.
+    `planned` is False for a member that has never had an assignment by a plan.
     """
 
     member_id: str
@@ -80,7 +75,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentRequest:
-    """What the leader of a group asks during a rebalance."""
+    """The request of a group's leader during a rebalance."""
 
     group: str
     generation: int
@@ -90,13 +85,13 @@ class AssignmentRequest:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentAnswer:
-    """What the controller answers: who reads what, by which plan."""
+    """The controller's answer: the assignment, and the version of its plan."""
 
     version: int
     assignment: Shares
 
 
-# ---------------------------------------------------------------- who gets what
+# ---------------------------------------------------------------- assignment
 
 
 def answered(plan: GroupPlan, request: AssignmentRequest) -> AssignmentAnswer:
@@ -107,7 +102,7 @@ def answered(plan: GroupPlan, request: AssignmentRequest) -> AssignmentAnswer:
 def answer(
     plan: GroupPlan, members: Collection[GroupMember], partitions: Collection[TopicPartition]
 ) -> dict[str, tuple[TopicPartition, ...]]:
-    """What each member gets, such that the plan's bins stay together and little moves."""
+    """The partitions of each member, so that the plan's bins stay together and little moves."""
     ranked = _ranked(members)
     there = frozenset(partitions)
     planned = plan.assignment.only(dict.fromkeys(there))
@@ -116,14 +111,14 @@ def answer(
     owners = _owners(ranked)
     places = named(bins, Assignment(owners), weights, idle=range(len(ranked)))
 
-    # Without any bin everybody counts as having one: the whole topic is new to the plan.
+    # If the plan has no bins for these topics, all members take part.
     serving = [place for place in places if place < len(ranked)] or list(range(len(ranked)))
     shares: dict[int, list[TopicPartition]] = {place: [] for place in serving}
-    homeless: list[TopicPartition] = []
+    unassigned: list[TopicPartition] = []
     for bin_, place in zip(bins, places, strict=True):
-        shares.get(place, homeless).extend(bin_)
+        shares.get(place, unassigned).extend(bin_)
     load = {place: sum(weights[p] for p in share) for place, share in shares.items()}
-    for p in sorted(homeless, key=lambda p: (-weights[p], p)):
+    for p in sorted(unassigned, key=lambda p: (-weights[p], p)):
         place = min(shares, key=lambda m: (load[m], len(shares[m]), m))
         shares[place].append(p)
         load[place] += weights[p]
@@ -136,11 +131,10 @@ def answer(
 def fallback(
     members: Collection[GroupMember], partitions: Collection[TopicPartition]
 ) -> dict[str, tuple[TopicPartition, ...]]:
-    """Everybody keeps what it owned; the rest goes one by one to the member that has fewest.
+    """Members keep what they owned; the rest goes one by one to the member with fewest partitions.
 
-    Where no member has ever followed a plan there is nothing worth keeping: counts are made to
-    differ by one at most, else the first one to join would read everything. Partitions of a topic
-    that no member reads are left out.
+    If no member has ever followed a plan, counts are levelled to differ by one at most: else the
+    first member to join would keep everything. Topics without a subscriber are left out.
     """
     ranked = _ranked(members)
     there = frozenset(partitions)
@@ -158,7 +152,7 @@ def fallback(
 
 
 def _level_counts(shares: dict[int, list[TopicPartition]], ranked: Sequence[GroupMember]) -> None:
-    """Moves single partitions to members that have two fewer, as far as they read them."""
+    """Moves partitions to members with at least two fewer that subscribe to their topic."""
     moved = True
     while moved:
         moved = False
@@ -177,15 +171,15 @@ def _level_counts(shares: dict[int, list[TopicPartition]], ranked: Sequence[Grou
 def checked(
     shares: Shares, members: Collection[GroupMember], partitions: Collection[TopicPartition]
 ) -> dict[str, tuple[TopicPartition, ...]]:
-    """The same shares, once every partition has exactly one owner that may read it."""
+    """The same shares; raises unless every partition has exactly one subscribed member."""
     known = {m.member_id: m for m in members}
     given = Counter(p for share in shares.values() for p in share)
     faults: dict[str, Sequence[object]] = {
         "unknown members": sorted(shares.keys() - known.keys()),
-        "given twice": sorted(p for p, times in given.items() if times > 1),
+        "assigned twice": sorted(p for p, times in given.items() if times > 1),
         "not partitions of this group": sorted(given.keys() - set(partitions)),
-        "given to nobody": sorted(set(partitions) - given.keys()),
-        "given to a member that has not subscribed": sorted(
+        "not assigned": sorted(set(partitions) - given.keys()),
+        "assigned to a member that has not subscribed": sorted(
             p for m, share in shares.items() for p in share if m in known and not known[m].reads(p)
         ),
     }
@@ -196,7 +190,7 @@ def checked(
 
 
 def settled(members: Collection[GroupMember]) -> tuple[GroupMember, ...]:
-    """The same members in order, each with what is undoubtedly its own."""
+    """The same members in order, each with the partitions that only it owns."""
     ranked = _ranked(members)
     owners = _owners(ranked)
     return tuple(
@@ -212,13 +206,13 @@ def _ranked(members: Collection[GroupMember]) -> Sequence[GroupMember]:
 
 
 def _natural(name: str) -> tuple[tuple[str, int], ...]:
-    """A key by which consumer-10 comes after consumer-9."""
+    """A sort key that puts consumer-10 after consumer-9."""
     pieces = re.findall(r"([^0-9]*)([0-9]*)", name)
     return tuple((text, int(digits or -1)) for text, digits in pieces)
 
 
 def _owners(ranked: Sequence[GroupMember]) -> dict[TopicPartition, int]:
-    """Partition → place of its owner; one that two claim with equal right has none."""
+    """Partition → index of its owner; a partition claimed twice in one generation has none."""
     claims: dict[TopicPartition, list[tuple[int, int]]] = {}
     for place, member in enumerate(ranked):
         for p in dict.fromkeys(member.owned):
@@ -237,7 +231,7 @@ def _unplanned_in_order(
     shares: Mapping[int, object],
     owners: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:
-    """Those that stay come first, so that the count is right when the others are dealt out."""
+    """Partitions that stay come first, so that counts are right when the others are assigned."""
     return sorted(unplanned, key=lambda p: (owners.get(p) not in shares, p))
 
 
@@ -268,7 +262,7 @@ def request_to(request: AssignmentRequest) -> Json:
 
 
 def request_from(node: Node) -> AssignmentRequest:
-    """Reads a request; each member and each partition stands in it once."""
+    """Reads a request; each member and each partition may occur only once."""
     node.version()
     members = tuple(_member_from(n) for n in node.need("members").list())
     if not members:
@@ -279,7 +273,7 @@ def request_from(node: Node) -> AssignmentRequest:
         ("partitions", partitions),
     ):
         if len(set(names)) != len(names):
-            node.need(what).fail("has something twice")
+            node.need(what).fail("has duplicates")
     return AssignmentRequest(
         group=node.need("group").text(),
         generation=node.need("generation").integer(),
@@ -295,7 +289,7 @@ def answer_to(reply: AssignmentAnswer) -> Json:
 
 
 def answer_from(node: Node) -> AssignmentAnswer:
-    """Reads an answer; whether it can be used is for `checked` to say."""
+    """Reads an answer; `checked` tells whether it can be used."""
     node.version()
     return AssignmentAnswer(
         node.need("version").integer(least=0),

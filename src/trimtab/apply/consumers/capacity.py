@@ -1,13 +1,12 @@
-"""What a consumer can handle per second, from how long it worked while there was enough to do.
+"""Measures how much a consumer can handle per second, from its working time under load.
 
-Why      A consumer that waits for records shows how much arrives, not how much it could do. One
-         that leaves out the time spent fetching looks faster than it is.
+Why      While a consumer waits for records, its rate is the arrival rate, not its capacity; without
+         the time for fetching the rate would be too high.
 Promise  Only time without waiting counts, in windows of at least `window_s`: fetching, handling,
-         writing and committing. Waiting ends a window that is not full, without a trace. Windows
-         with a backlog at the brokers count fetching too and supersede those with a backlog only
-         in the batch at hand, where it cannot be told from waiting. The capacity is the upper
-         quartile of the last `windows`: one odd window in four does not change it. It is unknown
-         before there are `least` windows.
+         writing and committing. Waiting discards an incomplete window. Windows with a backlog at
+         the brokers include fetching and replace those with a backlog only in the fetched batch,
+         where fetching cannot be told from waiting. The capacity is the upper quartile of the last
+         `windows`, so one odd window in four changes nothing; unknown before `least` windows.
 Paper    Landau et al. pack to 5/6 of the peak that was measured: `model.load.MEASURED_HEADROOM`.
 """
 
@@ -21,7 +20,7 @@ _QUANTILE = 0.75
 
 
 def upper_quartile(values: Sequence[float]) -> float:
-    """The value that three quarters of these do not exceed, between two values in proportion.
+    """The upper quartile, linearly interpolated between two values.
 
     >>> upper_quartile([100.0, 104.0, 96.0, 4000.0, 100.0])
     104.0
@@ -39,7 +38,7 @@ class _Window(NamedTuple):
 
 
 class Capacity:
-    """The capacity of one consumer; `add` and `pause` belong to the thread that works."""
+    """The capacity of one consumer; `add` and `pause` are called by its working thread only."""
 
     def __init__(self, *, window_s: float = 1.0, windows: int = 30, least: int = 3) -> None:
         self._window_s = window_s
@@ -49,7 +48,7 @@ class Capacity:
         self._busy_s, self._records, self._bytes, self._behind = 0.0, 0, 0, True
 
     def add(self, busy_s: float, records: int, size: int, *, behind: bool) -> None:
-        """Counts work without waiting; `behind` when the brokers had more than was fetched."""
+        """Adds work without waiting; `behind` if the brokers had more than was fetched."""
         self._busy_s += busy_s
         self._records += records
         self._bytes += size
@@ -61,18 +60,18 @@ class Capacity:
             self.pause()
 
     def pause(self) -> None:
-        """The consumer waited for records: what was not a whole window is forgotten."""
+        """The consumer waited for records: discards the incomplete window."""
         self._busy_s, self._records, self._bytes, self._behind = 0.0, 0, 0, True
 
     @property
     def records_s(self) -> float | None:
-        """Records per second; None before it is known."""
+        """Records per second; None while unknown."""
         windows = self._windows()
         return upper_quartile([w.records_s for w in windows]) if windows else None
 
     @property
     def bytes_s(self) -> float | None:
-        """Bytes per second; None before it is known."""
+        """Bytes per second; None while unknown."""
         windows = self._windows()
         return upper_quartile([w.bytes_s for w in windows]) if windows else None
 

@@ -1,19 +1,13 @@
-"""The consumer's cycle: gather, handle, write and commit, then listen; over and over.
+"""The consumer's cycle: gather, handle, write and commit, then execute commands; repeated.
 
-Why      Records are worth writing in batches, and a consumer that is told to stop must know exactly
-         what it has done. Both follow when nothing is ever half done at the end of a cycle.
 Promise  An offset is committed only when every record before it was handled, written and confirmed
-         (D1), in the order of its partition (D2), and never below what was committed before (D5).
-         What is read but not handled never exceeds `Limits.batch_bytes` by more than one read (D6).
-         A failed write or commit keeps the batch and is tried again; until it went well nobody is
-         listened to, so no partition is ever given away with unwritten records.
-         Handling pauses after `Limits.wait_s`: when somebody is to be listened to, what was handled
-         is committed first, and the rest of the batch goes on afterwards. So a stop waits for one
-         record, not for one batch. A consumer that says when it is called goes on for `SETTLE_S`
-         before it commits. What fails in between does not undo what was handled before it.
-         Between the attempts at a record the reader does what it owes to others, unless a sink has
-         records to write: only a single attempt may take longer than a group waits for its members.
-Cost     O(n log n) per batch of n records: across partitions what waited longest comes first.
+         (D1), in the order of its partition (D2), and never below an earlier commit (D5). Records
+         read but not handled exceed `Limits.batch_bytes` by at most one read (D6). A failed write
+         or commit is retried with the batch kept; commands wait for it, so no partition is given
+         away with unwritten records. Handling pauses after `Limits.wait_s`: commands wait for one
+         record, not for a batch, and what was handled is committed first. Between attempts at a
+         record the reader stays an active member of its group, unless a sink has records to write.
+Cost     O(n log n) per batch of n records: the oldest come first, across partitions.
 Paper    Landau et al., the consumer's four phases. Differs: the pause within a long batch.
 """
 
@@ -38,12 +32,12 @@ from trimtab.model.record import Record
 
 DAY_S = 24 * 60 * 60.0
 SETTLE_S = 0.5
-"""How long is worked on before receipts and offsets are waited for, unless somebody calls: each
-time costs a trip to the brokers, so a short cycle that always waits carries a tenth less."""
+"""Longest time between commits, unless a command arrives. Each commit costs a round trip to the
+brokers; committing after every short cycle reduces throughput by a tenth."""
 
 _NAP_S = 0.1
 _WRITERS = 8
-_INSISTING = Retry(first_s=0.1, most_s=5.0)
+_WRITE_RETRY = Retry(first_s=0.1, most_s=5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +50,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.batch_bytes < 1 or self.wait_s <= 0 or self.renew_s <= 0:
-            raise ValueError(f"no limits for a cycle: {self}")
+            raise ValueError(f"invalid limits for a cycle: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What a consumer has done since it began; dead letters are among its records."""
+    """What a consumer has processed since its start; `records` includes dead letters."""
 
     records: int = 0
     bytes: int = 0
@@ -70,31 +64,31 @@ class Totals:
 
 
 class DeadLetters(Protocol):
-    """Where records go whose handler failed for good."""
+    """Where records are sent whose handler failed at every attempt."""
 
-    def bury(self, record: Record, error: BaseException) -> None:
-        """Takes a record as it was."""
+    def send(self, record: Record, error: BaseException) -> None:
+        """Queues a record, unchanged."""
         ...
 
     def confirm(self) -> None:
-        """Returns when all that was taken is safe; raises `BrokerUnavailable` to be asked again."""
+        """Returns when all are acknowledged; raises `BrokerUnavailable` if a retry is needed."""
         ...
 
 
 class Receipts(Protocol):
-    """Where it is noted that a record was processed; times in microseconds since 1970."""
+    """Where processed records are noted; times in microseconds since 1970."""
 
     def note(self, record: Record, started_ts: int, finished_ts: int) -> None:
-        """Takes the note of one record."""
+        """Queues the receipt of one record."""
         ...
 
     def confirm(self) -> None:
-        """Returns when all notes are safe; raises `BrokerUnavailable` to be asked again."""
+        """Returns when all are acknowledged; raises `BrokerUnavailable` if a retry is needed."""
         ...
 
 
 class _Done(NamedTuple):
-    """A record that is finished with, and when that began and ended."""
+    """A processed record, with the times when its handling began and ended."""
 
     record: Record
     started_ts: int
@@ -104,10 +98,10 @@ class _Done(NamedTuple):
 
 @dataclass(slots=True)
 class _Turn:
-    """What was handled since the last commit; `unwritten` is what a sink has still to write.
+    """What was handled since the last commit; `unwritten` is what the sink has not written yet.
 
-    `busy_s` is the time that took since records were last waited for, and `counted` and
-    `counted_bytes` are what was handled in it.
+    `busy_s` is the working time since the consumer last waited for records; `counted` and
+    `counted_bytes` are what was handled in that time.
     """
 
     records: int = 0
@@ -123,8 +117,9 @@ class _Turn:
 class Work:
     """What is done with records, and within which limits.
 
-    Handler and sink may both be missing: then records are just committed. Without dead letters a
-    record that cannot be handled ends the consumer. `in_hand` is told which record is handled.
+    Handler and sink may both be missing: then records are only committed. Without dead letters a
+    record that cannot be handled ends the consumer. `in_hand` is called with the record that is
+    being handled.
     """
 
     handler: Handler | None = None
@@ -137,10 +132,10 @@ class Work:
 
 
 class Cycle:
-    """One consumer's work; all methods belong to one thread, which alone calls the reader.
+    """The work of one consumer; all methods and the reader are called by one thread only.
 
-    `on_trouble` is told what could not be done and will be tried again; a sink's trouble comes from
-    another thread.
+    `on_trouble` is called when an action failed and will be retried; for a sink, from another
+    thread.
     """
 
     def __init__(
@@ -179,12 +174,12 @@ class Cycle:
 
     @property
     def totals(self) -> Totals:
-        """What was done so far."""
+        """What was processed so far."""
         return self._totals
 
     @property
     def committed(self) -> Mapping[TopicPartition, int]:
-        """The committed offset of each partition that is worked on, where there is one."""
+        """The committed offsets of the current partitions, as far as there are any."""
         return self._committed
 
     @property
@@ -193,13 +188,13 @@ class Cycle:
         return len(self._batch)
 
     def begin(self, partition: TopicPartition, committed: int | None) -> None:
-        """A partition comes, committed so far."""
+        """Adds a partition with its committed offset."""
         self._committed_at[partition] = self._clock()
         if committed is not None:
             self._committed[partition] = committed
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions leave: what is read of them and not handled is dropped."""
+        """Removes partitions; their records that were read but not handled are dropped."""
         gone = frozenset(partitions)
         if self._batch:
             self._keep(r for r in self._batch if r.source not in gone)
@@ -211,31 +206,31 @@ class Cycle:
 
     def run(
         self,
-        listen: Callable[[], None] = lambda: None,
-        called: Callable[[], bool] = lambda: True,
+        execute_commands: Callable[[], None] = lambda: None,
+        has_commands: Callable[[], bool] = lambda: True,
     ) -> Totals:
-        """Turns until it is told to stop; `listen` is called when nothing is half done.
+        """Repeats `turn` until `stop` is set; calls `execute_commands` when all is committed.
 
-        `called` says whether there is anything to listen to. Who gives it must `settle` before a
-        partition goes to another reader within a turn.
+        `has_commands` tells whether a command waits. A caller that passes it must call `settle`
+        before a partition goes to another reader within a turn.
         """
         while not self._stop.is_set():
-            self.turn(called)
-            listen()
+            self.turn(has_commands)
+            execute_commands()
         return self._totals
 
-    def turn(self, called: Callable[[], bool] = lambda: True) -> None:
+    def turn(self, has_commands: Callable[[], bool] = lambda: True) -> None:
         """Gathers and handles, then writes and commits.
 
-        Without a sink the first half goes on while there is work and nobody calls, for `SETTLE_S`.
+        Without a sink, gathering and handling repeat for `SETTLE_S`, unless a command waits.
         """
         until = self._clock() + SETTLE_S
         turn = _Turn()
         try:
-            while self._work(turn) and self._may_go_on(turn, until) and not called():
+            while self._work(turn) and self._may_go_on(turn, until) and not has_commands():
                 pass
         except Exception:
-            with suppress(TrimtabError):  # what was handled is kept; the first error is told
+            with suppress(TrimtabError):  # what was handled is committed; the first error is raised
                 self.settle()
             raise
         began = self._clock()
@@ -254,9 +249,9 @@ class Cycle:
             )
 
     def settle(self) -> None:
-        """Commits what was handled in the turn that is under way; what a sink has yet to write not.
+        """Commits what was handled in the current turn, unless a sink has yet to write it.
 
-        It knows nothing of what is being read meanwhile: the reader may be ahead of the batch.
+        It uses the offsets of handled records only: the reader may be ahead of the batch.
         """
         if self._sink is not None:
             return
@@ -264,7 +259,7 @@ class Cycle:
         self._commit({p: at for p, at in self._next.items() if at > self._committed.get(p, -1)})
 
     def _work(self, turn: _Turn) -> bool:
-        """Gathers and handles; says whether there was anything to do."""
+        """Gathers and handles; returns whether there were records."""
         if self._gather():
             self.capacity.pause()
             turn.busy_s, turn.counted, turn.counted_bytes = 0.0, 0, 0
@@ -282,14 +277,14 @@ class Cycle:
         return bool(done)
 
     def _may_go_on(self, turn: _Turn, until: float) -> bool:
-        """Whether more may be handled before the commit; what is held until then may not grow."""
+        """Whether more may be handled before the commit; not while records are held for it."""
         holds = self._sink is not None or turn.dead_letters > 0
         return not holds and not self._stop.is_set() and self._clock() < until
 
     # ------------------------------------------------------------ gather
 
     def _gather(self) -> bool:
-        """Fills the batch; says whether records were waited for."""
+        """Fills the batch; returns whether it waited for records."""
         if self._batch:  # the rest of the last batch comes first: memory stays bounded
             self._reader.tend()
             return False
@@ -305,8 +300,8 @@ class Cycle:
         self._waiting = Counter(r.source for r in self._batch)
         if self._handler is not None and len(self._waiting) > 1:
             self._batch = deque(_oldest_first(self._batch))
-        # As much again at the brokers, before and after: the time went into fetching, not into
-        # waiting. Only after may be a burst that has ended the wait.
+        # If the brokers had at least another batch both before and after, the time was spent on
+        # fetching, not on waiting. Only after: a burst may have ended a wait.
         full = self._batch_bytes >= self._limits.batch_bytes
         as_much_before = self._as_much_left
         self._as_much_left = bool(self._batch) and self._reader.behind() >= len(self._batch)
@@ -345,13 +340,13 @@ class Cycle:
                 break
             done.append(outcome)
             self._pass_over(self._batch.popleft())
-            if self._sink is None:  # noted at once, so that little is left to wait for
+            if self._sink is None:  # sent at once, so that `confirm` has little to wait for
                 self._note(outcome)
         self._in_hand(None)
         return done
 
     def _all_at_once(self) -> Sequence[_Done]:
-        """Without a handler there is nothing to wait for."""
+        """Marks the whole batch as handled, as there is no handler."""
         now_ts = self._now_us()
         done = [_Done(record, now_ts, now_ts) for record in self._batch]
         for record in self._batch:
@@ -363,32 +358,32 @@ class Cycle:
         return done
 
     def _attempt(self, record: Record, handler: Handler) -> _Done | None:
-        """Handles one record; None when there was no time to, or it is another's by now."""
+        """Handles one record; None if the consumer was stopped or has lost the partition."""
         started_ts = self._now_us()
         self._in_hand(record)
 
-        def told_to_leave_in(pause_s: float) -> bool:
+        def stopped_within(pause_s: float) -> bool:
             return self._stop.wait(pause_s) or (pause_s > 0 and not self._keeps(record))
 
         try:
-            error = attempt(handler, record, retry=self._retry, told_to_leave_in=told_to_leave_in)
+            error = attempt(handler, record, retry=self._retry, stopped_within=stopped_within)
         except Interrupted:
             return None
         if error is not None:
             if self._dead_letters is None:
                 raise ApplyError(
-                    f"The handler failed for good at {record.source}, offset {record.offset}: "
-                    f"{error_text(error)}.",
-                    hint="Nothing is skipped: it is read again at the next start.",
+                    f"The handler failed at every attempt at {record.source}, offset "
+                    f"{record.offset}: {error_text(error)}.",
+                    hint="The record is not skipped: it is read again at the next start.",
                 ) from error
-            self._bury(record, error, self._dead_letters)
+            self._send_dead_letter(record, error, self._dead_letters)
         return _Done(record, started_ts, self._now_us(), error is not None)
 
     def _keeps(self, record: Record) -> bool:
-        """Shows between two attempts that it is alive; says whether the record is still its own.
+        """Stays in the group between two attempts; returns whether the record is still ours.
 
-        Several attempts may take longer than a group waits for one of its members. What was handled
-        before is committed first, for its partition may go; what a sink has yet to write cannot be.
+        Several attempts may take longer than the session timeout. What was handled before is
+        committed first, since its partition may be revoked; not if a sink has yet to write it.
         """
         if self._sink is not None:
             return True
@@ -398,11 +393,13 @@ class Cycle:
         except TrimtabError as error:
             if not error.retriable:
                 raise
-            self._on_trouble("taking part in the group", error)
+            self._on_trouble("staying in the group", error)
         return bool(self._batch) and self._batch[0] is record
 
-    def _bury(self, record: Record, error: BaseException, dead_letters: DeadLetters) -> None:
-        self._until_well("burying a record", lambda: dead_letters.bury(record, error))
+    def _send_dead_letter(
+        self, record: Record, error: BaseException, dead_letters: DeadLetters
+    ) -> None:
+        self._retried("sending a dead letter", lambda: dead_letters.send(record, error))
 
     def _pass_over(self, record: Record) -> None:
         source = record.source
@@ -426,9 +423,9 @@ class Cycle:
 
     def _confirm(self) -> None:
         if self._dead_letters is not None:
-            self._until_well("confirming the dead letters", self._dead_letters.confirm)
+            self._retried("confirming the dead letters", self._dead_letters.confirm)
         if self._receipts is not None:
-            self._until_well("confirming the receipts", self._receipts.confirm)
+            self._retried("confirming the receipts", self._receipts.confirm)
 
     def _note(self, done: _Done) -> None:
         if self._receipts is not None:
@@ -440,7 +437,7 @@ class Cycle:
             tables.setdefault(record.topic, []).append(record)
 
         def write(table: str) -> None:
-            self._until_well(f"writing table {table}", lambda: sink.write(table, tables[table]))
+            self._retried(f"writing table {table}", lambda: sink.write(table, tables[table]))
 
         if len(tables) <= 1:
             for table in tables:
@@ -452,14 +449,14 @@ class Cycle:
     def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         if not offsets:
             return
-        self._until_well("committing offsets", lambda: self._reader.commit(self._still(offsets)))
+        self._retried("committing offsets", lambda: self._reader.commit(self._still(offsets)))
         now = self._clock()
         for partition, offset in self._still(offsets).items():
             self._committed[partition] = offset
             self._committed_at[partition] = now
 
     def _due(self) -> dict[TopicPartition, int]:
-        """What is to be committed: each partition's next offset, where it has grown or got old."""
+        """The offsets to commit: those that have grown, or whose last commit is old."""
         due = {}
         now = self._clock()
         for partition in self._known():
@@ -477,9 +474,10 @@ class Cycle:
         return self._committed_at.keys() | self._next.keys()
 
     def _next_offset(self, partition: TopicPartition) -> int | None:
-        """The offset before which all is done: that of the first waiting record, or the reader's.
+        """The offset before which everything is done.
 
-        A reader that has nothing waiting knows of transaction markers behind the last record.
+        That of the first waiting record; without one the reader's position, which may be behind
+        transaction markers after the last record.
         """
         if self._waiting[partition]:
             return self._next.get(partition)
@@ -489,35 +487,36 @@ class Cycle:
         return max(known, default=None)
 
     def _still(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Without the partitions that have left meanwhile."""
+        """These offsets without partitions that were released meanwhile."""
         held = self._known()
         return {partition: offset for partition, offset in offsets.items() if partition in held}
 
-    def _until_well(self, what: str, action: Callable[[], None]) -> None:
-        """Tries until it goes well; gives up only when told to stop."""
-        pauses = _INSISTING.for_ever()
+    def _retried(self, what: str, action: Callable[[], None]) -> None:
+        """Retries until it succeeds or `stop` is set."""
+        pauses = _WRITE_RETRY.for_ever()
         while True:
             try:
                 return action()
             except Exception as error:
-                if not _may_go_well(error):
+                if not _may_succeed_later(error):
                     raise
                 self._on_trouble(what, error)
                 if self._stop.wait(next(pauses)):
                     raise ApplyError(
                         f"Stopped while {what} still failed: {error}",
-                        hint="Nothing of it was committed: it is read again at the next start.",
+                        hint="These records were not committed: they are read again at the next "
+                        "start.",
                     ) from error
 
 
-def _may_go_well(error: Exception) -> bool:
+def _may_succeed_later(error: Exception) -> bool:
     return error.retriable if isinstance(error, TrimtabError) else isinstance(error, OSError)
 
 
 def _oldest_first(records: Collection[Record]) -> list[Record]:
-    """All records by their time, those of a partition in their own order.
+    """All records by timestamp; those of one partition stay in offset order.
 
-    A record with an older time than one before it in its partition takes that one's time.
+    A record with an older timestamp than an earlier one of its partition counts with that one's.
     """
     newest: dict[TopicPartition, int] = {}
     keyed = []

@@ -1,11 +1,11 @@
-"""What a directed consumer does with a command: pure, so that every order of commands can be tried.
+"""Executes commands for a directed consumer: pure, so that any order of commands can be tested.
 
-Why      Nothing fences a reader that assigns by hand. It is safe because it reads only what it was
-         told to, and says what it reads only after that is so.
-Promise  A command of an older epoch, or for another process under the same index, is ignored. A
-         command that was obeyed before is answered again, word for word, and not obeyed again.
-         Taking what is owned and dropping what is not are harmless. A process begins with nothing,
-         whatever one before it under the same index had.
+Why      Brokers do not fence a reader that assigns partitions manually. It is safe because it reads
+         only what it was told to, and reports it only after that is true.
+Promise  A command of an older epoch, or for another process with the same index, is ignored. A
+         repeated command gets the same answer again and is not executed again. Taking an owned
+         partition and dropping another are harmless. A new process owns nothing, whatever an
+         earlier process with the same index had.
 Cost     O(partitions of the command); the answers of one epoch are kept, `REMEMBERED` at most.
 Paper    Landau et al., section on the consumer's metadata; packing.md §11.3 for epochs.
 """
@@ -46,40 +46,40 @@ class Directed:
 
     @property
     def hello(self) -> Hello:
-        """What it says when it begins."""
+        """The first report of the process."""
         return Hello(consumer=self.consumer, incarnation=self.incarnation)
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Read these from where they are committed."""
+    """Start reading these from their committed offsets."""
 
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Read these no more, and forget what was read of them but not handled."""
+    """Stop reading these, and drop their records that were read but not handled."""
 
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """Tell the controller, once all before it is done."""
+class SendReport:
+    """Send a report to the controller, after all earlier actions are done."""
 
     report: Report
 
 
-Action = Take | Drop | Say
+Action = Take | Drop | SendReport
 
 
-def obey(
+def execute(
     state: Directed, command: Command, committed: Mapping[TopicPartition, int]
 ) -> tuple[Directed, tuple[Action, ...]]:
-    """The state after a command, and what is to be done, in order.
+    """The state after a command, and the actions to perform, in order.
 
-    `committed` holds the offsets as they stand now, when all that was handled is committed.
+    `committed` holds the current committed offsets; all handled records must be committed before.
     """
     if command.epoch < state.epoch:
         return state, ()
@@ -87,19 +87,19 @@ def obey(
         state = replace(state, epoch=command.epoch, answers={})
     match command:
         case StateQuery():
-            return state, (Say(_state_of(state, command)),)
+            return state, (SendReport(_state_of(state, command)),)
         case Start() | Stop() if command.incarnation not in (None, state.incarnation):
-            return state, ()  # for the process before this one
+            return state, ()  # for an earlier process
         case Start() | Stop():
             before = state.answers.get(command.seq)
             if before is not None:
-                return state, (Say(before),)
-            return _acted(state, command, committed)
+                return state, (SendReport(before),)
+            return _executed(state, command, committed)
         case _:
             assert_never(command)
 
 
-def _acted(
+def _executed(
     state: Directed, command: Start | Stop, committed: Mapping[TopicPartition, int]
 ) -> tuple[Directed, tuple[Action, ...]]:
     action: Action
@@ -129,7 +129,7 @@ def _acted(
         )
     answers = dict([*state.answers.items(), (command.seq, answer)][-REMEMBERED:])
     after = replace(state, owned=owned, answers=answers)
-    return after, ((action,) if changed else ()) + (Say(answer),)
+    return after, ((action,) if changed else ()) + (SendReport(answer),)
 
 
 def _state_of(state: Directed, query: StateQuery) -> StateReport:
@@ -142,12 +142,12 @@ def _state_of(state: Directed, query: StateQuery) -> StateReport:
 
 
 def without(state: Directed, lost: frozenset[TopicPartition]) -> Directed:
-    """The state after partitions have vanished under the consumer."""
+    """The state after partitions of this consumer were deleted."""
     return replace(state, owned=state.owned - lost)
 
 
-def worth_obeying(commands: Sequence[Command]) -> tuple[Command, ...]:
-    """The commands in order, without any query but the last: older ones nobody waits for."""
+def without_old_queries(commands: Sequence[Command]) -> tuple[Command, ...]:
+    """The commands in order, without queries other than the newest: older ones are obsolete."""
     queries = [at for at, command in enumerate(commands) if isinstance(command, StateQuery)]
     newest = max(queries, key=lambda at: (commands[at].epoch, at), default=None)
     return tuple(

@@ -1,10 +1,10 @@
-"""A user's handler: how it is found, how often it is tried, and when a record is given up.
+"""The user's handler: how it is loaded, and how often it is tried for each record.
 
-Promise  A record is handled, or handed to the dead letters with the last error; never skipped.
-         Each record is tried `Retry.attempts` times, with pauses that double. A consumer that is
-         told to leave does not wait a pause out: the record then counts as not handled.
-         Whatever a handler raises is an error of that record, `sys.exit` and a cancelled task
-         included. Only Ctrl-C ends the consumer.
+Promise  A record is handled, or sent to the dead letters with the last error; never skipped. Each
+         record is tried `Retry.attempts` times, with pauses that double. A consumer that is stopped
+         does not wait for the end of a pause: the record then counts as not handled. Whatever a
+         handler raises is an error of that record, including `sys.exit` and a cancelled task. Only
+         Ctrl-C ends the consumer.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ _SHAPE = "A handler takes one trimtab.Record."
 
 
 class Interrupted(Exception):
-    """The consumer was told to leave before the record was handled."""
+    """The consumer was stopped before the record was handled."""
 
 
 def attempt(
-    handler: Handler, record: Record, *, retry: Retry, told_to_leave_in: Callable[[float], bool]
+    handler: Handler, record: Record, *, retry: Retry, stopped_within: Callable[[float], bool]
 ) -> BaseException | None:
-    """Handles a record; returns the last error when it is given up, else None.
+    """Handles a record; returns the last error if all attempts failed, else None.
 
-    `told_to_leave_in` waits so many seconds, and returns early with True when there is no time.
+    `stopped_within` waits this many seconds; it returns True at once if the consumer must stop.
     """
     pauses = retry.pauses()
     while True:
         try:
             _check_result(handler(record))
-        except BaseException as error:  # it is the user's code: anything may come
-            if isinstance(error, KeyboardInterrupt) and _is_ctrl_c(told_to_leave_in):
+        except BaseException as error:  # user code may raise anything
+            if isinstance(error, KeyboardInterrupt) and _is_ctrl_c(stopped_within):
                 raise
             pause_s = next(pauses, None)
             if pause_s is None:
                 return error
-            if told_to_leave_in(pause_s):
+            if stopped_within(pause_s):
                 raise Interrupted from error
         else:
             return None
 
 
-def _is_ctrl_c(told_to_leave_in: Callable[[float], bool]) -> bool:
+def _is_ctrl_c(stopped_within: Callable[[float], bool]) -> bool:
     """Whether a KeyboardInterrupt may come from the keyboard, and not from the handler itself.
 
-    `consume` replaces Python's signal handler and raises it only when it was told to leave before.
+    `consume` replaces Python's signal handler and raises it only after it was asked to stop.
     """
-    return signal.getsignal(signal.SIGINT) is signal.default_int_handler or told_to_leave_in(0)
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler or stopped_within(0)
 
 
 def _check_result(result: object) -> None:
@@ -66,15 +66,15 @@ def _check_result(result: object) -> None:
         result.close()  # else Python warns that it was never awaited
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError(
-            f"the handler returned a {type(result).__name__}, which is not run; "
+            f"the handler returned a {type(result).__name__}, whose code does not run; "
             "write it as a plain function"
         )
 
 
 def error_text(error: BaseException, *, most: int = 500) -> str:
-    r"""Type and message of any exception on at most `most` characters; never raises.
+    r"""Type and message of any exception in at most `most` characters; never raises.
 
-    The text may come from anywhere: it may hold half characters, be huge, or not be had at all.
+    The text may contain invalid characters, be very long, or fail to be produced.
 
     >>> error_text(ValueError("no such account"))
     'ValueError: no such account'
@@ -83,19 +83,19 @@ def error_text(error: BaseException, *, most: int = 500) -> str:
     """
     name = type(error).__name__
     try:
-        said = "".join(str(error))[:most]
-    except BaseException as failure:  # it is the user's code, too
-        said = f"(its text cannot be shown: __str__ raised {type(failure).__name__})"
-    text = f"{name}: {said}" if said else name
+        message = "".join(str(error))[:most]
+    except BaseException as failure:  # __str__ is user code, too
+        message = f"(its text cannot be shown: __str__ raised {type(failure).__name__})"
+    text = f"{name}: {message}" if message else name
     return text.encode(errors="backslashreplace").decode()[:most]
 
 
 def load_handler(name: str) -> Handler:
-    """The function that `module:function` names; the working folder is searched as well."""
+    """Imports the function `module:function`; the working folder is searched as well."""
     module_name, colon, path = name.partition(":")
     if not (module_name and colon and path):
         raise ConfigError(
-            f"{name!r} names no handler.", hint="Write it as module:function, such as shop:handle."
+            f"Invalid handler: {name!r}.", hint="Write it as module:function, such as shop:handle."
         )
     here = str(Path.cwd())
     if here not in sys.path:
@@ -109,7 +109,7 @@ def load_handler(name: str) -> Handler:
             f"The handler's module {module_name} cannot be imported: {error_text(error)}.",
             hint="The module must not end the program (sys.exit) when it is imported."
             if isinstance(error, SystemExit)
-            else "It is looked for in the working folder and where Python finds packages.",
+            else "Modules are searched in the working folder and on Python's path.",
         ) from error
     for part in path.split("."):
         found = getattr(found, part, None)
@@ -120,16 +120,16 @@ def load_handler(name: str) -> Handler:
 
 
 def _check_shape(name: str, handler: Callable[..., object]) -> None:
-    """Refuses what cannot handle a record when it is called with it."""
+    """Refuses objects that cannot handle a record when called with one."""
     if inspect.isclass(handler):
         raise ConfigError(
-            f"The handler {name} is a class: calling it makes an object of each record, no more.",
-            hint="Name a function, or an object of that class that the module has made.",
+            f"The handler {name} is a class: calling it would only create an object per record.",
+            hint="Name a function, or a callable object of that class in the module.",
         )
     if _runs_nothing(handler) or _runs_nothing(getattr(handler, "__call__", None)):  # noqa: B004
         raise ConfigError(
             f"The handler {name} is a coroutine or generator function: calling it runs nothing.",
-            hint="Write a plain function; call asyncio.run in it if you need to.",
+            hint="Write a plain function; it may call asyncio.run.",
         )
     try:
         inspect.signature(handler).bind(None)
@@ -137,7 +137,7 @@ def _check_shape(name: str, handler: Callable[..., object]) -> None:
         raise ConfigError(
             f"The handler {name} cannot be called with one record: {error}.", hint=_SHAPE
         ) from error
-    except ValueError:  # built-in functions need not say what they take
+    except ValueError:  # some built-in functions have no signature
         return
 
 
@@ -152,8 +152,8 @@ def _runs_nothing(function: object) -> bool:
 class FixedService:
     """A handler that takes the same time for every record, or for every byte, for experiments.
 
-    A sleep is always a little too long: what was slept too much is taken off the next one, so that
-    the mean is exact.
+    A sleep is always a little too long: the excess is subtracted from the next one, so that the
+    mean is exact.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class FixedService:
         self._due_s = 0.0
 
     def __call__(self, record: Record) -> None:
-        """Takes its time."""
+        """Sleeps for the record's service time."""
         self._due_s += self._service_s + self._per_byte_s * record.size
         if self._due_s > 0:
             began = self._clock()

@@ -1,4 +1,4 @@
-"""Learns what the consumers of a group can handle from the rates that are published of it."""
+"""Learns the capacity of a group's consumers from published rates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MICROS = 1_000_000
 
 
 class _Seen(NamedTuple):
-    """A partition at one moment: its time, its end and what the group had committed."""
+    """A partition at one moment: time, end offset and the group's committed offset."""
 
     ts: int
     end: int
@@ -24,10 +24,10 @@ class _Seen(NamedTuple):
 
 
 class Learning:
-    """What was committed while consumers were behind, over the last `keep_s` seconds.
+    """Learns from commits while consumers had a backlog, over the last `keep_s` seconds.
 
-    What was learned holds until something newer is, also when the readers change: consumers of a
-    group are alike.
+    What was learned is kept until there is something newer, also when the consumers change: the
+    consumers of a group are alike.
     """
 
     def __init__(self, group: str, *, keep_s: float = 60.0) -> None:
@@ -37,7 +37,7 @@ class Learning:
         self._known = Learned({}, {})
 
     def look(self, measured: Measured, readers: Assignment) -> Learned:
-        """Takes in the newest rates, and says what is known by now."""
+        """Adds the newest rates, and returns what is known now."""
         if readers != self._readers:
             self._readers = readers
             self._history.clear()
@@ -60,7 +60,7 @@ class Learning:
         return _Seen(topic.ts, rate.end_offset, rate.end_offset - lag)
 
     def _found(self, measured: Measured) -> Learned:
-        """What each consumer handled between its first commit that was seen and its last."""
+        """What each consumer handled between its first and its last observed commit."""
         held: dict[int, list[TopicPartition]] = {}
         for partition, consumer in self._readers.items():
             held.setdefault(consumer, []).append(partition)
@@ -87,7 +87,7 @@ _Looks = Sequence[Mapping[TopicPartition, _Seen]]
 
 
 def _went_back(looks: _Looks, partitions: Collection[TopicPartition]) -> bool:
-    """Whether offsets were reset, or a topic was made anew."""
+    """Whether offsets were reset, or a topic was created again."""
     return any(
         after[p].committed < before[p].committed or after[p].end < before[p].end
         for before, after in pairwise(looks)
@@ -113,5 +113,5 @@ def _progress(measured: Measured, partition: TopicPartition, looks: _Looks) -> C
 
 
 def _age_s(then: dict[TopicPartition, _Seen], now: dict[TopicPartition, _Seen]) -> float:
-    """How much time lies between the two."""
+    """The time between two observations."""
     return (max(seen.ts for seen in now.values()) - max(s.ts for s in then.values())) / _MICROS

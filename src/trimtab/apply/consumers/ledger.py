@@ -1,8 +1,8 @@
-"""Decisions as a Parquet table, a file for every minute or so.
+"""Stores decisions as a Parquet table, with about one file per minute.
 
-Promise  A file is whole or not there. What was decided since the last one is lost only if the
-         process is killed; the topic of decisions has it all the same. A disk that is full ends no
-         controller: what could not be written is kept and tried again with the next file.
+Promise  Files are complete or absent. Decisions since the last file are lost only if the process is
+         killed; the topic of decisions still has them. A full disk does not end the controller:
+         decisions that could not be written are kept for the next file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EVERY_S = 60.0
 
 
 class Ledger:
-    """Keeps decisions in a folder that Spark reads as the table `decisions`."""
+    """Stores decisions in a folder that Spark reads as the table `decisions`."""
 
     def __init__(self, folder: Path, *, every_s: float = _EVERY_S) -> None:
         self._folder = folder
@@ -35,7 +35,7 @@ class Ledger:
         self._guard = threading.Lock()
 
     def add(self, decision: Decision) -> None:
-        """Takes a decision in."""
+        """Adds a decision; writes a file if the last one is older than a minute."""
         with self._guard:
             self._waiting.append(decision)
             if time.monotonic() - self._written >= self._every_s:

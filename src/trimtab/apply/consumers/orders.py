@@ -1,8 +1,8 @@
-"""Plans that somebody asks a controller to carry out: whether they fit, and what they lead to.
+"""Ordered plans: whether a controller can carry them out, and the decisions about them.
 
-Promise  Pure. A plan is carried out only for the partitions and the owners that it was made for.
-         One that was begun by a controller before goes on only if every partition is where it was,
-         or where the plan wants it. Topics that the plan does not speak of stay as they are.
+Promise  Pure. A plan is carried out only for the partitions and owners that it was made for. One
+         that an earlier controller started continues only if every partition is with its old
+         consumer or with the plan's. Topics outside the plan's scope are not changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def unfit(
     *,
     most: int | None = None,
 ) -> str:
-    """Why a plan cannot be carried out for this group as it is; empty where it can."""
+    """Why a plan cannot be carried out for this group now; empty if it can."""
     plan = order.plan
     if plan is None:
         return order.refused or f"plan {order.plan_id} is not known"
@@ -39,7 +39,7 @@ def unfit(
     mine = Assignment({p: c for p, c in held.items() if p in there})
     wanted = len(target_of(plan, held).consumers)
     if most is not None and wanted > most:
-        return f"it needs {wanted} consumers, and --max-consumers is {most}"
+        return f"it needs {wanted} consumers, but --max-consumers is {most}"
     if order.step is None:
         try:
             check_fresh(plan, there, mine)
@@ -47,29 +47,29 @@ def unfit(
             return error.message
         return ""
     if there != plan.assignment.keys():
-        return "partitions were added or deleted since it was begun"
+        return "partitions were added or deleted since it was started"
     previous = plan.previous
     strange = sorted(
         partition
         for partition, target in plan.assignment.items()
         if mine.get(partition) not in {None, previous.get(partition), target}
     )
-    return f"since it was begun, {strange[0]} got another owner" if strange else ""
+    return f"since it was started, {strange[0]} got another owner" if strange else ""
 
 
 def target_of(plan: ConsumerPlan, held: Assignment) -> Assignment:
-    """Who reads what when the plan is done, topics that it does not speak of included."""
+    """The assignment when the plan is done, including topics outside its scope."""
     others = {p: c for p, c in held.items() if p.topic not in plan.scope.topics}
     return Assignment({**others, **plan.assignment})
 
 
 def decision_of(order: PlanOrdered, held: Assignment, target: Assignment) -> Decision:
-    """The decision to carry out a plan that was ordered."""
+    """The decision to carry out an ordered plan."""
     before, after = len(held.consumers), len(target.consumers)
     action = Action.REASSIGN
     if after != before:
         action = Action.SCALE_UP if after > before else Action.SCALE_DOWN
-    again = "" if order.step is None else ", begun by the controller before"
+    again = "" if order.step is None else ", started by the previous controller"
     forecast: Mapping[str, float] = {}
     if order.plan is not None:
         figures = order.plan.after
@@ -87,7 +87,7 @@ def decision_of(order: PlanOrdered, held: Assignment, target: Assignment) -> Dec
 
 
 def refusal_of(order: PlanOrdered, why: str, consumers: int) -> Decision:
-    """The decision not to."""
+    """The decision to refuse an ordered plan."""
     return Decision(
         ts=order.ts,
         group=_group(order),
@@ -106,7 +106,7 @@ def _group(order: PlanOrdered) -> str:
 def entry_of(
     order: PlanOrdered, state: PlanState, *, step: int = 0, of: int | None = None, why: str = ""
 ) -> JournalEntry:
-    """An entry of the plan's journal; the time until which it is held is kept with it."""
+    """An entry of the plan's journal, with the time until which the plan is held."""
     total = len(order.plan.moves) if of is None and order.plan is not None else of or 0
     held = state in {PlanState.RUNNING, PlanState.DONE} and order.hold_s > 0
     until_ts = order.ts + round(order.hold_s * _MICROS)
@@ -122,26 +122,28 @@ def entry_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """What a controller left of orders: one that it had begun, and a plan that is still held."""
+class InheritedOrders:
+    """Orders of the previous controller: a plan in progress, and a plan that is still held."""
 
     unfinished: tuple[ConsumerPlan, JournalEntry] | None = None
     held_plan: str = ""
     held_s: float = 0.0
 
 
-def left_by(kept: Iterable[tuple[ConsumerPlan, JournalEntry]], group: str, *, now_ts: int) -> Left:
-    """The newest order of this group, as its journal has it."""
+def inherited_orders(
+    kept: Iterable[tuple[ConsumerPlan, JournalEntry]], group: str, *, now_ts: int
+) -> InheritedOrders:
+    """The newest order of this group, by its journal."""
     own = [(plan, entry) for plan, entry in kept if plan.scope.group == group]
     if not own:
-        return Left()
+        return InheritedOrders()
     plan, entry = max(own, key=lambda pair: pair[1].ts)
     held_s = max(0.0, (_hold_until_ts(entry) - now_ts) / _MICROS)
     if entry.state is PlanState.RUNNING:
-        return Left((plan, entry), held_s=held_s)
+        return InheritedOrders((plan, entry), held_s=held_s)
     if entry.state is PlanState.DONE and held_s > 0:
-        return Left(held_plan=entry.plan, held_s=held_s)
-    return Left()
+        return InheritedOrders(held_plan=entry.plan, held_s=held_s)
+    return InheritedOrders()
 
 
 def _hold_until_ts(entry: JournalEntry) -> int:
@@ -153,10 +155,10 @@ def _hold_until_ts(entry: JournalEntry) -> int:
 
 
 def by_smallest_partition(held: Assignment, topics: Collection[str]) -> dict[int, int]:
-    """The numbers that plans give the members of a subscribed group → the controller's own.
+    """The numbers that plans give to members of a subscribed group → the controller's numbers.
 
-    A plan that was made from what the brokers know numbers members by the smallest partition that
-    they own (`numbered_members`); a controller keeps its numbers when members come and go.
+    A plan made from the brokers' view numbers members by the smallest partition that they own
+    (`numbered_members`); a controller keeps its numbers when members join and leave.
 
     >>> t = [TopicPartition("t", n) for n in range(3)]
     >>> by_smallest_partition(Assignment({t[0]: 7, t[1]: 3, t[2]: 7}), ["t"])
@@ -171,7 +173,7 @@ def by_smallest_partition(held: Assignment, topics: Collection[str]) -> dict[int
 def renumbered(
     assignment: Assignment, numbers: Mapping[int, int], taken: Collection[int]
 ) -> Assignment:
-    """An assignment in other numbers; consumers that have none yet get the lowest that are free."""
+    """The assignment with other numbers; new consumers get the lowest free numbers."""
     known, free = dict(numbers), (n for n in count() if n not in {*taken, *numbers.values()})
     for consumer in assignment.consumers:
         if consumer not in known:

@@ -1,11 +1,11 @@
-"""Decides in a thread of its own, so that a planner that searches holds up nothing else.
+"""Decides in a separate thread, so that a slow planner delays nothing else.
 
-Why      The loop that keeps the lease and acts on acknowledgements must go on while a solver works.
-Promise  At most one decision is under way. A call returns its answer, or None at once while it is
-         not there yet; only the call that begins a decision waits for it, for a twentieth of a
-         second. An answer counts only if the group is still as it was when the decision began, and
-         if it is fetched soon: else it is dropped and the next one begins. What the planner raises
-         is raised by the call that would have had the answer. Closing waits for nobody.
+Why      The loop that renews the lease and handles acknowledgements must go on while a solver runs.
+Promise  At most one decision is in progress. A call returns its result, or None while there is
+         none; only the call that starts a decision waits for it, at most 50 ms. A result is used
+         only if the group has not changed since the decision started and it is fetched within 10 s:
+         else it is dropped and the next decision starts. Exceptions of the planner are raised by
+         the call that would have returned the result. Closing does not wait.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _AT_ONCE_S = 0.05
 _HOLDS_S = 10.0
 
 Judge = Callable[[GroupView, Measured, int], GroupVerdict | None]
-"""A policy that is also told what was measured, and the time that records are judged by."""
+"""A policy that also gets the measured rates and the current time in microseconds."""
 
 
 @dataclass
 class _Task:
-    """One decision under way."""
+    """One decision in progress."""
 
     view: GroupView
     measured: Measured
@@ -44,17 +44,17 @@ class _Task:
 
 
 class PlanningThread:
-    """A judge that asks another one in a thread."""
+    """A judge that calls another one in a thread."""
 
     def __init__(self, judge: Judge, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._judge, self._clock = judge, clock
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._task: _Task | None = None
-        # A daemon: a solver without a time limit must not keep the process from ending.
+        # A daemon thread, so that a solver without a time limit cannot block the process's exit.
         threading.Thread(target=self._work, name="planning", daemon=True).start()
 
     def __call__(self, view: GroupView, measured: Measured, ts: int) -> GroupVerdict | None:
-        """The answer to a question asked before, if it still holds; else asks this one."""
+        """The result of an earlier call if it is still valid; else starts a new decision."""
         asked, self._task = self._task, None
         if asked is not None and not asked.done.is_set():
             self._task = asked
@@ -72,7 +72,7 @@ class PlanningThread:
         return None
 
     def _outdated(self, task: _Task, now: GroupView) -> str | None:
-        """Why an answer does not hold any more, if it does not."""
+        """Why a result is no longer valid; None if it is valid."""
         if _group(task.view) != _group(now):
             return "the group has changed since the planner began"
         if self._clock() - task.ended > _HOLDS_S:
@@ -80,7 +80,7 @@ class PlanningThread:
         return None
 
     def close(self) -> None:
-        """Begins nothing more."""
+        """Starts no further decision."""
         self._tasks.put(None)
 
     def _work(self) -> None:
@@ -101,7 +101,7 @@ def _answer(task: _Task) -> GroupVerdict | None:
 
 
 def _group(view: GroupView) -> tuple[object, ...]:
-    """What a decision rests on, apart from loads and time."""
+    """The state of the group that a decision depends on, without loads and time."""
     startup = view.startup
     return (
         view.assignment,

@@ -1,7 +1,7 @@
 """The ports of a consumer's cycle: the user's `Handler`, a `Reader` and a `Sink`.
 
-A reader hands out records in the order of their offsets within a partition. Everything it hands
-out belongs to the cycle until that commits it, or lets the partition go.
+A reader returns the records of a partition in offset order. The cycle keeps them until it commits
+them or releases the partition.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ What it returns is ignored, except that a coroutine or a generator is an error."
 
 
 class Reader(Protocol):
-    """Where records come from and where progress is kept; used by one thread only."""
+    """The source of records, which also stores committed offsets; used by one thread only."""
 
     def read(self, timeout_s: float) -> Sequence[Record]:
-        """The next records, as soon as there are some; none after `timeout_s`.
+        """The next records, as soon as there are some; an empty result after `timeout_s`.
 
-        A partition may leave meanwhile (revoked, deleted): the reader says so through the callback
-        it was opened with, before it returns, and hands out nothing more of it.
+        If a partition is revoked or deleted meanwhile, the reader calls the callback it was opened
+        with before it returns, and returns no more records of it.
         """
         ...
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset after all that was handed out, transaction markers passed over.
+        """The next offset after all returned records, transaction markers skipped.
 
-        None while nothing is known, or when the partition is not read.
+        None while it is unknown, or when the partition is not read.
         """
         ...
 
     def behind(self) -> int:
-        """How many records the brokers hold that were not handed out, as far as that is known.
+        """How many records at the brokers were not returned yet, as far as that is known.
 
-        Only of partitions that move: who waits for a partition that hands out nothing has no
-        backlog to show what it can do.
+        Partitions that return no records (no leader, for example) do not count: such a backlog says
+        nothing about the consumer's capacity.
         """
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keeps the next offset to read of these partitions, and returns when that is safe.
+        """Commits the next offset to read of these partitions, and returns when that is confirmed.
 
-        Partitions that are no longer this reader's own are left out and told through the callback.
-        Raises `BrokerUnavailable` when it may go well later.
+        Partitions that this reader no longer owns are left out and reported by the callback.
+        Raises `BrokerUnavailable` if it may succeed later.
         """
         ...
 
     def tend(self) -> None:
-        """Does what a reader owes to others while no record is wanted, and hands out nothing."""
+        """Keeps up group membership and checks while no records are needed; returns none."""
         ...
 
     def close(self) -> None:
-        """Lets everything go; commits nothing."""
+        """Releases all partitions; commits nothing."""
         ...
 
 
@@ -65,9 +65,9 @@ class Sink(Protocol):
     """Where handled records are written; called for several tables at once."""
 
     def write(self, table: str, records: Sequence[Record]) -> None:
-        """Makes these records of one topic durable before it returns; a repeat changes nothing."""
+        """Makes these records of one topic durable before it returns; repeats change nothing."""
         ...
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Others may write these partitions from now on: nothing known of them holds any more."""
+        """Forgets what is cached of these partitions: others may write them from now on."""
         ...

@@ -1,12 +1,12 @@
-"""The members of a subscribed group as a plan's consumers: numbers that stay, and who reads what.
+"""The members of a subscribed group as a plan's consumers: stable numbers, and the assignment.
 
-Why      Plans speak of consumers 0, 1, 2 …; pods and members have names, come and go, and which of
-         them an orchestrator stops is its own choice. If every look numbered them anew, partitions
-         would seem to have lost their consumer, and each time the whole group would rebalance.
-Promise  A name keeps its number as long as it is there and the plan gives that number something.
-         A number of the plan that nobody has goes to a newcomer, else to a member that the plan
-         gives nothing. So as many members as the plan has consumers always cover it, whichever of
-         them were stopped. Deterministic: newcomers are numbered in the order of their names.
+Why      Plans number consumers 0, 1, 2 …; pods and members have names, join and leave, and the
+         orchestrator chooses which one it stops. If every observation numbered them again,
+         partitions would seem to have no consumer, and the group would rebalance each time.
+Promise  A member keeps its number while it exists and the plan gives that number partitions. A
+         number of the plan without a member goes to a new member, else to one without partitions.
+         So as many members as the plan has consumers always cover it, whichever were stopped.
+         Deterministic: new members are numbered in the order of their names.
 
 >>> numbered(["a", "c"], {"a": 0, "b": 1, "c": 2}, planned=[0, 2])
 {'a': 0, 'c': 2}
@@ -53,10 +53,10 @@ def numbered(
 def read_by(
     plan: GroupPlan | None, consumers: Collection[int], partitions: Collection[TopicPartition]
 ) -> Assignment:
-    """Who reads what while these consumers carry out a plan; everything, if there is any of them.
+    """The assignment while these consumers follow a plan; it covers all partitions.
 
-    The brokers see to it that each partition has a member: what the plan gives to consumers that
-    are not there, or does not know yet, is dealt to the others as `answer` does.
+    Every partition has a member: those that the plan gives to missing consumers, or does not
+    contain, are assigned to the others as `answer` does. Empty without a plan or consumers.
     """
     if plan is None or not consumers or not partitions:
         return Assignment()
@@ -73,19 +73,18 @@ def read_by(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the group's leader asked last, and what it was told by which plan."""
+class ServedAssignment:
+    """The last request of the group's leader, the answer to it, and the plan used."""
 
     request: AssignmentRequest
     shares: Shares
     plan: GroupPlan
 
-    def is_told_otherwise_by(self, plan: GroupPlan) -> bool:
-        """Whether the same members would now be given something else.
+    def differs_under(self, plan: GroupPlan) -> bool:
+        """Whether the same members would now be given other partitions.
 
-        With fewer members than bins there is more than one right answer: what the same question
-        is answered with is as good as what members are told that have these shares already. Nor
-        are loads that have changed since a reason to deal anew.
+        With fewer members than bins several answers are correct: the plan's answer to the same
+        request, or to members that already have these shares. Changed loads do not count.
         """
         plan = replace(plan, loads=self.plan.loads)
         asked, shares = self.request, dict(self.shares)
@@ -94,8 +93,8 @@ class Told:
         members = [replace(m, owned=shares.get(m.member_id, ())) for m in asked.members]
         return answer(plan, members, asked.partitions) != shares
 
-    def never_learns_of(self, plan: GroupPlan) -> bool:
-        """Whether a plan that is news has the version that members have already."""
+    def misses(self, plan: GroupPlan) -> bool:
+        """Whether members would not notice a different plan, as they have its version already."""
         if plan is self.plan or plan.version != self.plan.version:
             return False
-        return self.is_told_otherwise_by(plan)
+        return self.differs_under(plan)

@@ -226,9 +226,9 @@ def test_a_group_without_members_is_refused() -> None:
 @pytest.mark.parametrize(
     ("shares", "named"),
     [
-        ({"id-a": (P[0],), "id-b": (P[0], P[1])}, "given twice: t-0"),
-        ({"id-a": (P[0], P[0], P[1])}, "given twice: t-0"),
-        ({"id-a": (P[0],)}, "given to nobody: t-1"),
+        ({"id-a": (P[0],), "id-b": (P[0], P[1])}, "assigned twice: t-0"),
+        ({"id-a": (P[0], P[0], P[1])}, "assigned twice: t-0"),
+        ({"id-a": (P[0],)}, "not assigned: t-1"),
         ({"id-a": (P[0], P[1], P[5])}, "not partitions of this group: t-5"),
         ({"id-a": (P[0],), "id-z": (P[1],)}, "unknown members: id-z"),
     ],
@@ -302,7 +302,7 @@ def test_an_answer_reads_as_it_was_written() -> None:
     [
         ({"members": []}, "members: has no member"),
         ({"members": [request_member := {"member_id": "m", "client_id": "c", "owned": []}] * 2},
-         "members: has something twice"),
+         "members: has duplicates"),
         ({"partitions": [{"topic": "t", "partition": -1}]}, "partition: is negative"),
         ({"v": 2}, "version 2 is unknown"),
     ],

@@ -71,8 +71,8 @@ class World:
     def forget(self, partitions) -> None:
         self._log("forget", sorted(partitions))
 
-    def bury(self, dead: Record, error: Exception) -> None:
-        self._log("bury", dead.source, dead.offset, str(error))
+    def send(self, dead: Record, error: Exception) -> None:
+        self._log("send", dead.source, dead.offset, str(error))
 
     def note(self, done: Record, started_ts: int, finished_ts: int) -> None:
         self._log("note", done.source, done.offset)
@@ -301,9 +301,9 @@ def test_a_record_that_cannot_be_handled_is_buried_and_confirmed_before_the_comm
     cycle = cycle_of(world, handler=handle, sink=world, dead_letters=world)
     cycle.turn()
     assert [event[0] for event in world.events] == [
-        *("handle", "handle", "handle", "bury", "handle", "write", "confirm", "commit"),
+        *("handle", "handle", "handle", "send", "handle", "write", "confirm", "commit"),
     ]
-    assert world.of("bury") == [(P0, 0, "bad")]
+    assert world.of("send") == [(P0, 0, "bad")]
     assert world.of("write") == [("orders", [(0, 1)])]
     assert world.of("commit") == [({P0: 2},)]
     assert cycle.totals == Totals(records=2, bytes=20, batches=1, dead_letters=1)
@@ -379,10 +379,10 @@ def test_between_attempts_the_reader_does_what_it_owes_to_others():
     world.before["tend"] = _raising(BrokerUnavailable("nobody answers"))
     cycle.turn()
     assert [event[0] for event in world.events if event[0] != "confirm"] == [
-        *("handle", "handle", "commit", "trouble", "handle", "trouble", "handle", "bury"),
+        *("handle", "handle", "commit", "trouble", "handle", "trouble", "handle", "send"),
         *("handle", "commit"),
     ]
-    assert world.of("trouble") == [("taking part in the group",)] * 2
+    assert world.of("trouble") == [("staying in the group",)] * 2
     assert world.of("commit") == [({P0: 1},), ({P0: 3},)]
 
 
@@ -402,7 +402,7 @@ def test_a_record_that_goes_to_another_between_attempts_is_left_to_it():
     world.before["tend"] = lambda: cycle.release([P0])
     cycle.turn()
     cycle.turn()
-    assert world.of("bury") == []
+    assert world.of("send") == []
     assert world.of("commit") == [({P0: 1},), ({P1: 1},)]
     assert world.of("handle").count((P0, 1)) == 1
     assert world.of("handle").count((P1, 0)) == 1
@@ -499,7 +499,7 @@ def test_writing_and_committing_count_too():
 
 @pytest.mark.parametrize("wrong", [{"batch_bytes": 0}, {"wait_s": 0}, {"renew_s": -1}])
 def test_senseless_limits_are_refused(wrong):
-    with pytest.raises(ValueError, match="no limits"):
+    with pytest.raises(ValueError, match="invalid limits"):
         Limits(**wrong)
 
 
@@ -521,7 +521,7 @@ def test_while_nobody_calls_batches_are_handled_without_waiting_for_the_brokers(
         receipts=world,
         limits=Limits(batch_bytes=10, wait_s=0.2),
     )
-    cycle.turn(called=lambda: False)
+    cycle.turn(has_commands=lambda: False)
     assert [event[0] for event in world.events if event[0] in ("confirm", "commit")] == [
         "confirm",
         "commit",
@@ -540,7 +540,7 @@ def test_who_calls_in_the_middle_of_a_batch_is_listened_to_once_all_before_is_co
         world.events.append(("listen",))
         world.stop.set()
 
-    cycle.run(listen, called=lambda: len(world.of("handle")) >= 3)
+    cycle.run(listen, has_commands=lambda: len(world.of("handle")) >= 3)
     assert [event[0] for event in world.events if event[0] != "tend"] == [
         *["handle"] * 4,  # two pauses of two records
         *("commit", "listen"),
@@ -551,7 +551,7 @@ def test_who_calls_in_the_middle_of_a_batch_is_listened_to_once_all_before_is_co
 def test_a_sink_writes_after_every_batch_though_nobody_calls():
     world = World([record(0, 0)], [record(0, 1)])
     cycle = cycle_of(world, sink=world, limits=Limits(batch_bytes=10, wait_s=0.2))
-    cycle.turn(called=lambda: False)
+    cycle.turn(has_commands=lambda: False)
     assert world.of("write") == [("orders", [(0, 0)])]
     assert world.of("commit") == [({P0: 1},)]
 
@@ -559,7 +559,7 @@ def test_a_sink_writes_after_every_batch_though_nobody_calls():
 def test_an_idle_consumer_listens_though_nobody_calls():
     world = World()
     cycle = cycle_of(world, limits=Limits(batch_bytes=10, wait_s=0.2))
-    cycle.turn(called=lambda: False)
+    cycle.turn(has_commands=lambda: False)
     assert world.now == pytest.approx(0.2)
 
 
@@ -579,7 +579,7 @@ def test_an_error_in_a_later_read_does_not_undo_what_was_handled_before_it():
 
     world.before["read"] = fail
     with pytest.raises(ApplyError, match="cannot be read"):
-        cycle.turn(called=lambda: False)
+        cycle.turn(has_commands=lambda: False)
     assert [event[0] for event in world.events][-2:] == ["confirm", "commit"]
     assert world.of("commit") == [({P0: 2},)]
 
@@ -594,7 +594,7 @@ def test_settled_while_more_is_read_only_what_was_handled_is_committed():
             cycle.settle()
 
     world.before["read"] = revoke
-    cycle.turn(called=lambda: False)
+    cycle.turn(has_commands=lambda: False)
     assert world.of("commit") == [({P0: 1},), ({P0: 2},)]
 
 
@@ -611,7 +611,7 @@ def test_capacity_is_that_of_all_batches_of_a_turn():
     world = World(*([record(0, n)] for n in range(50)))
     cycle = cycle_of(world, handler=_slow(world), limits=Limits(batch_bytes=10, wait_s=0.2))
     while world.arrivals:
-        cycle.turn(called=lambda: False)
+        cycle.turn(has_commands=lambda: False)
     assert cycle.capacity.records_s == pytest.approx(10.0)
     assert cycle.capacity.bytes_s == pytest.approx(100.0)
 
@@ -626,8 +626,8 @@ def test_a_dead_letter_is_confirmed_before_more_is_handled():
     cycle = cycle_of(
         world, handler=handle, dead_letters=world, limits=Limits(batch_bytes=10, wait_s=0.2)
     )
-    cycle.turn(called=lambda: False)
-    assert [event[0] for event in world.events] == ["bury", "confirm", "commit"]
+    cycle.turn(has_commands=lambda: False)
+    assert [event[0] for event in world.events] == ["send", "confirm", "commit"]
     assert world.of("commit") == [({P0: 4},)]
     assert cycle.totals == Totals(records=4, bytes=40, batches=1, dead_letters=1)
 
@@ -641,5 +641,5 @@ def test_told_to_stop_in_a_later_batch_it_commits_all_of_them():
             world.stop.set()
 
     world.before["handle"] = stop
-    cycle.run(called=lambda: False)
+    cycle.run(has_commands=lambda: False)
     assert world.of("commit") == [({P0: 3},)]

@@ -5,11 +5,11 @@ from trimtab.apply.consumers.directed import (
     REMEMBERED,
     Directed,
     Drop,
-    Say,
+    SendReport,
     Take,
-    obey,
+    execute,
     without,
-    worth_obeying,
+    without_old_queries,
 )
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Hello, Start, Started, StateQuery, StateReport, Stop, Stopped
@@ -27,7 +27,7 @@ def after(*commands, committed=None):
     state = FRESH
     actions: tuple[Any, ...] = ()
     for command in commands:
-        state, actions = obey(state, command, committed or {})
+        state, actions = execute(state, command, committed or {})
     return state, actions
 
 
@@ -39,34 +39,34 @@ def test_a_consumer_begins_with_nothing_and_says_so():
 def test_a_start_is_answered_after_the_partitions_are_taken():
     state, actions = after(START)
     assert state.owned == {P0, P1}
-    assert actions == (Take((P0, P1)), Say(STARTED))
+    assert actions == (Take((P0, P1)), SendReport(STARTED))
 
 
 def test_a_stop_is_answered_with_the_committed_offset_after_the_partition_is_dropped():
     state, actions = after(START, STOP, committed={P0: 9, P1: 40})
     assert state.owned == {P0}
-    assert actions == (Drop((P1,)), Say(STOPPED))
+    assert actions == (Drop((P1,)), SendReport(STOPPED))
 
 
 def test_a_stop_of_a_partition_never_committed_says_so():
     _, (_, said) = after(START, STOP)
-    assert said == Say(replace(STOPPED, committed={P1: None}))
+    assert said == SendReport(replace(STOPPED, committed={P1: None}))
 
 
 def test_a_command_of_an_older_epoch_is_ignored():
     before, _ = after(START)
-    state, actions = obey(before, Stop(epoch=6, seq=99, partitions=(P0,)), {})
+    state, actions = execute(before, Stop(epoch=6, seq=99, partitions=(P0,)), {})
     assert (state, actions) == (before, ())
-    assert obey(before, StateQuery(epoch=6, query_id="q"), {}) == (before, ())
+    assert execute(before, StateQuery(epoch=6, query_id="q"), {}) == (before, ())
 
 
 def test_a_repeated_command_is_answered_word_for_word_and_not_obeyed_again():
     #  start p0,p1 · stop p1 (at 40) · start p1 · stop p1 repeated, while p1 stands at 55
     back = Start(epoch=7, seq=3, partitions=(P1,))
     before, _ = after(START, STOP, back, committed={P1: 40})
-    state, actions = obey(before, STOP, {P1: 55})
+    state, actions = execute(before, STOP, {P1: 55})
     assert state == before
-    assert actions == (Say(STOPPED),)
+    assert actions == (SendReport(STOPPED),)
 
 
 def test_the_same_number_in_a_newer_epoch_is_another_command():
@@ -79,7 +79,7 @@ def test_a_newer_epoch_leaves_the_partitions_where_they_are():
     state, actions = after(START, StateQuery(epoch=8, query_id="q"))
     assert (state.epoch, state.owned) == (8, {P0, P1})
     assert actions == (
-        Say(StateReport(consumer=3, incarnation="x", query_id="q", partitions=(P0, P1))),
+        SendReport(StateReport(consumer=3, incarnation="x", query_id="q", partitions=(P0, P1))),
     )
 
 
@@ -102,18 +102,18 @@ def test_of_a_command_only_what_changes_is_done():
 
 def test_only_the_last_query_is_worth_an_answer():
     first, last = (StateQuery(epoch=7, query_id=name) for name in "ab")
-    assert worth_obeying([first, START, last, STOP]) == (START, last, STOP)
+    assert without_old_queries([first, START, last, STOP]) == (START, last, STOP)
 
 
 def test_a_late_query_of_an_older_epoch_does_not_hide_the_current_one():
     current, late = StateQuery(epoch=8, query_id="a"), StateQuery(epoch=7, query_id="b")
-    assert worth_obeying([current, late]) == (current,)
+    assert without_old_queries([current, late]) == (current,)
 
 
 def test_answers_do_not_pile_up():
     state = FRESH
     for seq in range(REMEMBERED + 10):
-        state, _ = obey(state, Start(epoch=1, seq=seq, partitions=(P0,)), {})
+        state, _ = execute(state, Start(epoch=1, seq=seq, partitions=(P0,)), {})
     assert len(state.answers) == REMEMBERED
     assert max(state.answers) == REMEMBERED + 9
 

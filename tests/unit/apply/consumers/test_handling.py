@@ -43,7 +43,7 @@ def tried(handler, *, attempts, leave=False):
         handler,
         RECORD,
         retry=Retry(attempts=attempts, first_s=1.0, most_s=3.0),
-        told_to_leave_in=wait,
+        stopped_within=wait,
     )
     return outcome, pauses
 
@@ -150,7 +150,7 @@ def test_a_handler_whose_code_did_not_run_has_not_handled_the_record():
     for handler in (handle, each):
         error, _ = tried(handler, attempts=1)
         assert isinstance(error, TypeError)
-        assert "is not run" in str(error)
+        assert "does not run" in str(error)
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_s": -1}, {"first_s": 2, "most_s": 1}])
@@ -188,8 +188,8 @@ def test_a_handler_is_found_in_the_working_folder(module):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("handle", "names no handler"),
-        ("shop_of_a_test:", "names no handler"),
+        ("handle", "Invalid handler"),
+        ("shop_of_a_test:", "Invalid handler"),
         ("no_such_module_at_all:handle", "cannot be imported"),
         ("broken_of_a_test:handle", "ZeroDivisionError"),
         ("leaving_of_a_test:handle", "cannot be imported: SystemExit: 0"),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.apply.consumers.assignments import AssignmentRequest, GroupMember, GroupPlan, answer
-from trimtab.apply.consumers.subscribed import Told, numbered, read_by
+from trimtab.apply.consumers.subscribed import ServedAssignment, numbered, read_by
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 
@@ -18,10 +18,10 @@ def plan_of(*bins: tuple[int, ...], version: int = 1) -> GroupPlan:
     return GroupPlan(version=version, assignment=Assignment(owners))
 
 
-def told(plan: GroupPlan, *members: str) -> Told:
+def told(plan: GroupPlan, *members: str) -> ServedAssignment:
     joined = tuple(GroupMember(member_id=m, client_id=m) for m in members)
     request = AssignmentRequest(group="g", generation=1, members=joined, partitions=tuple(P))
-    return Told(request, answer(plan, joined, P), plan)
+    return ServedAssignment(request, answer(plan, joined, P), plan)
 
 
 def test_a_pod_that_goes_does_not_renumber_the_others():
@@ -72,8 +72,8 @@ def test_everything_is_read_whoever_of_the_plan_is_there():
 
 def test_a_plan_for_consumers_on_their_way_says_nothing_new_to_the_one_that_is_there():
     one = told(plan_of((0, 1, 2, 3, 4, 5)), "a")
-    assert not one.is_told_otherwise_by(plan_of((0, 1, 2), (3, 4, 5)))
-    assert not one.is_told_otherwise_by(plan_of((0, 1), (2, 3), (4, 5)))
+    assert not one.differs_under(plan_of((0, 1, 2), (3, 4, 5)))
+    assert not one.differs_under(plan_of((0, 1), (2, 3), (4, 5)))
 
 
 @given(
@@ -88,17 +88,17 @@ def test_the_plan_that_was_told_is_never_news(owners, loads, members):
         loads=dict(zip(P, loads, strict=True)),
     )
 
-    assert not told(plan, *"abcde"[:members]).is_told_otherwise_by(plan)
+    assert not told(plan, *"abcde"[:members]).differs_under(plan)
 
 
 def test_a_plan_that_moves_something_among_those_there_is_news():
     two = told(plan_of((0, 1, 2), (3, 4, 5)), "a", "b")
-    assert two.is_told_otherwise_by(plan_of((0, 1), (2, 3, 4, 5)))
-    assert not two.is_told_otherwise_by(plan_of((3, 4, 5), (0, 1, 2)))  # other numbers only
+    assert two.differs_under(plan_of((0, 1), (2, 3, 4, 5)))
+    assert not two.differs_under(plan_of((3, 4, 5), (0, 1, 2)))  # other numbers only
 
 
 def test_members_learn_of_a_plan_by_its_version():
     two = told(plan_of((0, 1, 2), (3, 4, 5)), "a", "b")
-    assert two.never_learns_of(plan_of((0, 1), (2, 3, 4, 5)))
-    assert not two.never_learns_of(plan_of((0, 1), (2, 3, 4, 5), version=2))
-    assert not two.never_learns_of(plan_of((3, 4, 5), (0, 1, 2)))
+    assert two.misses(plan_of((0, 1), (2, 3, 4, 5)))
+    assert not two.misses(plan_of((0, 1), (2, 3, 4, 5), version=2))
+    assert not two.misses(plan_of((3, 4, 5), (0, 1, 2)))

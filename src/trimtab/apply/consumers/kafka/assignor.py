@@ -1,20 +1,14 @@
-"""The assignor of group mode: the group's leader asks the controller who reads what.
+"""The assignor of group mode: the group's leader asks the controller for the assignment.
 
-Why      Kafka's own assignors deal partitions out by count. Here the plan decides, and the group
-         protocol still fences whoever has lost its partitions.
-Promise  An answer that cannot be used, or none within two tries, never stops the group: everybody
-         keeps what it owned, the rest goes to whoever has fewest, and that is logged and counted.
-         Before the first plan partitions are dealt out by count.
-         Every member learns the version of the plan that its assignment follows: `NO_PLAN` when
-         the controller was away, and that of the plan when its answer was wrong, since asking
-         again would only bring the same answer and another stop of the whole group.
-         A static member that led, ended and came back without a rebalance still leads: brokers do
-         not tell it so, but the assignment names the instance that made it.
-Cost     Eager protocol: the whole group stops during a rebalance, for twice the line's timeout at
-         worst.
+Promise  Without a usable answer after two attempts the group goes on: members keep what they owned,
+         the rest goes to the members with fewest partitions; this is logged and counted. Before the
+         first plan partitions are assigned by count. Members learn the version of the plan that
+         their assignment follows: `NO_PLAN` if the controller did not answer, the plan's version if
+         its answer was wrong, since asking again would give the same answer and another rebalance.
+         A static member that led and was restarted without a rebalance still leads: the assignment
+         names the instance that made it. Members exchange JSON in Kafka's `user_data`.
+Cost     Eager protocol: a rebalance stops the whole group, for twice the client's timeout at worst.
 Paper    Ezzeddine et al., section 3.3.
-
-What members tell one another goes in Kafka's `user_data`, as JSON.
 """
 
 from __future__ import annotations
@@ -50,10 +44,10 @@ _WIRE_VERSION = 0  # of Kafka's own part: ours is in the user data
 
 
 class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
-    """One member's part in the assignment; it remembers what it owns and by which plan.
+    """One member's side of the assignment; remembers its partitions and the plan's version.
 
-    `ask` raises `ApplyError` when there is no answer. `generation` is that of the rebalance under
-    way. All methods are called by the client's own thread.
+    `ask` raises `ApplyError` when there is no answer. `generation` is that of the current
+    rebalance. All methods are called by the client's own thread.
     """
 
     name = "trimtab"
@@ -77,7 +71,7 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self._assigned = 0
         self._joined = -1
         self._owned: tuple[TopicPartition, ...] = ()
-        self._heard_of: set[str] = set()
+        self._known_topics: set[str] = set()
         self._planned = False
         self.version = NO_PLAN
         self.fallbacks = 0
@@ -85,49 +79,49 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
     @property
     def leads(self) -> bool:
-        """Whether this member, or the process in its place before, made the assignment."""
+        """Whether this member, or an earlier process with its instance id, made the assignment."""
         return self._joined != -1 and (self._led == self._joined or self._led_before)
 
     def is_outgrown(self, known: Callable[[], int]) -> bool:
-        """Whether there are more partitions now, or fewer, than were assigned; 0 is not known.
+        """Whether the number of partitions has changed since the assignment; 0 means unknown.
 
-        A leader's client sees to that by itself; one that came back in a leader's place does not.
+        The leader's client checks this itself, but not after a restart with the leader's instance.
         """
         if not (self._led_before and self._assigned):
             return False
         return known() not in (0, self._assigned)
 
     def metadata(self, topics: Iterable[str]) -> Any:
-        """What this member tells the leader: who it is and what it owned, since when."""
-        told = {
+        """The data for the leader: this member's client id, its partitions and their generation."""
+        data = {
             "v": VERSION,
             "client_id": self._client_id,
             "generation": self._joined,
             "planned": self._planned,
             "owned": by_partition(dict.fromkeys(self._owned, True)),
         }
-        return ConsumerProtocolSubscription(_WIRE_VERSION, sorted(topics), dumps(told).encode())
+        return ConsumerProtocolSubscription(_WIRE_VERSION, sorted(topics), dumps(data).encode())
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
-        """The leader's work: the controller's answer, or the fallback."""
+        """Assigns as the group's leader: the controller's answer, or the fallback."""
         joining = settled([_member(m) for m in members])
         partitions = tuple(sorted(self._partitions(cluster, joining)))
         version, shares = self._decided(joining, partitions)
         self._led = self._generation()
-        told: Json = {"v": VERSION, "version": version, "partitions": len(partitions)}
+        content: Json = {"v": VERSION, "version": version, "partitions": len(partitions)}
         if self._instance is not None:
-            told["leader"] = self._instance
-        data = dumps(told).encode()
+            content["leader"] = self._instance
+        data = dumps(content).encode()
         return {
             member: ConsumerProtocolAssignment(_WIRE_VERSION, _by_topic(share), data)
             for member, share in shares.items()
         }
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """What this member is to read from now on."""
+        """Stores the assignment that this member has received."""
         self._owned = tuple(sorted(TopicPartition(*p) for p in assignment.partitions()))
         self._joined = generation
-        self.version, leader, self._assigned = _told(assignment)
+        self.version, leader, self._assigned = _leader_data(assignment)
         self._planned = self._planned or self.version != NO_PLAN
         is_ours = self._instance is not None and leader == self._instance
         self._led_before = is_ours and self._led != generation
@@ -142,7 +136,7 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             partitions=partitions,
         )
         version = NO_PLAN
-        if not partitions:  # the client joins anew as soon as it knows of some
+        if not partitions:  # the client rejoins as soon as it knows of some
             return version, dict.fromkeys((m.member_id for m in members), ())
         try:
             answer = self._ask(request)
@@ -175,38 +169,38 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     def _partitions(self, cluster: Any, members: Sequence[GroupMember]) -> Iterator[TopicPartition]:
         """All partitions of all topics subscribed to.
 
-        A leader that has just started may not have heard of a topic yet: until it has, there is
-        what members own of it. A topic that it knew and knows no more was deleted.
+        A leader that has just started may not have metadata of a topic yet: until then, the
+        partitions that members own of it count. A topic that it no longer knows was deleted.
         """
         for topic in {topic for m in members for topic in m.topics or ()}:
             numbers = cluster.partitions_for_topic(topic)
             if numbers:
-                self._heard_of.add(topic)
+                self._known_topics.add(topic)
                 yield from (TopicPartition(topic, n) for n in numbers)
-            elif topic not in self._heard_of:
+            elif topic not in self._known_topics:
                 yield from (p for m in members for p in m.owned if p.topic == topic)
 
 
 def request_rejoin(consumer: Any) -> None:
-    """Makes the leader join anew at its next poll, and the whole group with it.
+    """Makes the leader rejoin at its next poll, and the whole group with it.
 
-    kafka-python has no public word for it; this is the only place that knows the private one.
+    kafka-python has no public method for it; only this function uses the private one.
     """
     consumer._coordinator.request_rejoin()
 
 
 def _member(joining: Any) -> GroupMember:
-    """A member as it describes itself; one whose words cannot be read owned nothing."""
+    """A member as its data describe it; if they cannot be read, it owned nothing."""
     topics = frozenset(joining.metadata.topics)
     try:
-        told = parse(bytes(joining.metadata.user_data or b""), origin="user_data")
-        told.version()
-        planned = told.get("planned")
+        data = parse(bytes(joining.metadata.user_data or b""), origin="user_data")
+        data.version()
+        planned = data.get("planned")
         return GroupMember(
             member_id=joining.member_id,
-            client_id=told.need("client_id").text(),
-            generation=told.need("generation").integer(),
-            owned=tuple(read_by_partition(told.get("owned"), lambda n: n.flag())),
+            client_id=data.need("client_id").text(),
+            generation=data.need("generation").integer(),
+            owned=tuple(read_by_partition(data.get("owned"), lambda n: n.flag())),
             topics=topics,
             planned=planned is None or planned.flag(),
         )
@@ -214,8 +208,8 @@ def _member(joining: Any) -> GroupMember:
         return GroupMember(member_id=joining.member_id, client_id=joining.member_id, topics=topics)
 
 
-def _told(assignment: Any) -> tuple[int, str | None, int]:
-    """What the leader wrote beside an assignment: plan, its instance, how many partitions."""
+def _leader_data(assignment: Any) -> tuple[int, str | None, int]:
+    """The leader's data with an assignment: plan version, instance id, number of partitions."""
     try:
         data = parse(bytes(assignment.user_data or b""), origin="user_data")
         version = data.need("version").integer(least=NO_PLAN)

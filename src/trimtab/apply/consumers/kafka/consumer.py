@@ -1,10 +1,9 @@
 """A running consumer: directed by the controller, or a member of a subscribed group.
 
-Why      The cycle is the same for both; they differ in who says which partitions are read.
-Promise  A directed consumer reads nothing until it is told to, and begins with nothing after a
-         restart. It says `hello` only when it can hear the answer. Both report their capacity every
-         few seconds, also during a long batch. Told to stop, they finish the record in hand,
-         write, commit, and leave.
+Promise  A directed consumer reads nothing until it gets a command, also after a restart. It sends
+         `hello` only when it is able to receive the answer. Both report their capacity every few
+         seconds, also during a long batch. When stopped, they finish the current record, write,
+         commit, and leave.
 """
 
 from __future__ import annotations
@@ -17,7 +16,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trimtab.apply.consumers.cycle import Cycle, Limits, Totals, Work
-from trimtab.apply.consumers.directed import Directed, Drop, Say, Take, obey, without, worth_obeying
+from trimtab.apply.consumers.directed import (
+    Directed,
+    Drop,
+    SendReport,
+    Take,
+    execute,
+    without,
+    without_old_queries,
+)
 from trimtab.apply.consumers.kafka.control_channel import ControlChannel, Reports
 from trimtab.apply.consumers.kafka.directed_reader import Beginning, DirectedReader
 from trimtab.apply.consumers.kafka.membership import refuse_subscribed
@@ -40,20 +47,20 @@ if TYPE_CHECKING:
 log = library_log()
 
 RATE_EVERY_S = 5.0
-"""A consumer silent for longer than 10 s is late; half of it leaves room for one lost report."""
+"""Less than half of the shortest `--dead-after` (10 s), so that one report may be lost."""
 
 _LINGER_MS = 50  # a flush does not wait for it
-_LAST_WORDS_S = 5.0
+_FINAL_SEND_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """Whose records a consumer reads, and what it does with them.
+    """Which records a consumer reads, and what it does with them.
 
-    `index` is its place in the group; a directed consumer must have one. `instance` makes a member
-    of a subscribed group a static one: restarted under the same name within its session, it goes
-    on without a rebalance. `run` names the run in its receipts. `in_hand` is told each record
-    before it is handled, and None in between.
+    `index` is its number in the group; a directed consumer must have one. `instance` makes a member
+    of a subscribed group a static member: restarted with the same instance id within its session,
+    it continues without a rebalance. `run` names the run in its receipts. `in_hand` is called with
+    each record before it is handled, and with None in between.
     """
 
     group: str
@@ -72,7 +79,7 @@ class ConsumerConfig:
     rate_every_s: float = RATE_EVERY_S
 
     def name(self, incarnation: str) -> str:
-        """What its clients call themselves: by index, so that they sort by it, or by instance."""
+        """The client id: by index, so that clients sort by it, or by instance id."""
         own = self.instance or incarnation if self.index is None else self.index
         return f"trimtab-{self.group}-{own}"
 
@@ -100,7 +107,7 @@ class DirectedConsumer:
     def __init__(self, config: ConsumerConfig, *, stop: threading.Event | None = None) -> None:
         if config.index is None:
             raise ConfigError(
-                "A directed consumer needs an index.", hint="Give --index I, 0 for the first one."
+                "A directed consumer needs an index.", hint="Add --index I, 0 for the first one."
             )
         self.stop = stop or threading.Event()
         self._config = config
@@ -108,16 +115,16 @@ class DirectedConsumer:
 
     @property
     def incarnation(self) -> str:
-        """The name of this process, which no other ever has."""
+        """The unique id of this process."""
         return self._state.incarnation
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """What it reads now."""
+        """The partitions that it reads now."""
         return self._state.owned
 
     def run(self) -> Totals:
-        """Works until `stop` is set."""
+        """Reads and handles records until `stop` is set."""
         config = self._config
         with ExitStack() as open_now:
             _check_cluster(config, empty=True)
@@ -132,7 +139,7 @@ class DirectedConsumer:
                 beginning=config.beginning,
             )
             open_now.callback(reader.close)
-            cycle = Cycle(reader, work, stop=self.stop, on_trouble=_tell)
+            cycle = Cycle(reader, work, stop=self.stop, on_trouble=_log_trouble)
             channel = ControlChannel(
                 config.cluster.topics.control(config.group),
                 self._state.consumer,
@@ -142,33 +149,34 @@ class DirectedConsumer:
             open_now.callback(channel.close)
             if not channel.open(self.stop):
                 return cycle.totals
-            reader.meet(config.topics)
+            reader.connect(config.topics)
             reports.send(self._state.hello)
             log.info("consumer_began", group=config.group, incarnation=self.incarnation)
-            open_now.enter_context(_pulse(config, reports, lambda: self._rate(cycle)))
+            open_now.enter_context(_reporting_rate(config, reports, lambda: self._rate(cycle)))
             return cycle.run(
-                lambda: self._listen(channel, reports, reader, cycle), called=channel.has_commands
+                lambda: self._execute_commands(channel, reports, reader, cycle),
+                has_commands=channel.has_commands,
             )
 
-    def _listen(
+    def _execute_commands(
         self, channel: ControlChannel, reports: Reports, reader: DirectedReader, cycle: Cycle
     ) -> None:
-        """Obeys all commands that have come, in order, each answered once it is obeyed."""
-        for command in worth_obeying(channel.commands()):
-            self._state, actions = obey(self._state, command, cycle.committed)
+        """Executes all commands that have arrived, in order; each is answered when it is done."""
+        for command in without_old_queries(channel.commands()):
+            self._state, actions = execute(self._state, command, cycle.committed)
             for action in actions:
                 match action:
                     case Take(partitions):
                         for partition, committed in reader.take(partitions, self.stop).items():
                             cycle.begin(partition, committed)
-                        if self.stop.is_set():  # nothing may be promised any more
+                        if self.stop.is_set():  # the partitions may not have been taken
                             return
                     case Drop(partitions):
                         reader.drop(partitions)
                         cycle.release(partitions)
-                    case Say(report):
+                    case SendReport(report):
                         reports.send(report)
-            log.info("command_was_obeyed", command=str(command), owned=len(self._state.owned))
+            log.info("command_executed", command=str(command), owned=len(self._state.owned))
 
     def _rate(self, cycle: Cycle) -> Rate:
         return Rate(
@@ -184,9 +192,9 @@ class DirectedConsumer:
 
 
 class GroupConsumer:
-    """A member of a subscribed group, whose leader asks the controller who reads what.
+    """A member of a subscribed group, whose leader asks the controller for the assignment.
 
-    It reports its capacity under its member id, as soon as the group has a control topic.
+    It reports its capacity with its member id, as soon as the group has a control topic.
     """
 
     def __init__(
@@ -203,7 +211,7 @@ class GroupConsumer:
         self._line = ControllerLine(controller_url, token=token)
 
     def run(self) -> Totals:
-        """Works until `stop` is set."""
+        """Reads and handles records until `stop` is set."""
         from trimtab.apply.consumers.kafka.group_reader import open_group_reader
 
         config = self._config
@@ -224,14 +232,14 @@ class GroupConsumer:
                 on_revoked=release,
             )
             open_now.callback(reader.close)
-            cycle = Cycle(reader, work, stop=self.stop, on_trouble=_tell)
+            cycle = Cycle(reader, work, stop=self.stop, on_trouble=_log_trouble)
             reports = open_now.enter_context(_reports(config, self.incarnation))
             rate = self._reporting(reader, cycle)
-            open_now.enter_context(_pulse(config, reports, rate))
+            open_now.enter_context(_reporting_rate(config, reports, rate))
             return cycle.run()
 
     def _reporting(self, reader: GroupReader, cycle: Cycle) -> Callable[[], MemberRate | None]:
-        """What to report; nothing before it is a member, and before a controller has been there."""
+        """Returns the report; None before it is a member or while there is no control topic."""
         controlled = False
 
         def rate() -> MemberRate | None:
@@ -254,7 +262,7 @@ class GroupConsumer:
 
 
 def _check_cluster(config: ConsumerConfig, *, empty: bool) -> None:
-    """Refuses topics that are not there, and a group that somebody subscribes under."""
+    """Refuses missing topics, and for directed consumers a group with subscribed members."""
     with _admin(config)() as admin:
         missing = sorted(set(config.topics) - {p.topic for p in admin.topics(config.topics)})
         if missing:
@@ -271,7 +279,7 @@ def _check_cluster(config: ConsumerConfig, *, empty: bool) -> None:
 
 
 def _is_controlled(config: ConsumerConfig) -> bool:
-    """Whether a controller has made the control topic; a cluster that cannot say is asked again."""
+    """Whether the group has a control topic; False if the cluster does not answer."""
     try:
         with _admin(config)() as admin:
             return bool(admin.topics([config.cluster.topics.control(config.group)]))
@@ -310,7 +318,7 @@ def _work(config: ConsumerConfig, incarnation: str) -> Iterator[Work]:
 
 @contextmanager
 def _reports(config: ConsumerConfig, incarnation: str) -> Iterator[Reports]:
-    """Reports to the controller; what is under way at the end is delivered, if it can be."""
+    """Reports to the controller; at the end it tries to deliver the last ones."""
     outbox = Outbox(
         config.cluster,
         client_id=f"{config.name(incarnation)}-reports",
@@ -319,25 +327,25 @@ def _reports(config: ConsumerConfig, incarnation: str) -> Iterator[Reports]:
     try:
         yield reports
     finally:
-        if not reports.resend(within_s=_LAST_WORDS_S):
+        if not reports.resend(within_s=_FINAL_SEND_S):
             log.warning("reports_were_not_delivered", group=config.group)
 
 
 @contextmanager
-def _pulse(
+def _reporting_rate(
     config: ConsumerConfig, reports: Reports, rate: Callable[[], Rate | MemberRate | None]
 ) -> Iterator[None]:
-    """Reports the capacity every few seconds, from a thread of its own."""
+    """Reports the capacity every few seconds, from a separate thread."""
     over = threading.Event()
 
-    def beat() -> None:
+    def report_rate() -> None:
         while not over.wait(config.rate_every_s):
             report = rate()
             if report is not None:
                 reports.send(report)
             reports.resend()
 
-    thread = threading.Thread(target=beat, name="pulse", daemon=True)
+    thread = threading.Thread(target=report_rate, name="rate-reports", daemon=True)
     thread.start()
     try:
         yield
@@ -350,5 +358,5 @@ def _admin(config: ConsumerConfig) -> Callable[[], AbstractContextManager[Admin]
     return config.cluster.admin
 
 
-def _tell(what: str, error: Exception) -> None:
-    log.warning("work_was_held_up", what=what, why=str(error))
+def _log_trouble(what: str, error: Exception) -> None:
+    log.warning("work_was_delayed", what=what, why=str(error))

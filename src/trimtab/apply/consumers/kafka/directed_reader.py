@@ -1,12 +1,11 @@
-"""Reads the partitions it is told to, assigned by hand: the reader of a directed consumer.
+"""The reader of a directed consumer: partitions are assigned manually, by commands.
 
-Why      The broker takes no part in who reads what, so a partition changes hands without the whole
-         group stopping. The price: nobody fences two readers, the controller must keep them apart.
+Why      Without Kafka's group protocol a partition moves without stopping the whole group. The
+         price: brokers do not fence readers, so the controller must keep two from reading one.
 Promise  A partition is read from its committed offset. Brokers that do not answer are asked again.
-         A partition that has vanished for `GONE_AFTER_S` is let go and reported, never waited for.
-         A commit that the broker refuses because somebody subscribes under the same group is an
-         error that says so.
-         The client holds at most one further batch ahead of what was handed out (D6).
+         A partition that has been unknown for `GONE_AFTER_S` is dropped and reported. A commit that
+         the broker refuses because the group has subscribed members raises an error with that
+         reason. The client holds at most one batch more than it has returned (D6).
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from trimtab.observe.logging import library_log
 log = library_log()
 
 GONE_AFTER_S = 5.0
-"""So long a partition may be unknown to the brokers: one just made is unknown to some at first."""
+"""How long brokers may not know a partition: a new one is unknown to some of them at first."""
 
 _LOOK_EVERY_S = 1.0
 _PROBE_EVERY_S = 5.0
 _ASK_S = 10.0
-_MEET_S, _GREET_S = 2.0, 0.5
+_CONNECT_ALL_S, _CONNECT_ONE_S = 2.0, 0.5
 _CHUNKS = 1000
 _KB = 1024
 _UNKNOWN = frozenset(
@@ -49,7 +48,7 @@ _UNKNOWN = frozenset(
         KafkaError._UNKNOWN_TOPIC,
     }
 )
-_SOMEBODY_SUBSCRIBES = frozenset(
+_HAS_SUBSCRIBED_MEMBERS = frozenset(
     {
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError.ILLEGAL_GENERATION,
@@ -59,9 +58,9 @@ _SOMEBODY_SUBSCRIBES = frozenset(
         KafkaError.REBALANCE_IN_PROGRESS,
     }
 )
-_NOBODY_THERE = frozenset({KafkaError._WAIT_COORD, KafkaError._RETRY})
-# Records that cannot be read, and orders not to read: to go on would be to skip them.
-_HARMFUL = frozenset(
+_NO_COORDINATOR = frozenset({KafkaError._WAIT_COORD, KafkaError._RETRY})
+# Records that cannot be read, or may not be: going on would skip them.
+_UNREADABLE = frozenset(
     {
         KafkaError._BAD_COMPRESSION,
         KafkaError._BAD_MSG,
@@ -70,20 +69,20 @@ _HARMFUL = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-_INSISTING = Retry(first_s=0.1, most_s=5.0)
+_TAKE_RETRY = Retry(first_s=0.1, most_s=5.0)
 
 OnLost = Callable[[frozenset[TopicPartition]], None]
 
 
 class Beginning(StrEnum):
-    """Where a partition is read from that nobody of the group has committed yet."""
+    """Where to start reading a partition without a committed offset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class DirectedReader:
-    """Partitions assigned by hand, as `trimtab.apply.consumers.ports.Reader` asks for it."""
+    """A `trimtab.apply.consumers.ports.Reader` of manually assigned partitions."""
 
     def __init__(
         self,
@@ -112,9 +111,9 @@ class DirectedReader:
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
-            # Only for a committed offset that retention has overtaken.
+            # Only used if the committed offset has been deleted by retention.
             "auto.offset.reset": "earliest",
-            # A fetch that waits at a broker holds up those for partitions that come later.
+            # A fetch waiting at a broker delays fetches for newly assigned partitions.
             "fetch.wait.max.ms": 100,
             "max.partition.fetch.bytes": max(64 * _KB, min(_KB * _KB, batch_bytes)),
             "queued.max.messages.kbytes": max(64, batch_bytes // _KB),
@@ -123,42 +122,42 @@ class DirectedReader:
         with kafka_errors(f"starting the reader of group {group}"):
             self._consumer = cluster.consumer(client_id, settings)
 
-    def meet(self, topics: Collection[str]) -> None:
-        """Speaks with the brokers that lead partitions: who is connected takes one over sooner.
+    def connect(self, topics: Collection[str]) -> None:
+        """Connects to the leaders of these topics' partitions, so that taking one is faster.
 
-        Whom it does not reach in time it meets when it has to.
+        Takes at most about 2 s; other brokers are connected lazily.
         """
-        until = time.monotonic() + _MEET_S
-        met: set[int] = set()
+        until = time.monotonic() + _CONNECT_ALL_S
+        connected: set[int] = set()
         for topic in topics:
             for number, leader in self._leaders(topic).items():
-                if leader in met or leader < 0 or time.monotonic() > until:
+                if leader in connected or leader < 0 or time.monotonic() > until:
                     continue
-                met.add(leader)
+                connected.add(leader)
                 with suppress(KafkaException):
                     self._consumer.get_watermark_offsets(
-                        TheirPartition(topic, number), timeout=_GREET_S
+                        TheirPartition(topic, number), timeout=_CONNECT_ONE_S
                     )
 
     def _leaders(self, topic: str) -> dict[int, int]:
         try:
-            known = self._consumer.list_topics(topic, timeout=_GREET_S).topics[topic]
+            known = self._consumer.list_topics(topic, timeout=_CONNECT_ONE_S).topics[topic]
         except KafkaException as error:
             log.info("leaders_are_not_known_yet", topic=topic, why=error.args[0].str())
             return {}
         return {number: partition.leader for number, partition in known.partitions.items()}
 
-    # ------------------------------------------------------------ by command
+    # ------------------------------------------------------------ commands
 
     def take(
         self, partitions: Collection[TopicPartition], stop: threading.Event
     ) -> dict[TopicPartition, int | None]:
-        """Reads these too, each from its committed offset; returns those offsets.
+        """Adds partitions, each read from its committed offset; returns those offsets.
 
-        Asks until the brokers answer, or until told to stop: then nothing is taken.
+        Retries until the brokers answer, or until `stop` is set: then nothing is added.
         """
         new = sorted(p for p in partitions if p not in self._positions)
-        starts = self._insistently(lambda: self._starts(new), stop)
+        starts = self._retried(lambda: self._starts(new), stop)
         if not starts:
             return {}
         with kafka_errors(f"taking partitions for group {self._group}"):
@@ -172,7 +171,7 @@ class DirectedReader:
         return starts
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Reads these no more."""
+        """Stops reading these partitions."""
         held = [p for p in partitions if p in self._positions]
         if not held:
             return
@@ -183,14 +182,14 @@ class DirectedReader:
             self._missing_since.pop(partition, None)
             self._at_the_end.discard(partition)
 
-    def _insistently(
+    def _retried(
         self,
-        question: Callable[[], dict[TopicPartition, int | None]],
+        query: Callable[[], dict[TopicPartition, int | None]],
         stop: threading.Event,
     ) -> dict[TopicPartition, int | None]:
-        for pause_s in _INSISTING.for_ever():
+        for pause_s in _TAKE_RETRY.for_ever():
             try:
-                return question()
+                return query()
             except BrokerUnavailable as error:
                 log.warning("partitions_could_not_be_taken_yet", group=self._group, why=str(error))
             if stop.wait(pause_s):
@@ -198,7 +197,7 @@ class DirectedReader:
         return {}
 
     def _starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The committed offsets, None for the very beginning."""
+        """The committed offsets; None means the beginning of the partition."""
         if not partitions:
             return {}
         asked = [TheirPartition(*p) for p in partitions]
@@ -206,18 +205,18 @@ class DirectedReader:
         try:
             for answer in self._consumer.committed(asked, timeout=_ASK_S):
                 if answer.error is not None:
-                    raise KafkaException(answer.error)  # noqa: TRY301 - one way to fail for both
+                    raise KafkaException(answer.error)  # noqa: TRY301 - handled like the others
                 known = answer.offset if answer.offset >= 0 else None
                 starts[TopicPartition(answer.topic, answer.partition)] = known
             if self._beginning is Beginning.LATEST:
-                self._pin_to_the_end(starts)
+                self._commit_ends(starts)
         except KafkaException as error:
             what = f"asking for the committed offsets of group {self._group}"
             raise _ours(error.args[0], what) from error
         return starts
 
-    def _pin_to_the_end(self, starts: dict[TopicPartition, int | None]) -> None:
-        """Commits the end at once, lest the next owner begins at a later end."""
+    def _commit_ends(self, starts: dict[TopicPartition, int | None]) -> None:
+        """Commits the end offsets at once, so that the next owner does not start at a later end."""
         ends = {
             p: self._consumer.get_watermark_offsets(TheirPartition(*p), timeout=_ASK_S)[1]
             for p, at in starts.items()
@@ -230,7 +229,7 @@ class DirectedReader:
     # ------------------------------------------------------------ as a reader
 
     def read(self, timeout_s: float) -> Sequence[Record]:
-        """The next records; waits for a chunk of them, or until `timeout_s` is over."""
+        """The next records; waits for a chunk of them, at most `timeout_s`."""
         self._check()
         if not self._positions:  # a client without partitions returns at once
             time.sleep(timeout_s)
@@ -252,20 +251,20 @@ class DirectedReader:
         return records
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset after all that was handed out."""
+        """The next offset after all returned records."""
         return self._positions.get(partition)
 
     def behind(self) -> int:
-        """Records at the brokers that were not handed out, as of the last fetch.
+        """The number of records at the brokers that were not returned yet, as of the last fetch.
 
-        Those behind an open transaction do not count, for nobody can have them yet, nor those of
-        partitions of which nothing has come since it was last asked, as when their leader is away.
+        Records after an open transaction do not count, since they cannot be read yet; nor do
+        partitions that have returned nothing since the last call, as when they have no leader.
         """
         moving, self._handed_out = self._handed_out - self._at_the_end, set()
         return records_behind(self._consumer, {p: self._positions.get(p) for p in moving})
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keeps the next offset to read of these partitions."""
+        """Commits the next offset to read of these partitions."""
         there = {p: at for p, at in offsets.items() if p not in self._missing_since}
         if not there:
             return
@@ -284,26 +283,25 @@ class DirectedReader:
         self._check()
 
     def tend(self) -> None:
-        """Looks after partitions that may have vanished."""
+        """Checks for partitions that were deleted."""
         self._check()
 
     def close(self) -> None:
-        """Lets everything go."""
+        """Closes the client."""
         with kafka_errors(f"closing the reader of group {self._group}"):
             self._consumer.close()
 
     def _refusal(self, partition: TopicPartition, error: KafkaError) -> Exception:
         what = f"committing {partition} for group {self._group}"
-        if error.code() in _SOMEBODY_SUBSCRIBES:
+        if error.code() in _HAS_SUBSCRIBED_MEMBERS:
             return ApplyError(
-                f"The brokers refused {what}: somebody subscribes under this group "
-                f"({error.name()}).",
-                hint="A group is directed or subscribed, never both. Stop the subscribers, or use "
-                "another --group.",
+                f"The brokers refused {what}: the group has subscribed members ({error.name()}).",
+                hint="A group is either directed or subscribed. Stop the subscribed members, or "
+                "use another --group.",
             )
         return _ours(error, what)
 
-    # ------------------------------------------------------------ trouble
+    # ------------------------------------------------------------ errors
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal() or error.code() == KafkaError._AUTHENTICATION:
@@ -318,10 +316,10 @@ class DirectedReader:
                 self._at_the_end.add(source)
         elif error.code() in _UNKNOWN:
             self._suspect(source)
-        elif error.fatal() or error.code() in _HARMFUL:
+        elif error.fatal() or error.code() in _UNREADABLE:
             raise translated(KafkaException(error), f"reading {source} for group {self._group}")
         else:
-            log.warning("reading_was_held_up", partition=str(source), why=error.str())
+            log.warning("reading_was_delayed", partition=str(source), why=error.str())
 
     def _suspect(self, partition: TopicPartition) -> None:
         if partition in self._positions:
@@ -344,11 +342,11 @@ class DirectedReader:
         lost = frozenset(p for p, at in self._missing_since.items() if now - at >= GONE_AFTER_S)
         if lost:
             self.drop(lost)
-            log.warning("partitions_vanished", group=self._group, partitions=_names(lost))
+            log.warning("partitions_were_deleted", group=self._group, partitions=_names(lost))
             self._on_lost(lost)
 
     def _probe(self, now: float) -> None:
-        """Asks now and then whether one of the topics still exists, each in its turn.
+        """Checks every few seconds whether one of the topics still exists, one after another.
 
         The client does not report every topic that is deleted soon after it was assigned.
         """
@@ -357,7 +355,7 @@ class DirectedReader:
         self._probe_at = now + _PROBE_EVERY_S
         topics = sorted({p.topic for p in self._positions})
         self._probed = next((t for t in topics if t > self._probed), topics[0])
-        there = self._existing({self._probed}, timeout_s=_GREET_S)
+        there = self._existing({self._probed}, timeout_s=_CONNECT_ONE_S)
         if there is not None:
             for partition in [p for p in self._positions if p.topic == self._probed]:
                 if partition not in there:
@@ -381,7 +379,7 @@ class DirectedReader:
 
 
 def records_behind(consumer: Consumer, positions: Mapping[TopicPartition, int | None]) -> int:
-    """How many records lie between these positions and the ends that the client last heard of."""
+    """How many records are between these positions and the ends last reported to the client."""
     behind = 0
     for partition, position in positions.items():
         if position is not None:
@@ -391,8 +389,8 @@ def records_behind(consumer: Consumer, positions: Mapping[TopicPartition, int | 
 
 
 def _ours(error: KafkaError, what: str) -> TrimtabError:
-    if error.code() in _NOBODY_THERE:
-        return BrokerUnavailable(f"The group's coordinator did not answer, while {what}.")
+    if error.code() in _NO_COORDINATOR:
+        return BrokerUnavailable(f"The group coordinator did not answer while {what}.")
     return translated(KafkaException(error), what)
 
 

@@ -1,19 +1,13 @@
-"""A reader that is a member of a subscribed group, whose leader asks the controller who reads what.
+"""A reader that is a member of a subscribed group, whose leader asks the controller.
 
-Why      Whoever must keep Kafka's own group protocol, with its fencing, still gets a planned
-         assignment. The price is the client: an assignor in Python needs kafka-python.
-Promise  Commits are made by the caller alone, for partitions it owns in the current generation.
-         Before a rebalance takes partitions away, `on_revoked` is told of them, and nothing more
-         of them is handed out. The protocol is eager: every rebalance takes all of them away, and
-         what comes back is read from its committed offset. A read that meets a rebalance waits up
-         to 2 s for its end, even when its own timeout is shorter.
-         The leader asks the controller for a newer plan about once a second, between two reads,
-         and more rarely after fallbacks or while the controller is away.
-Cost     Some 35 000 records per second; the group stops during a rebalance.
-
-`on_revoked` is called during `read`, `tend`, `commit` or `close`, while the caller waits in it. It
-must be quick, and forget what it has of these partitions; it cannot commit: a cycle that commits
-before it reads again has nothing left to commit then.
+Promise  Only the caller commits, for partitions it owns in the current generation. Before a
+         rebalance revokes partitions, `on_revoked` is called, and none of their records is returned
+         any more. The protocol is eager: every rebalance revokes all partitions; assigned ones are
+         read from their committed offset. A read during a rebalance waits up to 2 s for its end.
+         The leader asks for a newer plan about once a second, less often after failures.
+         `on_revoked` is called within `read`, `tend`, `commit` or `close`; it must be quick, drop
+         the records of these partitions, and not commit.
+Cost     About 35 000 records per second (kafka-python); the group stops during a rebalance.
 """
 
 from __future__ import annotations
@@ -50,7 +44,7 @@ _COMMIT_WITHIN_S = 10.0
 _TEND_S = 0.02
 _REBALANCE_S = 2.0
 _ASK_MS = 10_000
-_JOIN_S = 0.5  # a join that ends between two polls is lost and made anew: so there are few of them
+_JOIN_S = 0.5  # a join that completes between two polls is lost and repeated: so polls are long
 _NO_LONGER_OURS = (
     theirs.CommitFailedError,
     theirs.IllegalGenerationError,
@@ -72,15 +66,15 @@ def open_group_reader(
 ) -> GroupReader:
     """A reader that joins the group at its first read.
 
-    A member silent for `session_s` counts as dead; a leader may wait for the controller meanwhile,
-    so that must take less. With `instance` it is a static member: one that crashes and comes back
-    within `session_s` has what it had, without a rebalance.
+    Brokers remove a member that is silent for `session_s`. The leader may wait for the controller
+    during that time, so `session_s` must be longer. With `instance` it is a static member: one that
+    restarts within `session_s` keeps its partitions, without a rebalance.
     """
     if session_s <= line.longest_s:
         raise ConfigError(
             f"A session of {session_s:g} s is too short: the group's leader may wait "
             f"{line.longest_s:g} s for the controller.",
-            hint=f"Take at least {line.longest_s + 1:g} s.",
+            hint=f"Use at least {line.longest_s + 1:g} s.",
         )
     return GroupReader(
         group,
@@ -97,7 +91,7 @@ def open_group_reader(
 
 
 class GroupReader:
-    """A member of a group, as `trimtab.apply.consumers.ports.Reader` asks for it.
+    """A member of a group that implements `trimtab.apply.consumers.ports.Reader`.
 
     `blocked_s` is how long the last rebalance kept it from reading. `member_id` is empty before the
     first assignment; it may be read from any thread.
@@ -119,11 +113,11 @@ class GroupReader:
         self._line = line
         self._on_revoked = on_revoked
         self._owned: frozenset[TopicPartition] = frozenset()
-        self._unplaced: frozenset[TopicPartition] = frozenset()
+        self._without_position: frozenset[TopicPartition] = frozenset()
         self._handed_out: frozenset[TopicPartition] = frozenset()
-        self._resting = False
+        self._paused = False
         self._stopped_at: float | None = None
-        self._silences = 0
+        self._failures = 0
         self._ask_at = 0.0
         self._instance: str | None = config.get("group_instance_id")
         self._fenced = False
@@ -143,13 +137,13 @@ class GroupReader:
                     "auto_offset_reset": "earliest",
                     "client_id": client_id,
                     "enable_auto_commit": False,
-                    # A fetch that waits at a broker holds up those for partitions that come later.
+                    # A fetch waiting at a broker delays fetches for newly assigned partitions.
                     "fetch_max_wait_ms": 100,
                     "group_id": group,
-                    # By a heartbeat members learn of a rebalance, and all wait for the last one.
+                    # Members learn of a rebalance by a heartbeat, and all wait for the last one.
                     "heartbeat_interval_ms": 300,
                     "isolation_level": "read_committed",
-                    "metadata_max_age_ms": 10_000,  # so soon a topic that has grown is noticed
+                    "metadata_max_age_ms": 10_000,  # new partitions are noticed within this time
                     "metrics_enabled": False,
                     "partition_assignment_strategy": [self._assignor],
                     **config,
@@ -162,59 +156,59 @@ class GroupReader:
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """What this member reads now."""
+        """The partitions that this member reads now."""
         return self._owned
 
     @property
     def version(self) -> int:
-        """The plan that the current assignment follows; -1 for none."""
+        """The version of the plan that the current assignment follows; -1 for none."""
         return self._assignor.version
 
     @property
     def leads(self) -> bool:
-        """Whether this member, or the process in its place before, made the assignment."""
+        """Whether this member, or an earlier process with its instance id, made the assignment."""
         return self._assignor.leads
 
     @property
     def fallbacks(self) -> int:
-        """How often this member, as leader, had to do without the controller."""
+        """How often this member, as leader, assigned without the controller."""
         return self._assignor.fallbacks
 
     # ------------------------------------------------------------ as a reader
 
     def read(self, timeout_s: float) -> Sequence[Record]:
-        """The next records, as soon as there are some; none after `timeout_s`."""
-        if self._resting:
-            self._resting = False
+        """The next records, as soon as there are some; an empty result after `timeout_s`."""
+        if self._paused:
+            self._paused = False
             self._consumer.resume(*self._consumer.paused())
-        return self._polled(timeout_s)
+        return self._poll(timeout_s)
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset after all that was handed out, transaction markers passed over."""
-        if partition not in self._owned - self._unplaced:
+        """The next offset after all returned records, transaction markers skipped."""
+        if partition not in self._owned - self._without_position:
             return None
         try:
             found = self._consumer.position(TheirPartition(*partition), timeout_ms=0)
         except theirs.KafkaError:
-            return None  # a position that must be asked for first is not known
+            return None  # the client would have to ask the broker first
         return None if found is None else int(found)
 
     def behind(self) -> int:
-        """Records at the brokers that were not handed out, as of the last fetch.
+        """The number of records at the brokers that were not returned yet, as of the last fetch.
 
-        Those behind an open transaction do not count, for nobody can have them yet, nor those of
-        partitions of which nothing has come since it was last asked, as when their leader is away.
+        Records after an open transaction do not count, since they cannot be read yet; nor do
+        partitions that have returned nothing since the last call, as when they have no leader.
         """
         behind = 0
         moving, self._handed_out = self._handed_out & self._owned, frozenset()
-        for partition in moving - self._unplaced:
+        for partition in moving - self._without_position:
             end = self._consumer.highwater(TheirPartition(*partition))
             position = None if end is None else self.position(partition)
             behind += 0 if position is None else max(0, int(end) - position)
         return behind
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keeps these offsets; partitions no longer owned are left out and told."""
+        """Commits these offsets; partitions no longer owned are left out and reported."""
         gone = offsets.keys() - self._owned
         if gone:
             self._on_revoked(frozenset(gone))
@@ -229,30 +223,30 @@ class GroupReader:
             try:
                 self._consumer.commit(kept, timeout_ms=round(_COMMIT_WITHIN_S * 1000))
             except _NO_LONGER_OURS as error:
-                log.warning("commit_came_too_late", group=self._group, reason=type(error).__name__)
-                self.let_go(self._owned)
+                log.warning("commit_was_refused", group=self._group, reason=type(error).__name__)
+                self.revoke(self._owned)
             except theirs.FencedInstanceIdError as error:
                 raise self._taken_over() from error
 
     def tend(self) -> None:
-        """Takes part in the group while no record is wanted."""
-        if not self._resting:
-            self._resting = True
+        """Stays an active member while no records are needed."""
+        if not self._paused:
+            self._paused = True
             self._consumer.pause(*self._consumer.assignment())
-        self._polled(_TEND_S)
+        self._poll(_TEND_S)
 
     def close(self) -> None:
         """Leaves the group, so that others take over at once; commits nothing."""
         with kafka_errors(f"leaving group {self._group}"):
             self._consumer.close(autocommit=False, timeout_ms=round(_COMMIT_WITHIN_S * 1000))
             if self.member_id and self._instance is not None and not self._fenced:
-                self._leave_for_good(self._instance)
+                self._remove_static_member(self._instance)
 
-    def _leave_for_good(self, instance: str) -> None:
-        """Takes a static member off the group: its client leaves without a word.
+    def _remove_static_member(self, instance: str) -> None:
+        """Removes this static member from the group: its client does not send a leave request.
 
-        Otherwise its partitions would have no reader until its session ends. With its member id
-        that can only be itself, and not one that has taken over its instance id by now.
+        Otherwise its partitions would have no reader until its session ends. The member id makes
+        sure that only this process is removed, not a newer one with the same instance id.
         """
         known = KafkaAdminClient.DEFAULT_CONFIG.keys()
         config = {name: value for name, value in self._config.items() if name in known}
@@ -261,28 +255,28 @@ class GroupReader:
                 ours = MemberToRemove(self.member_id, instance, reason="stopped")
                 admin.remove_group_members(self._group, [ours])
         except theirs.KafkaError as error:
-            log.warning("member_left_without_a_word", group=self._group, reason=str(error))
+            log.warning("member_was_not_removed", group=self._group, reason=str(error))
 
-    # ------------------------------------------------------------ as the listener calls
+    # ------------------------------------------------------------ called by the listener
 
-    def let_go(self, partitions: Collection[TopicPartition]) -> None:
-        """Tells the caller, once, of partitions that are no longer its own."""
+    def revoke(self, partitions: Collection[TopicPartition]) -> None:
+        """Reports partitions that are no longer owned to the caller, once."""
         gone = self._owned & frozenset(partitions)
         self._owned -= gone
-        self._unplaced -= gone
+        self._without_position -= gone
         if gone:
             self._stopped_at = time.monotonic()
             self._on_revoked(gone)
 
     def take(self, partitions: Collection[TopicPartition]) -> None:
-        """Notes what is the caller's own from now on, to be read from its committed offset.
+        """Stores the new partitions, to be read from their committed offset.
 
-        The client goes on where it was with partitions that it had before; but what it handed out
-        of them was dropped by the caller, when they were revoked.
+        The client would continue at its old position with partitions that it had before, but the
+        caller has dropped their records when they were revoked.
         """
-        self._owned = self._unplaced = frozenset(partitions)
+        self._owned = self._without_position = frozenset(partitions)
         self.member_id = str(self._consumer.group_metadata().member_id)
-        if self._resting:
+        if self._paused:
             self._consumer.pause(*(TheirPartition(*p) for p in partitions))
         now = time.monotonic()
         self.blocked_s = 0.0 if self._stopped_at is None else now - self._stopped_at
@@ -297,21 +291,21 @@ class GroupReader:
             leads=self.leads,
         )
 
-    # ------------------------------------------------------------ within
+    # ------------------------------------------------------------ internal
 
-    def _polled(self, timeout_s: float) -> list[Record]:
+    def _poll(self, timeout_s: float) -> list[Record]:
         self._rejoin_if_newer()
         self._rebalancing()
         with kafka_errors(f"reading as a member of group {self._group}"):
             try:
-                self._place()
+                self._seek_to_committed()
                 found = self._consumer.poll(timeout_ms=max(0, round(timeout_s * 1000)))
-                give_up = time.monotonic() + _REBALANCE_S
-                while not found and self._rebalancing() and time.monotonic() < give_up:
+                deadline = time.monotonic() + _REBALANCE_S
+                while not found and self._rebalancing() and time.monotonic() < deadline:
                     found = self._consumer.poll(timeout_ms=round(_JOIN_S * 1000))
             except theirs.FencedInstanceIdError as error:
                 raise self._taken_over() from error
-        readable = self._owned - self._unplaced
+        readable = self._owned - self._without_position
         ours = {TopicPartition(*p): records for p, records in found.items() if p in readable}
         self._handed_out |= frozenset(ours)
         return [
@@ -327,28 +321,28 @@ class GroupReader:
         return ApplyError(
             f"Another member of group {self._group} has taken over the instance id "
             f"{self._instance}.",
-            hint="Give each consumer an --instance-id of its own.",
+            hint="Give each consumer a different --instance-id.",
         )
 
-    def _place(self) -> None:
-        """Stands at the committed offset of partitions that have come."""
-        for partition in sorted(self._unplaced):
+    def _seek_to_committed(self) -> None:
+        """Seeks to the committed offset of newly assigned partitions."""
+        for partition in sorted(self._without_position):
             place = TheirPartition(*partition)
             committed = self._consumer.committed(place, timeout_ms=_ASK_MS)
-            if partition not in self._owned:  # gone again meanwhile
+            if partition not in self._owned:  # revoked meanwhile
                 continue
             if committed is None:
                 self._consumer.seek_to_beginning(place)
             else:
                 self._consumer.seek(place, int(committed))
-            self._unplaced -= {partition}
+            self._without_position -= {partition}
 
     def _rebalancing(self) -> bool:
-        """Whether this member has asked to join and not been told its share yet.
+        """Whether this member is joining and has not received its assignment yet.
 
-        The client forgets that it is waiting when a leader that joined anew because a topic has
-        grown has made its assignment: it would neither read nor send heartbeats any more. It is
-        reminded here, which is without effect otherwise.
+        If the leader rejoined because a topic has new partitions, the client forgets after the
+        assignment that it is waiting, and would neither read nor send heartbeats any more. So it is
+        asked to rejoin here, which has no effect otherwise.
         """
         if self._consumer.group_metadata().state is not MemberState.REBALANCING:
             return False
@@ -364,24 +358,24 @@ class GroupReader:
         try:
             newer = self._line.newer(self._group, self.version)
         except ApplyError as error:
-            if not self._silences:
+            if not self._failures:
                 event = (
                     "controller_refused_the_token"
                     if isinstance(error, TokenRefused)
-                    else "controller_fell_silent"
+                    else "controller_did_not_answer"
                 )
                 log.warning(event, group=self._group, reason=error.message, hint=error.hint)
-            self._silences += 1
+            self._failures += 1
             newer = False
         else:
-            self._silences = 0
+            self._failures = 0
         if newer or self._assignor.is_outgrown(self._partitions_known):
             log.info("rejoin_requested", group=self._group, version=self.version)
             request_rejoin(self._consumer)
         self._ask_at = time.monotonic() + self._interval_s()
 
     def _partitions_known(self) -> int:
-        """How many partitions the topics have, as of the last look; 0 if one is not known."""
+        """How many partitions the topics have, by the client's metadata; 0 if one is unknown."""
         try:
             found = [self._consumer.partitions_for_topic(topic) for topic in self._topics]
         except theirs.KafkaError:
@@ -389,22 +383,22 @@ class GroupReader:
         return sum(map(len, found)) if all(found) else 0
 
     def _interval_s(self) -> float:
-        """Doubles with every failure in a row, so that neither side wears the other out."""
-        failures = max(self._silences, self._assignor.fallbacks_in_a_row)
+        """The time until the next question; doubles with every failure in a row."""
+        failures = max(self._failures, self._assignor.fallbacks_in_a_row)
         return float(min(_ASK_AT_LEAST_EVERY_S, _ASK_EVERY_S * 2 ** min(failures, 10)))
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Carries the client's calls over to the reader."""
+    """Passes the client's calls to the reader."""
 
     def __init__(self, reader: GroupReader) -> None:
         self._reader = reader
 
     def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
-        self._reader.let_go([TopicPartition(*p) for p in revoked])
+        self._reader.revoke([TopicPartition(*p) for p in revoked])
 
     def on_partitions_lost(self, lost: Collection[Any]) -> None:
-        self._reader.let_go([TopicPartition(*p) for p in lost])
+        self._reader.revoke([TopicPartition(*p) for p in lost])
 
     def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
         self._reader.take([TopicPartition(*p) for p in assigned])

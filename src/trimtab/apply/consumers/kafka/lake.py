@@ -1,15 +1,13 @@
-"""A data lake of Parquet files: what a consumer has read, a table per topic.
+"""A data lake of Parquet files with the records that a consumer has read, a table per topic.
 
-Promise  Files are named `<table>/partition=<p>/<first>-<last>.parquet` after their offsets. Each is
-         written under another name, made durable and renamed: a reader sees whole files only.
-         Offsets up to the highest `last` that is there are skipped, so a repeat changes nothing;
-         but other records under offsets that are there, as of a topic that was made anew, are
-         refused: to skip them would be to lose them.
-         What a killed writer left half done is removed by the next writer of the partition.
-         The partition stands in the folder's name alone, as Spark and Arrow expect it: a table
-         read as a whole has `topic`, `partition` and `offset` of each record.
-Cost     One file per partition and batch; a folder is listed once, when a partition is taken. Of
-         each batch that repeats something one file is read.
+Promise  Files are named `<table>/partition=<p>/<first>-<last>.parquet` by their offsets; the
+         partition is only in the folder's name, as Spark and Arrow expect. Each file is written
+         under another name, made durable and renamed: readers see whole files only. Offsets up to
+         the highest `last` are skipped, so repeats change nothing; different records at the same
+         offsets (a topic that was created again) are refused, since skipping would lose them. Files
+         that a killed writer left incomplete are removed by the partition's next writer.
+Cost     One file per partition and batch; a folder is listed once, when a partition is taken; one
+         file is read for each batch with repeated records.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ class Lake:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"The lake {folder} cannot be made: {error.strerror or error}."
+                f"The lake {folder} cannot be created: {error.strerror or error}."
             ) from error
 
     def write(self, table: str, records: Sequence[Record]) -> None:
@@ -68,13 +66,13 @@ class Lake:
             self._write(TopicPartition(table, number), of_partition)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Others may write these from now on."""
+        """Forgets the offsets of partitions that other consumers may write from now on."""
         with self._guard:
             for partition in partitions:
                 self._last.pop(partition, None)
 
     def last(self, partition: TopicPartition) -> int:
-        """The highest offset that is written; -1 for none."""
+        """The highest offset written; -1 if there is none."""
         with self._guard:
             known = self._last.get(partition)
         if known is None:
@@ -111,7 +109,7 @@ class Lake:
 
 
 def _highest(place: Path) -> int:
-    """The highest `last` of a partition's files; removes what a killed writer left."""
+    """The highest `last` of a partition's files; removes incomplete files of killed writers."""
     highest = -1
     if not place.is_dir():
         return highest
@@ -125,12 +123,12 @@ def _highest(place: Path) -> int:
 
 
 def _compare(place: Path, repeated: Mapping[int, Record]) -> None:
-    """Refuses records that are not those which a file has under their offsets."""
+    """Raises if a file has different records at the same offsets."""
     for path in sorted(place.iterdir()):
         found = _FILE.fullmatch(path.name)
         if not found or not any(int(found["first"]) <= n <= int(found["last"]) for n in repeated):
             continue
-        with suppress(pa.ArrowException, OSError):  # one that cannot be read proves nothing
+        with suppress(pa.ArrowException, OSError):  # an unreadable file proves nothing
             with pq.ParquetFile(path) as file:
                 held = file.read(["offset", "key", "value"]).to_pylist()
             for row in held:
@@ -139,8 +137,8 @@ def _compare(place: Path, repeated: Mapping[int, Record]) -> None:
                     raise ApplyError(
                         f"The lake has another record at {record.source}, offset {record.offset}: "
                         f"{path}.",
-                        hint="Was the topic made anew? Move the table's folder away, or choose "
-                        "another --lake.",
+                        hint="The topic may have been deleted and created again. Move the table's "
+                        "folder away, or choose another --lake.",
                     )
             return
 
@@ -153,7 +151,7 @@ def _make(place: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """A new name is durable only once its folder is."""
+    """Syncs a folder, which makes new names in it durable."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

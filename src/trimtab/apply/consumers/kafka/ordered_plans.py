@@ -9,7 +9,7 @@ import structlog
 
 from trimtab.apply.consumers.controller import PlanOrdered
 from trimtab.apply.consumers.kafka.leadership import GroupConfig, micros
-from trimtab.apply.consumers.orders import Left, left_by
+from trimtab.apply.consumers.orders import InheritedOrders, inherited_orders
 from trimtab.apply.kafka.plan_topic import PlanTopic, kept_plan
 from trimtab.errors import TrimtabError
 from trimtab.model.control import PlanOrder
@@ -56,7 +56,7 @@ def ordered(config: GroupConfig, order: PlanOrder) -> PlanOrdered | None:
     )
 
 
-def left_orders(config: GroupConfig) -> Left:
+def left_orders(config: GroupConfig) -> InheritedOrders:
     """The previous controller's orders in progress; none if the journal cannot be read."""
     try:
         with closing(PlanTopic(config.cluster)) as topic:
@@ -64,9 +64,9 @@ def left_orders(config: GroupConfig) -> Left:
             kept = [(topic.plan(entry.plan), entry) for entry in topic.entries()]
     except TrimtabError as error:
         log.warning("journal_could_not_be_read", group=config.group, why=error.message)
-        return Left()
+        return InheritedOrders()
     of_consumers = [(plan, entry) for plan, entry in kept if isinstance(plan, ConsumerPlan)]
-    return left_by(of_consumers, config.group, now_ts=micros())
+    return inherited_orders(of_consumers, config.group, now_ts=micros())
 
 
 def resumed(plan: ConsumerPlan, entry: JournalEntry, *, hold_s: float, now: float) -> PlanOrdered:

@@ -1,9 +1,9 @@
-"""What a consumer sends beside its work: dead letters, receipts, reports.
+"""Sends what a consumer produces beside its work: dead letters, receipts, reports.
 
-Promise  What was put is delivered, or put again, until it is acknowledged by all in-sync replicas;
-         `confirm` returns only then. A producer that broke for good is replaced. A dead letter is
-         taken whatever was raised; one that its topic finds too large goes without its value, and
-         one whose time it does not take (`message.timestamp.before.max.ms`) with the time of now.
+Promise  A record is sent again until all in-sync replicas have acknowledged it; `confirm` returns
+         only then. A producer with a fatal error is replaced. A dead outgoing is accepted whatever
+         the handler raised; one too large for its topic is sent without its value, and one whose
+         timestamp the topic refuses (`message.timestamp.before.max.ms`) with the current time.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _DEAD_KEPT_MS = 30 * 24 * 60 * 60 * 1000
 _HEADERS_ROOM = 64 * 1024
 _MOST = 2**31 - 1
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-_ODD = _TOO_LARGE | {KafkaError.INVALID_TIMESTAMP}
-"""What the brokers say of a whole batch for the sake of one record in it."""
-_HOPELESS = frozenset(
+_ONE_BAD_RECORD = _TOO_LARGE | {KafkaError.INVALID_TIMESTAMP}
+"""Errors that brokers return for a whole batch because of one record in it."""
+_PERMANENT = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.INVALID_RECORD,
@@ -54,19 +54,19 @@ _HOPELESS = frozenset(
 )
 
 
-class _Letter(NamedTuple):
+class _Outgoing(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
     partition: int = -1
     timestamp_ms: int = 0
-    smaller: tuple[_Letter, ...] = ()  # to be sent in its place when it is too large, in turn
+    smaller: tuple[_Outgoing, ...] = ()  # to send instead, in this order, if it is too large
     alone: bool = False
 
 
 class Outbox:
-    """An idempotent producer that insists; may be used by several threads."""
+    """An idempotent producer that resends until acknowledged; may be used by several threads."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Outbox:
         self._config = reliable(cluster, client_id=client_id, linger_ms=linger_ms) | {
             "partitioner": "murmur2_random",
             "message.timeout.ms": 120_000,
-            "message.max.bytes": 1_000_000_000,  # what the topic takes is the brokers' business
+            "message.max.bytes": 1_000_000_000,  # the topic's limit is checked by the brokers
             "error_cb": self._on_error,
         }
         self._guard = threading.Lock()
-        self._failed: deque[tuple[_Letter, KafkaError]] = deque()
+        self._failed: deque[tuple[_Outgoing, KafkaError]] = deque()
         self._broken = False
         with kafka_errors(f"starting the producer {client_id}"):
             self._producer = Producer(self._config)
@@ -98,21 +98,21 @@ class Outbox:
         timestamp_ms: int = 0,
         smaller: Sequence[tuple[bytes | None, bytes | None, Headers]] = (),
     ) -> None:
-        """Takes a record to be sent; never raises, and waits only when the buffer is full.
+        """Queues a record for sending; never raises, and waits only when the buffer is full.
 
-        `smaller` are key, value and headers to send instead if the record is too large. A time
-        that the topic does not take goes into the header `tt-timestamp`.
+        `smaller` are key, value and headers to send instead if the record is too large. A
+        timestamp that the topic refuses is kept in the header `tt-timestamp`.
         """
         at = (partition, max(timestamp_ms, 0))
-        others = tuple(_Letter(topic, *parts, *at, alone=True) for parts in smaller)
-        self._send(_Letter(topic, key, value, headers, *at, others))
+        others = tuple(_Outgoing(topic, *parts, *at, alone=True) for parts in smaller)
+        self._send(_Outgoing(topic, key, value, headers, *at, others))
 
     def confirm(self, within_s: float = _CONFIRM_S) -> None:
-        """Returns when all that was put is acknowledged.
+        """Returns when all queued records are acknowledged.
 
-        Raises `BrokerUnavailable` when it is not so yet: ask again.
+        Raises `BrokerUnavailable` if they are not yet: call it again.
         """
-        if self._broken:  # an idempotent producer that lost its place never finds it again
+        if self._broken:  # a fatal error of an idempotent producer is permanent
             with self._guard:
                 self._producer.purge()
                 self._producer.flush(1.0)  # reports each purged record as failed
@@ -121,9 +121,9 @@ class Outbox:
         for _ in range(len(self._failed)):
             self._send_again(*self._failed.popleft(), within_s)
         left = self._producer.flush(within_s)
-        for letter, error in tuple(self._failed):
-            if error.code() in _HOPELESS and not _may_fit(letter, error):
-                raise translated(KafkaException(error), f"writing to topic {letter.topic}")
+        for outgoing, error in tuple(self._failed):
+            if error.code() in _PERMANENT and not _may_fit(outgoing, error):
+                raise translated(KafkaException(error), f"writing to topic {outgoing.topic}")
         if left or self._failed:
             why = f": {self._failed[0][1].str()}" if self._failed else ""
             raise BrokerUnavailable(
@@ -131,77 +131,77 @@ class Outbox:
                 hint="Check that the brokers run and have enough in-sync replicas.",
             )
 
-    def _send_again(self, letter: _Letter, why: KafkaError, within_s: float) -> None:
-        """Sends a failed record; one that was refused alone in its batch, then another for it."""
-        if not _may_fit(letter, why):
-            self._send(letter)
+    def _send_again(self, outgoing: _Outgoing, why: KafkaError, within_s: float) -> None:
+        """Sends a failed record again: alone in its batch, then a replacement for it."""
+        if not _may_fit(outgoing, why):
+            self._send(outgoing)
             return
-        if letter.alone:
-            letter = _instead(letter, why)
+        if outgoing.alone:
+            outgoing = _instead(outgoing, why)
         self._producer.flush(within_s)  # so that it is alone in its batch
-        self._send(letter._replace(alone=True))
+        self._send(outgoing._replace(alone=True))
         self._producer.flush(within_s)
 
-    def _send(self, letter: _Letter) -> None:
+    def _send(self, outgoing: _Outgoing) -> None:
         def on_delivery(error: KafkaError | None, _message: Any) -> None:
             if error is not None:
-                self._failed.append((letter, error))
-                log.warning("record_was_not_delivered", topic=letter.topic, why=error.str())
+                self._failed.append((outgoing, error))
+                log.warning("record_was_not_delivered", topic=outgoing.topic, why=error.str())
 
         deadline = time.monotonic() + _CONFIRM_S
         with self._guard:
             while True:
                 try:
                     self._producer.produce(
-                        letter.topic,
-                        letter.value,
-                        letter.key,
-                        letter.partition,
+                        outgoing.topic,
+                        outgoing.value,
+                        outgoing.key,
+                        outgoing.partition,
                         on_delivery=on_delivery,
-                        timestamp=letter.timestamp_ms,
-                        headers=list(letter.headers),
+                        timestamp=outgoing.timestamp_ms,
+                        headers=list(outgoing.headers),
                     )
                     break
                 except BufferError:
                     if time.monotonic() > deadline:
-                        self._failed.append((letter, KafkaError(KafkaError._QUEUE_FULL)))
+                        self._failed.append((outgoing, KafkaError(KafkaError._QUEUE_FULL)))
                         break
                     self._producer.poll(0.1)
                 except KafkaException as error:
-                    self._failed.append((letter, error.args[0]))
+                    self._failed.append((outgoing, error.args[0]))
                     break
             self._producer.poll(0)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
             self._broken = True
-            log.warning("producer_broke", why=error.str())
+            log.warning("producer_failed", why=error.str())
 
 
-def _may_fit(letter: _Letter, error: KafkaError) -> bool:
-    """Whether a record that was refused may be taken alone in its batch, or another for it."""
-    more = letter.smaller if error.code() in _TOO_LARGE else letter.timestamp_ms
-    return error.code() in _ODD and (bool(more) or not letter.alone)
+def _may_fit(outgoing: _Outgoing, error: KafkaError) -> bool:
+    """Whether a refused record may be accepted alone in its batch, or a replacement for it."""
+    more = outgoing.smaller if error.code() in _TOO_LARGE else outgoing.timestamp_ms
+    return error.code() in _ONE_BAD_RECORD and (bool(more) or not outgoing.alone)
 
 
-def _instead(letter: _Letter, why: KafkaError) -> _Letter:
-    """A smaller record, or the same one with the time of now."""
+def _instead(outgoing: _Outgoing, why: KafkaError) -> _Outgoing:
+    """The replacement: a smaller record, or the same one with the current time."""
     if why.code() in _TOO_LARGE:
-        smaller, *rest = letter.smaller
+        smaller, *rest = outgoing.smaller
         return smaller._replace(smaller=tuple(rest))
-    return _of_now(letter)._replace(smaller=tuple(_of_now(other) for other in letter.smaller))
+    return _of_now(outgoing)._replace(smaller=tuple(_of_now(other) for other in outgoing.smaller))
 
 
-def _of_now(letter: _Letter) -> _Letter:
-    was = _text_headers({"tt-timestamp": str(letter.timestamp_ms)})
-    return letter._replace(timestamp_ms=0, headers=(*letter.headers, *was))
+def _of_now(outgoing: _Outgoing) -> _Outgoing:
+    was = _text_headers({"tt-timestamp": str(outgoing.timestamp_ms)})
+    return outgoing._replace(timestamp_ms=0, headers=(*outgoing.headers, *was))
 
 
 class DeadLetterTopics:
-    """Writes records to `<topic>.dead`, as they were, with what went wrong in their headers.
+    """Writes records to `<topic>.dead`, unchanged, with the error in their headers.
 
-    It has a producer of its own from the first dead letter on, so that what is not acknowledged
-    is never taken for another kind of record.
+    It opens its own producer at the first dead letter, so that unacknowledged dead letters are
+    not mixed up with other records.
     """
 
     def __init__(
@@ -212,18 +212,18 @@ class DeadLetterTopics:
         self._open_outbox = open_outbox
         self._open_admin = open_admin
         self._outbox: Outbox | None = None
-        self._there: set[str] = set()
+        self._existing: set[str] = set()
 
-    def bury(self, record: Record, error: BaseException) -> None:
-        """Takes a record whose handler failed for good."""
+    def send(self, record: Record, error: BaseException) -> None:
+        """Queues a record whose handler failed at every attempt."""
         dead = f"{record.topic}.dead"
-        told = error_text(error)
+        text = error_text(error)
         log.error(
-            "record_was_given_up",
+            "record_sent_to_dead_letters",
             topic=record.topic,
             partition=record.partition,
             offset=record.offset,
-            why=told,
+            why=text,
             to=dead,
         )
         self._ensure(dead, like=record.topic)
@@ -231,7 +231,7 @@ class DeadLetterTopics:
             self._outbox = self._open_outbox()
         place = _text_headers(
             {
-                "tt-error": told,
+                "tt-error": text,
                 "tt-topic": record.topic,
                 "tt-partition": str(record.partition),
                 "tt-offset": str(record.offset),
@@ -253,12 +253,12 @@ class DeadLetterTopics:
         )
 
     def confirm(self) -> None:
-        """Returns when all that was taken is safe."""
+        """Returns when all dead letters are acknowledged."""
         if self._outbox is not None:
             self._outbox.confirm()
 
     def _ensure(self, dead: str, *, like: str) -> None:
-        if dead in self._there:
+        if dead in self._existing:
             return
         with self._open_admin() as admin:
             if not admin.topics([dead]):
@@ -275,11 +275,11 @@ class DeadLetterTopics:
                     },
                 )
                 admin.create_topic(spec)
-        self._there.add(dead)
+        self._existing.add(dead)
 
 
 class ReceiptTopic:
-    """Notes every processed record in the topic of receipts."""
+    """Writes a receipt for every processed record to the topic of receipts."""
 
     def __init__(
         self, outbox: Outbox, topic: str, *, run: str, group: str, consumer: int, incarnation: str
@@ -292,7 +292,7 @@ class ReceiptTopic:
         self._incarnation = incarnation
 
     def note(self, record: Record, started_ts: int, finished_ts: int) -> None:
-        """Takes the note of one record."""
+        """Queues the receipt of one record."""
         event_ts = _number(record.header("tt-ts"))
         receipt = Receipt(
             run=self._run,
@@ -311,7 +311,7 @@ class ReceiptTopic:
         self._outbox.put(self._topic, dumps(receipt_to(receipt)).encode(), key=record.key)
 
     def confirm(self) -> None:
-        """Returns when all notes are safe."""
+        """Returns when all receipts are acknowledged."""
         self._outbox.confirm()
 
 
@@ -320,12 +320,12 @@ def _text_headers(texts: Mapping[str, str]) -> Headers:
 
 
 def _micros(time_ms: int) -> int:
-    """In 64 bits, whatever a producer has made of its clock: else no reader takes the receipt."""
+    """Microseconds, limited to 64 bits, so that receipts stay readable with any producer clock."""
     return max(-(2**63), min(time_ms * 1000, 2**63 - 1))
 
 
 def _number(header: bytes | None) -> int | None:
-    """A number of a header: eight bytes, the highest first, signed."""
+    """A number from a header: eight bytes, big-endian, signed; None if it is not one."""
     if header is None or len(header) != 8:
         return None
     return int.from_bytes(header, "big", signed=True)

@@ -50,7 +50,7 @@ from trimtab.apply.consumers.kafka.leadership import (
 )
 from trimtab.apply.consumers.kafka.ordered_plans import left_orders, ordered, resumed
 from trimtab.apply.consumers.orders import (
-    Left,
+    InheritedOrders,
     by_smallest_partition,
     decision_of,
     entry_of,
@@ -61,7 +61,7 @@ from trimtab.apply.consumers.orders import (
 from trimtab.apply.consumers.planning import Judge
 from trimtab.apply.consumers.policy import Measured
 from trimtab.apply.consumers.sockets.assignment_service import AssignmentService
-from trimtab.apply.consumers.subscribed import Told, numbered, read_by
+from trimtab.apply.consumers.subscribed import ServedAssignment, numbered, read_by
 from trimtab.apply.consumers.waiting import listed
 from trimtab.errors import ConfigError, PortTaken, TrimtabError
 from trimtab.kafka.admin import Admin
@@ -110,8 +110,8 @@ class SubscribedController:
         self._on_decision = on_decision
         self._cooldown_s = cooldown_s
         self._plan: GroupPlan | None = None
-        self._told: Told | None = None
-        self._compared: tuple[Told, GroupPlan] | None = None
+        self._served: ServedAssignment | None = None
+        self._compared: tuple[ServedAssignment, GroupPlan] | None = None
         self._orders = _Orders()
 
     @property
@@ -128,7 +128,7 @@ class SubscribedController:
         if plan is None:
             return None
         answer = answered(plan, request)
-        self._told = Told(request, answer.assignment, plan)
+        self._served = ServedAssignment(request, answer.assignment, plan)
         return answer
 
     def _version(self) -> int | None:
@@ -140,7 +140,7 @@ class SubscribedController:
         with ExitStack() as open_now:
             producer = CommandProducer(config)
             found = persisted_state(config)
-            self._told = None
+            self._served = None
             self._plan = (
                 GroupPlan(version=found.epoch, assignment=found.assignment) if found else None
             )
@@ -355,16 +355,16 @@ class SubscribedController:
         They would not learn of the new plan otherwise: when it was made, it gave the members of
         that time what they had, so its version was not raised.
         """
-        told, plan = self._told, self._plan
-        if told is None or plan is None or self._compared == (told, plan):
+        served, plan = self._served, self._plan
+        if served is None or plan is None or self._compared == (served, plan):
             return
-        if told.never_learns_of(plan):
+        if served.misses(plan):
             if self._cooldown_left_s(turns) > 0:
                 return
             plan = replace(plan, version=plan.version + 1)
             self._persist(plan, turns, producer)
             self._plan, turns.rebalanced = plan, time.monotonic()
-        self._compared = told, plan
+        self._compared = served, plan
 
     def _cooldown_left_s(self, turns: _Turns) -> float:
         return self._cooldown_s - (time.monotonic() - turns.rebalanced)
@@ -378,10 +378,10 @@ class SubscribedController:
 
     def _rebalances(self, target: Assignment) -> bool:
         """Whether present members would have to read something else."""
-        told, plan = self._told, self._plan
-        if told is None or plan is None:
+        served, plan = self._served, self._plan
+        if served is None or plan is None:
             return True
-        return told.is_told_otherwise_by(replace(plan, assignment=target))
+        return served.differs_under(replace(plan, assignment=target))
 
     def _adopt(
         self,
@@ -442,7 +442,7 @@ class _Orders:
         self._held, self._held_until = "", _NEVER
 
     @classmethod
-    def taken_over(cls, left: Left) -> _Orders:
+    def taken_over(cls, left: InheritedOrders) -> _Orders:
         """The orders of the previous controller; a plan that it started is already persisted."""
         orders = cls()
         if left.unfinished is not None:

@@ -5,16 +5,13 @@
     GET  /version                                                  → {v, group, version}
     GET  /ready                                                    → {v, group}
 
-Promise  Only the controller that leads listens, so `/ready` answers 200 there and nothing answers
-         elsewhere. A request that cannot be read is answered with 400 and the reason, another
-         group with 404, and 503 while there is no plan yet. With a token, every request but
-         `/ready` needs the header `Authorization: Bearer TOKEN`, else it is answered with 401.
-         `rejoin` is true when the plan is newer than the caller's version.
-         Listens on the loopback address unless told otherwise. A caller that sends its question
-         slowly holds up nobody else, and is cut off after a few seconds.
-         The client may have several controllers, by URL or by the addresses of one name. It asks
-         the one that answered last, then the others, until one answers; it gives up after its
-         timeout and names the reason. It never goes through a proxy.
+Promise  Only the leading controller listens, so `/ready` answers 200 there and nothing elsewhere.
+         400 for an unreadable request, with the reason; 404 for another group; 503 without a plan;
+         401 without the header `Authorization: Bearer TOKEN`, if there is a token (not `/ready`).
+         `rejoin` is true if the plan is newer than the client's version. The default address is
+         loopback. A slow client delays no other and is disconnected after a few seconds. The client
+         may have several controllers, by URL or by the addresses of one name: it asks the one that
+         answered last, then the others, until its timeout. It never uses a proxy.
 """
 
 from __future__ import annotations
@@ -64,14 +61,14 @@ Decide = Callable[[AssignmentRequest], AssignmentAnswer | None]
 
 _MOST_BYTES = 32 * 1024 * 1024  # 100 000 partitions, owned and to be read, with long topic names
 _MOST_CALLERS = 100
-_PATIENCE_S = 5.0
+_READ_TIMEOUT_S = 5.0
 
 
 class AssignmentService:
-    """Answers the leader of one group while the block runs; `url` says where.
+    """Answers the leader of one group at `url` while the block runs.
 
-    `decide` gives the answer and `version` that of the newest plan; None from either means that
-    there is no plan yet. Without a `token` everybody is answered.
+    `decide` returns the answer and `version` the version of the newest plan; None from either means
+    that there is no plan yet. Without a `token` all clients are answered.
     """
 
     def __init__(
@@ -84,15 +81,15 @@ class AssignmentService:
         port: int = 0,
         token: str | None = None,
     ) -> None:
-        self._desk = _Desk(group, decide, version, token)
+        self._endpoints = _Endpoints(group, decide, version, token)
         try:
-            self._server = _Server((host.strip("[]"), port), self._desk)
+            self._server = _Server((host.strip("[]"), port), self._endpoints)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             raise (PortTaken if taken else ConfigError)(
                 f"Cannot listen for the group's leader on {host}:{port}: "
                 f"{error.strerror or error}.",
-                hint="Give another --listen HOST:PORT; port 0 takes any that is free.",
+                hint="Choose another --listen HOST:PORT; port 0 takes any free port.",
             ) from error
         self._thread = Thread(
             target=self._server.serve_forever,
@@ -103,19 +100,19 @@ class AssignmentService:
 
     @property
     def url(self) -> str:
-        """Where the service listens."""
+        """The address of the service."""
         host, port = str(self._server.server_address[0]), self._server.server_address[1]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def __enter__(self) -> AssignmentService:
         self._thread.start()
-        log.info("assignment_service_started", group=self._desk.group, url=self.url)
+        log.info("assignment_service_started", group=self._endpoints.group, url=self.url)
         host = str(self._server.server_address[0])
-        if self._desk.token is None and not ip_address(host).is_loopback:
+        if self._endpoints.token is None and not ip_address(host).is_loopback:
             log.warning(
                 "assignment_service_has_no_token",
                 listens=host,
-                hint="Other machines can ask for the plan: set TRIMTAB_CONTROLLER__TOKEN.",
+                hint="Other machines can read the plan: set TRIMTAB_CONTROLLER__TOKEN.",
             )
         return self
 
@@ -143,25 +140,25 @@ class _Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
+class _Endpoints:
     group: str
     decide: Decide
     version: Callable[[], int | None]
     token: str | None = field(default=None, repr=False)
-    _strangers: set[str] = field(default_factory=set)
+    _refused_callers: set[str] = field(default_factory=set)
 
-    def admit(self, shown: str | None, caller: str) -> None:
-        """Refuses a caller that does not show the token; the first time it is logged."""
+    def authorize(self, shown: str | None, caller: str) -> None:
+        """Refuses a client without the token; logs it the first time."""
         if self.token is None:
             return
         kind, _, value = (shown or "").partition(" ")
         given, wanted = value.strip().encode(), self.token.encode()
         if kind.lower() == "bearer" and hmac.compare_digest(given, wanted):
-            self._strangers.discard(caller)
+            self._refused_callers.discard(caller)
             return
         why = "The token is wrong." if value else "A token is required."
-        if caller not in self._strangers and len(self._strangers) < _MOST_CALLERS:
-            self._strangers.add(caller)
+        if caller not in self._refused_callers and len(self._refused_callers) < _MOST_CALLERS:
+            self._refused_callers.add(caller)
             log.warning("request_without_valid_token", group=self.group, caller=caller, why=why)
         raise _Refused(HTTPStatus.UNAUTHORIZED, why)
 
@@ -195,7 +192,7 @@ class _Desk:
     def _check(self, group: str) -> None:
         if group != self.group:
             raise _Refused(
-                HTTPStatus.NOT_FOUND, f"Group {group} is unknown here, {self.group} is served."
+                HTTPStatus.NOT_FOUND, f"Group {group} is unknown here: this is {self.group}."
             )
 
     def _no_plan(self) -> _Refused:
@@ -208,51 +205,53 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], desk: _Desk) -> None:
+    def __init__(self, address: tuple[str, int], endpoints: _Endpoints) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.desk = desk
-        super().__init__(address, _Conversation)
+        self.endpoints = endpoints
+        super().__init__(address, _RequestHandler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - inherited
-        log.info("caller_hung_up", caller=str(client_address[0]), reason=repr(sys.exception()))
+        log.info("client_disconnected", caller=str(client_address[0]), reason=repr(sys.exception()))
 
 
-class _Conversation(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
     """One request and its answer."""
 
     server: _Server
     server_version = "trimtab"
     sys_version = ""
-    timeout = _PATIENCE_S
+    timeout = _READ_TIMEOUT_S
 
     def do_POST(self) -> None:
-        desk = self.server.desk
-        answers = {"/assignment": desk.assignment, "/rejoin": desk.rejoin}
+        endpoints = self.server.endpoints
+        answers = {"/assignment": endpoints.assignment, "/rejoin": endpoints.rejoin}
 
         def answer() -> Json:
-            body = self._body()  # read in any case, else the refusal might not arrive
-            self._admit()
+            body = self._body()  # read first, else the client might not receive the refusal
+            self._authorize()
             return self._at(answers)(parse(body, origin=self.path))
 
         self._reply(answer)
 
     def do_GET(self) -> None:
-        desk = self.server.desk
+        endpoints = self.server.endpoints
 
         def answer() -> Json:
             if self.path == "/ready":
-                return desk.ready()
-            self._admit()
-            return self._at({"/version": desk.newest})()
+                return endpoints.ready()
+            self._authorize()
+            return self._at({"/version": endpoints.newest})()
 
         self._reply(answer)
 
-    def _admit(self) -> None:
-        self.server.desk.admit(self.headers.get("Authorization"), str(self.client_address[0]))
+    def _authorize(self) -> None:
+        self.server.endpoints.authorize(
+            self.headers.get("Authorization"), str(self.client_address[0])
+        )
 
     def _at(self, answers: Mapping[str, _T]) -> _T:
         if self.path not in answers:
-            raise _Refused(HTTPStatus.NOT_FOUND, f"There is nothing at {self.path}.")
+            raise _Refused(HTTPStatus.NOT_FOUND, f"Unknown path: {self.path}.")
         return answers[self.path]
 
     def _body(self) -> bytes:
@@ -261,7 +260,8 @@ class _Conversation(BaseHTTPRequestHandler):
             raise _Refused(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing.")
         if len(length) > 12 or int(length) > _MOST_BYTES:
             raise _Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"More than {_MOST_BYTES} bytes are not read."
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"The request has more than {_MOST_BYTES} bytes.",
             )
         return self.rfile.read(int(length))
 
@@ -275,7 +275,7 @@ class _Conversation(BaseHTTPRequestHandler):
         except (ConnectionError, TimeoutError):
             raise
         except Exception as error:
-            log.exception("assignment_failed", group=self.server.desk.group)
+            log.exception("assignment_failed", group=self.server.endpoints.group)
             status, body = HTTPStatus.INTERNAL_SERVER_ERROR, _error(f"{type(error).__name__}.")
         text = dumps(body).encode()
         self.send_response(status)
@@ -294,13 +294,13 @@ def _error(why: str) -> Json:
     return {"v": VERSION, "error": why}
 
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- client
 
 
 class ControllerLine:
-    """The leader's line to the controllers; every call is a connection of its own.
+    """The group leader's client of the controllers; every call opens a connection.
 
-    `urls` is one address or several with commas between them.
+    `urls` is one address, or several separated by commas.
     """
 
     def __init__(
@@ -320,17 +320,17 @@ class ControllerLine:
 
     @property
     def longest_s(self) -> float:
-        """How long `ask` may take."""
+        """The longest time that `ask` may take."""
         return 2 * self._timeout_s
 
     def ask(self, request: AssignmentRequest) -> AssignmentAnswer:
-        """The answer of the controller that leads; ApplyError when there is none."""
+        """The answer of the leading controller; raises ApplyError if there is none."""
         node = self._post("/assignment", request_to(request), self.longest_s, self._timeout_s)
         with _as_violation():
             return answer_from(node)
 
     def newer(self, group: str, version: int) -> bool:
-        """Whether the controller has a newer plan than this; ApplyError when it does not say."""
+        """Whether the controller has a newer plan; raises ApplyError if there is no answer."""
         body = {"v": VERSION, "group": group, "version": version}
         node = self._post("/rejoin", body, self._timeout_s, self._glance_s)
         with _as_violation():
@@ -338,7 +338,7 @@ class ControllerLine:
             return node.need("rejoin").flag()
 
     def _post(self, path: str, body: Json, within_s: float, each_s: float) -> Node:
-        """Asks one address after another; one that is the only one is asked twice."""
+        """Asks one address after another; a single address is asked twice."""
         text = dumps(body).encode()
         addresses = self._addresses()
         if len(addresses) == 1 and path == "/assignment":
@@ -348,7 +348,7 @@ class ControllerLine:
         not_yet: ApplyError | None = None
         for address in addresses:
             try:
-                node = self._told(address, path, text, timeout_s)
+                node = self._answer(address, path, text, timeout_s)
             except _NoPlan as error:
                 not_yet = error
             except _NoAnswer as error:
@@ -359,7 +359,7 @@ class ControllerLine:
         raise not_yet or _NoAnswer(" ".join(silent))
 
     def _addresses(self) -> list[_Address]:
-        """Where controllers may be, the one that answered last first."""
+        """The addresses of controllers, starting with the one that answered last."""
         found: dict[_Address, None] = {}
         for place in self._places:
             try:
@@ -375,7 +375,7 @@ class ControllerLine:
             raise _NoAnswer(f"None of the controllers {self.urls} has an address.")
         return sorted(found, key=lambda address: address != self._answered)
 
-    def _told(self, address: _Address, path: str, text: bytes, timeout_s: float) -> Node:
+    def _answer(self, address: _Address, path: str, text: bytes, timeout_s: float) -> Node:
         place = address.place
         url = place.url if address.host == place.host else f"{place.url} ({address.host})"
         headers = {"Content-Type": "application/json", "Host": place.netloc}
@@ -385,12 +385,12 @@ class ControllerLine:
             with closing(HTTPConnection(address.host, place.port, timeout=timeout_s)) as connection:
                 connection.request("POST", place.path + path, text, headers)
                 response = connection.getresponse()
-                status, said = response.status, response.read(_MOST_BYTES)
+                status, content = response.status, response.read(_MOST_BYTES)
         except (OSError, HTTPException) as error:
             why = str(error) or type(error).__name__
             raise _NoAnswer(f"The controller at {url} did not answer: {why}.") from error
         with _as_violation():
-            node = parse(said, origin=f"{place.url}{path}")
+            node = parse(content, origin=f"{place.url}{path}")
             if status == HTTPStatus.OK:
                 return node
             why = node.need("error").text()
@@ -398,14 +398,14 @@ class ControllerLine:
         if status == HTTPStatus.UNAUTHORIZED:
             raise TokenRefused(
                 refusal,
-                hint="Give the consumers and the controller the same TRIMTAB_CONTROLLER__TOKEN.",
+                hint="Set the same TRIMTAB_CONTROLLER__TOKEN for consumers and controller.",
             )
         raise (_NoPlan if status == HTTPStatus.SERVICE_UNAVAILABLE else ApplyError)(refusal)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A controller as the user names it."""
+    """A controller's URL, as configured."""
 
     url: str
     host: str
@@ -416,7 +416,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """One of the addresses that the name of a controller has."""
+    """One IP address of a controller."""
 
     host: str
     place: _Place
@@ -431,7 +431,7 @@ def _place(url: str) -> _Place:
     if parts.scheme != "http" or not host:
         raise ConfigError(
             f"{url!r} is not the address of a controller.",
-            hint="--controller-url has the form http://HOST:PORT; several with commas between.",
+            hint="--controller-url has the form http://HOST:PORT; separate several with commas.",
         )
     return _Place(url, host, port, parts.path.rstrip("/"), parts.netloc.rpartition("@")[2])
 
@@ -441,12 +441,12 @@ class _NoPlan(ApplyError):
 
 
 class _NoAnswer(ApplyError):
-    """Nothing came back in time."""
+    """There was no answer in time."""
 
 
 @contextmanager
 def _as_violation() -> Iterator[None]:
-    """What the controller says and cannot be read breaks the protocol; it is no bad file."""
+    """Turns an unreadable answer of the controller into a ProtocolViolation."""
     try:
         yield
     except BadFile as error:

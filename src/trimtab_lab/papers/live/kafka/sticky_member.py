@@ -237,10 +237,10 @@ def work(asked: argparse.Namespace, stop: threading.Event) -> None:
             limits=Limits(batch_bytes=asked.batch_bytes, wait_s=asked.wait_s),
         ),
         stop=stop,
-        on_trouble=lambda what, error: log.warning("work_was_held_up", what=what, why=str(error)),
+        on_trouble=lambda what, error: log.warning("work_was_delayed", what=what, why=str(error)),
     )
     try:
-        cycle.run(called=lambda: False)  # nobody gives it commands
+        cycle.run(has_commands=lambda: False)  # it gets no commands
     finally:
         reader.close()
 

@@ -122,5 +122,5 @@ def test_a_failed_write_leaves_no_file_and_can_be_repeated(tmp_path, monkeypatch
 
 def test_a_lake_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be made"):
+    with pytest.raises(ConfigError, match="cannot be created"):
         Lake(tmp_path / "file" / "lake")

@@ -68,7 +68,7 @@ def test_receipts_that_are_not_acknowledged_are_not_reported_as_dead_letters(wor
 
 
 def test_a_dead_letter_that_is_not_acknowledged_is_reported_as_one(work: Any) -> None:
-    work.dead_letters.bury(RECORD, ValueError("no such account"))
+    work.dead_letters.send(RECORD, ValueError("no such account"))
     work.receipts.confirm()
     with pytest.raises(BrokerUnavailable, match=r"orders\.dead"):
         work.dead_letters.confirm()
@@ -107,7 +107,7 @@ def test_a_dead_letter_topic_takes_what_its_topic_takes_and_more_where_it_can(
         return nullcontext(cluster)
 
     letters = outbox.DeadLetterTopics(open_outbox, open_admin)
-    letters.bury(RECORD, ValueError("no such account"))
+    letters.send(RECORD, ValueError("no such account"))
 
     (made,) = cluster.made
     assert made.settings["max.message.bytes"] == str(expected)

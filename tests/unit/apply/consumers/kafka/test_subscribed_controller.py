@@ -26,7 +26,7 @@ from trimtab.apply.consumers.kafka.subscribed_controller import (
     _Orders,
     _Turns,
 )
-from trimtab.apply.consumers.orders import Left, by_smallest_partition, entry_of
+from trimtab.apply.consumers.orders import InheritedOrders, by_smallest_partition, entry_of
 from trimtab.apply.consumers.policy import Aim, Measured, verdict
 from trimtab.errors import ApplyError
 from trimtab.kafka.cluster import Cluster
@@ -372,7 +372,9 @@ def test_a_plan_that_the_controller_before_had_begun_is_finished_by_the_next(set
     order = an_order(settled, {n: n // 2 for n in range(6)})
     running = entry_of(order, PlanState.RUNNING)
 
-    settled.controller._orders = _Orders.taken_over(Left((order.plan, running), held_s=60.0))
+    settled.controller._orders = _Orders.taken_over(
+        InheritedOrders((order.plan, running), held_s=60.0)
+    )
     settled.turn()
 
     assert [state for state, _ in entries(settled)] == [PlanState.DONE]

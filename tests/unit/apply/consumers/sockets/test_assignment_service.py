@@ -166,7 +166,7 @@ def test_only_a_newer_plan_is_a_reason_to_rejoin() -> None:
         ("/assignment", {"v": 9}, 400, "version 9 is unknown"),
         ("/rejoin", {"v": 1, "group": "g", "version": "x"}, 400, "should be a number"),
         ("/rejoin", {"v": 1, "group": "other", "version": 1}, 404, "other is unknown here"),
-        ("/else", {}, 404, "nothing at /else"),
+        ("/else", {}, 404, "Unknown path: /else"),
     ],
 )
 def test_a_question_that_cannot_be_answered_is_told_why(path, body, status, why) -> None:
