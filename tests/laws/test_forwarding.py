@@ -46,7 +46,7 @@ class Books(RuleBasedStateMachine):
         if kept:
             self.committed |= safe
         else:
-            self.progress.untold(safe)
+            self.progress.not_committed(safe)
 
     @rule(partition=st.sampled_from(PARTITIONS))
     def leave(self, partition: TopicPartition) -> None:

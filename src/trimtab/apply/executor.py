@@ -1,9 +1,9 @@
-"""Carries out a plan step by step, with a journal from which another machine goes on.
+"""Carries out a plan step by step, with a journal from which another process can continue.
 
-Promise  An entry is written before each step, so a crash repeats at most the step that was under
-         way; an executor must bear that. A plan that is `running` goes on at the step that its
-         journal names. Whatever happens, the settings that were found at the start are restored
-         before the plan ends, and they are in the journal until then.
+Promise  An entry is written before each step, so a crash repeats at most the current step, which
+         executors must allow. A `running` plan continues at the step in its journal. The settings
+         found at the start are always restored before the plan ends, and are in the journal until
+         then.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ OnProgress = Callable[[int, int], None]
 
 
 class Executor(Protocol[MoveT]):
-    """What a layer does to carry out its moves."""
+    """Carries out the moves of one layer."""
 
     def prepare(self) -> Found:
-        """Reads the settings that the work will change, before it changes any."""
+        """Reads the settings that the moves will change, before any is changed."""
         ...
 
     def carry_out(self, batch: Sequence[MoveT]) -> None:
-        """Does these moves, and returns when they are done; a repeat changes nothing."""
+        """Carries out these moves, and returns when they are done; repeats change nothing."""
         ...
 
     def restore(self, found: Found) -> None:
-        """Puts the settings back as they were found; a repeat changes nothing."""
+        """Restores the settings as they were found; repeats change nothing."""
         ...
 
 
 class Journal(Protocol):
-    """Where the entries of plans are kept."""
+    """Stores the journal entries of plans."""
 
     def newest(self, plan: str) -> JournalEntry | None:
         """The last entry of a plan."""
         ...
 
     def write(self, entry: JournalEntry) -> None:
-        """Keeps an entry, and returns when it is safe."""
+        """Writes an entry, and returns when it is acknowledged."""
         ...
 
 
 def check_transition(before: JournalEntry | None, after: PlanState) -> None:
-    """Refuses an entry that may not follow the last one."""
+    """Raises if this state may not follow the last entry."""
     if before is not None and after not in TRANSITIONS[before.state]:
         raise ApplyError(f"Plan {before.plan} is {before.state}: it cannot become {after}.")
 
@@ -63,10 +63,10 @@ def execute(
     cancelled: Callable[[], bool] = lambda: False,
     on_progress: OnProgress = lambda _done, _total: None,
 ) -> JournalEntry:
-    """Carries out all batches that the journal does not know as done; returns the last entry.
+    """Carries out all batches that are not done by the journal; returns the last entry.
 
-    A cancelled plan stops after the batch under way. An error of ours ends it as `failed` and is
-    raised again once the settings are restored.
+    A cancelled plan stops after the current batch. A TrimtabError ends the plan as `failed` and is
+    raised again after the settings are restored.
     """
     before, total = journal.newest(plan), len(batches)
     resumes = before is not None and before.state is PlanState.RUNNING

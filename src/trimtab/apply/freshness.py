@@ -1,7 +1,7 @@
-"""Is this plan still for this world? If not: what has changed since it was made.
+"""Checks whether a plan still fits the group, and what has changed since it was made.
 
-A plan rests on the partitions of its topics and on who read them, not on loads or offsets, which
-always change. The snapshot id says whether it holds; the differences say why not.
+A plan depends on the partitions of its topics and their owners, not on loads or offsets, which
+always change. The snapshot id tells whether it is still valid; the differences tell why not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PlanChange(StrEnum):
     """What happened to a partition since the plan was made."""
 
     APPEARED = "is new"
-    VANISHED = "is gone"
+    VANISHED = "was deleted"
     OTHER_OWNER = "has another owner"
     NO_OWNER = "has no owner any more"
     OWNER = "has an owner now"
@@ -31,7 +31,7 @@ class PlanChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One partition that is not as the plan found it."""
+    """One partition that has changed since the plan was made."""
 
     partition: TopicPartition
     change: PlanChange
@@ -43,7 +43,7 @@ class Difference:
 def differences(
     plan: ConsumerPlan, partitions: Collection[TopicPartition], assignment: Assignment
 ) -> tuple[Difference, ...]:
-    """What is no longer as the plan found it, ascending."""
+    """The partitions that have changed since the plan was made, ascending."""
     dead = frozenset(plan.params.get("dead", ()))
     orphans = frozenset(m.name for m in plan.moves if m.reason is Reason.ORPHAN)
     previous, there = plan.previous, frozenset(partitions)
@@ -71,7 +71,7 @@ def differences(
 def check_fresh(
     plan: ConsumerPlan, partitions: Collection[TopicPartition], assignment: Assignment
 ) -> None:
-    """Refuses a plan that was made for another snapshot than this one."""
+    """Raises PlanOutdated if the plan was made for another snapshot."""
     there = frozenset(partitions)
     now = consumers_snapshot_id(there, assignment.only(dict.fromkeys(there)))
     if now == plan.snapshot:

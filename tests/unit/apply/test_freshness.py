@@ -64,7 +64,7 @@ def test_the_message_says_what_happened_to_what_and_what_to_do():
 
 def test_many_differences_are_named_in_part():
     many = plan({TopicPartition("orders", n): 1 for n in range(5)}, {})
-    with pytest.raises(PlanOutdated, match="orders-2 is gone, and 2 more"):
+    with pytest.raises(PlanOutdated, match="orders-2 was deleted, and 2 more"):
         check_fresh(many, [], Assignment())
 
 

@@ -287,7 +287,7 @@ def test_a_partition_added_since_makes_a_plan_stale(plan, live, capsys):
 def test_a_topic_deleted_since_makes_a_plan_stale(plan, live, capsys):
     live.delete_topic("orders")
     assert run(["apply", str(plan), "--bootstrap-server", "h:1", "--json"]) == 5
-    assert "orders-0 is gone, orders-1 is gone." in capsys.readouterr().err
+    assert "orders-0 was deleted, orders-1 was deleted." in capsys.readouterr().err
 
 
 def test_a_group_that_has_gone_makes_a_plan_stale(plan, live, capsys):

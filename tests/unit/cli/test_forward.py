@@ -141,7 +141,7 @@ def test_a_failure_is_reported_and_then_raised(opened, capsys):
 @pytest.mark.parametrize(
     ("flags", "code", "complaint"),
     [
-        (["--from-topic", "A"], 2, "A would be forwarded onto itself"),
+        (["--from-topic", "A"], 2, "A would be forwarded to itself"),
         (["--from-topic", "A", "--to-topic", "X"], 2, "has no topic X"),
         (["--from-topic", "X", "--to-topic", "B"], 2, "has no topic X"),
         (["--from-topic", "A", "--from-topic", "A"], 2, "stands twice"),

@@ -1,4 +1,4 @@
-"""`trimtab.plans` as a door: plans by their ids, and the journal of each."""
+"""Reads and writes `trimtab.plans`: plans by id, and the journal of each."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _STATE = "/state"
 
 
 def journal_record(entry: JournalEntry) -> tuple[bytes, bytes]:
-    """Key and value under which an entry is kept."""
+    """Key and value of an entry's record."""
     return f"{entry.plan}{_STATE}".encode(), dumps(journal_to(entry)).encode()
 
 
 def plan_record(plan: AnyPlan) -> tuple[bytes, bytes]:
-    """Key and value under which a plan is kept."""
+    """Key and value of a plan's record."""
     return plan_id(plan).encode(), dumps(plan_to(plan)).encode()
 
 
 class PlanTopic:
-    """Plans and journals as they are kept now; entered, it follows what comes."""
+    """The stored plans and journals; `refresh` and `wait` read new records."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -51,16 +51,16 @@ class PlanTopic:
         self._reader.close()
 
     def refresh(self) -> None:
-        """Reads everything that is there now."""
+        """Reads all records up to the current end."""
         if not self._reader.missing:
             self._take(self._reader.to_the_end())
 
     def wait(self, seconds: float) -> None:
-        """Takes in what comes within this time."""
+        """Reads records that arrive within this time."""
         self._take(self._reader.for_a_while(seconds))
 
     def plan(self, plan: str) -> AnyPlan | None:
-        """The plan with this id; None where none is kept."""
+        """The plan with this id; None if there is none."""
         value = self._plans.get(plan)
         return None if value is None else plan_from(parse(value, origin=self._topic))
 
@@ -73,12 +73,12 @@ class PlanTopic:
         return tuple(sorted(self._journal.values(), key=lambda entry: (entry.ts, entry.plan)))
 
     def keep(self, plan: AnyPlan, entry: JournalEntry) -> None:
-        """Keeps a plan and an entry of its journal, and returns when both are safe."""
+        """Writes a plan and an entry of its journal, and returns when both are acknowledged."""
         self._send([plan_record(plan), journal_record(entry)])
         self._journal[entry.plan] = entry
 
     def write(self, entry: JournalEntry) -> None:
-        """Keeps an entry, and returns when it is safe."""
+        """Writes an entry, and returns when it is acknowledged."""
         self._send([journal_record(entry)])
         self._journal[entry.plan] = entry
 
@@ -105,7 +105,7 @@ class PlanTopic:
 def deliver(
     cluster: Cluster, records: Iterable[tuple[str, int | None, bytes | None, bytes]]
 ) -> None:
-    """Writes records, given as topic, partition, key and value; returns when all are safe."""
+    """Writes records (topic, partition, key, value); returns when all are acknowledged."""
     failed: list[str] = []
 
     def on_delivery(error: KafkaError | None, _message: object) -> None:
@@ -134,7 +134,7 @@ def deliver(
 
 
 def kept_plan(cluster: Cluster, plan: str) -> tuple[AnyPlan | None, JournalEntry | None]:
-    """A plan and the last entry of its journal, as they are kept now."""
+    """The stored plan and the last entry of its journal."""
     with cluster.admin() as admin:
         if not admin.topics([cluster.topics.plans]):
             return None, None

@@ -1,10 +1,10 @@
-"""How far a forwarder has come: what it took of each partition, and what of that is safe.
+"""The progress of a forwarder: records taken from each partition, and offsets safe to commit.
 
 Why      Records are acknowledged in any order; an offset may be committed only when every record
-         before it is acknowledged, or a crash would lose the one that is missing.
-Promise  `safe` never names an offset with an unacknowledged record before it, and never goes back
-         while a partition is held, unless the partition itself begins anew. Acknowledgements of
-         partitions that were given up are ignored.
+         before it is acknowledged, or a crash would lose the missing one.
+Promise  `safe` never returns an offset with an unacknowledged record before it, and never goes back
+         while a partition is owned, unless the partition itself restarts. Acknowledgements of
+         partitions that are no longer owned are ignored.
 Cost     O(1) per record, amortised.
 
 >>> t = TopicPartition("t", 0)
@@ -30,30 +30,30 @@ from trimtab.model.cluster import TopicPartition
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition: records under way in the order taken, and where it stands."""
+    """One partition: unacknowledged records in the order taken, and its position."""
 
     waiting: deque[int] = field(default_factory=deque)
     sizes: dict[int, int] = field(default_factory=dict)
     position: int = 0
     safe: int | None = None
-    told: int | None = None
+    returned: int | None = None
     kept: int | None = None
 
 
 class ForwardProgress:
-    """Keeps the books of one forwarder; one thread only."""
+    """Tracks the progress of one forwarder; for one thread only."""
 
     def __init__(self) -> None:
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._laps: Counter[TopicPartition] = Counter()
         self.records = 0
-        """Records under way."""
+        """Unacknowledged records."""
         self.bytes = 0
 
     def taken(self, partition: TopicPartition, offset: int, *, size: int) -> int:
-        """A record goes out; those of a partition in the order of their offsets.
+        """Notes a record that is sent; those of a partition in offset order.
 
-        Returns how often the partition began anew, which its acknowledgement is to say.
+        Returns how often the partition has restarted; pass it with the acknowledgement.
         """
         lane = self._lanes.setdefault(partition, _Lane())
         if offset < lane.position:
@@ -66,7 +66,7 @@ class ForwardProgress:
         return self._laps[partition]
 
     def acknowledged(self, partition: TopicPartition, offset: int, *, lap: int = 0) -> None:
-        """A record has arrived."""
+        """Notes that a record was acknowledged."""
         lane = self._lanes.get(partition)
         if lane is None or offset not in lane.sizes or lap != self._laps[partition]:
             return
@@ -76,50 +76,50 @@ class ForwardProgress:
             lane.safe = lane.waiting.popleft() + 1
 
     def reached(self, partition: TopicPartition, position: int) -> None:
-        """There is nothing before this position that was not taken, markers passed over."""
+        """All records before this position were taken; transaction markers are skipped."""
         lane = self._lanes.setdefault(partition, _Lane())
         lane.position = max(lane.position, position)
 
     def position(self, partition: TopicPartition) -> int:
-        """The next offset that was not looked at; 0 where nothing was."""
+        """The next offset to take; 0 if nothing was taken."""
         lane = self._lanes.get(partition)
         return 0 if lane is None else lane.position
 
     def under_way(self, partitions: Collection[TopicPartition]) -> int:
-        """Records of these partitions that are not acknowledged."""
+        """The number of unacknowledged records of these partitions."""
         return sum(len(self._lanes[p].sizes) for p in partitions if p in self._lanes)
 
     def safe(self, *, again: bool = False) -> dict[TopicPartition, int]:
-        """What may be committed and was not told before; or is not known to be kept, `again`."""
+        """Offsets to commit that were not returned before; with `again`, not confirmed before."""
         found = {}
         for partition, lane in self._lanes.items():
-            if not lane.waiting and lane.position:  # all has arrived, and beyond there is nothing
+            if not lane.waiting and lane.position:  # everything is acknowledged
                 lane.safe = lane.position
-            if lane.safe is not None and lane.safe != (lane.kept if again else lane.told):
-                found[partition] = lane.told = lane.safe
+            if lane.safe is not None and lane.safe != (lane.kept if again else lane.returned):
+                found[partition] = lane.returned = lane.safe
         return found
 
     def kept(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """These are committed for certain."""
+        """Notes that these offsets are committed."""
         for partition, offset in offsets.items():
             if partition in self._lanes:
                 self._lanes[partition].kept = offset
 
-    def untold(self, partitions: Collection[TopicPartition]) -> None:
-        """What was told of these did not come through: it is told again."""
+    def not_committed(self, partitions: Collection[TopicPartition]) -> None:
+        """A commit of these failed: `safe` returns their offsets again."""
         for partition in partitions:
             if partition in self._lanes:
-                self._lanes[partition].told = None
+                self._lanes[partition].returned = None
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """These are another's now; what is under way of them counts no longer."""
+        """Forgets partitions that are no longer owned, with their unacknowledged records."""
         for partition in partitions:
             lane = self._lanes.pop(partition, None)
             if lane is not None:
                 self.records -= len(lane.sizes)
                 self.bytes -= sum(lane.sizes.values())
 
-    def begin_anew(self, partition: TopicPartition) -> None:
-        """Its offsets now name other records: what is under way under them counts no longer."""
+    def restart(self, partition: TopicPartition) -> None:
+        """Restarts a partition whose offsets now belong to other records."""
         self.forget([partition])
         self._laps[partition] += 1

@@ -1,12 +1,11 @@
-"""What is under way to each partition: queues, for a client that cannot look into its buffer.
+"""Counts unacknowledged bytes per partition: queue lengths for a client that does not expose them.
 
-Why      `adaptive` leaves long queues alone, but librdkafka shows nobody its queues.
-Promise  A queue is counted in batches, ⌈bytes under way / bytes of a batch⌉: written, and not yet
-         acknowledged or given up. A broker is stuck when something is under way to it for
-         `stuck_after_s`, and as long none of its partitions was acknowledged, be it one with
-         nothing else under way. Any thread may tell and ask.
-Cost     O(1) and no lock to tell; O(partitions, and what was told since the last time) to ask. If
-         nobody asks, a partition holds a thousand tellings and one per record under way.
+Why      `adaptive` avoids long queues, but librdkafka does not expose its queues.
+Promise  A queue is counted in batches, ⌈unacknowledged bytes / bytes of a batch⌉. A broker is stuck
+         when it has unacknowledged records for `stuck_after_s` and has acknowledged none of any
+         partition in that time. All methods may be called from any thread.
+Cost     O(1) without a lock to note a record; O(partitions, records noted since the last call) to
+         ask. If never asked, a partition keeps 1000 entries and one per unacknowledged record.
 
 >>> under_way = Outstanding(batch_bytes=1000)
 >>> for partition, size in [(0, 900), (0, 200), (1, 50)]:
@@ -34,46 +33,46 @@ V = TypeVar("V")
 
 _NEVER = float("-inf")
 _HIGH = 1000
-"""A pile of more is added up at once."""
+"""Entries are added up when there are more."""
 
 
 class UnderWay:
-    """One partition: what is told lies on a pile and is added up when somebody asks.
+    """The unacknowledged bytes of one partition: entries are added up when they are needed.
 
-    A pile takes records of all threads without a lock, which would cost more than all else here.
+    A deque takes entries from all threads without a lock, which would cost more than the rest.
     """
 
-    __slots__ = ("_bytes", "_lock", "_pile")
+    __slots__ = ("_bytes", "_entries", "_lock")
 
     def __init__(self) -> None:
-        self._pile: deque[int] = deque()
+        self._entries: deque[int] = deque()
         self._lock = threading.Lock()
         self._bytes = 0
 
     def sent(self, size: int) -> None:
         """A record was handed to the client."""
-        self._pile.append(size)
-        if len(self._pile) > _HIGH:
+        self._entries.append(size)
+        if len(self._entries) > _HIGH:
             self.left()
 
     def done(self, size: int) -> None:
         """A record was acknowledged."""
-        self._pile.append(-size)
+        self._entries.append(-size)
 
     def dropped(self, size: int) -> None:
-        """A record was not taken, or given up: that is no sign of life."""
-        self._pile.append(-size)
+        """A record was not accepted, or failed: this is not an acknowledgement."""
+        self._entries.append(-size)
 
     def left(self) -> int:
-        """Bytes under way."""
-        pile = self._pile
+        """The unacknowledged bytes."""
+        entries = self._entries
         with self._lock:
-            self._bytes += sum([pile.popleft() for _ in range(len(pile))])
+            self._bytes += sum([entries.popleft() for _ in range(len(entries))])
             return self._bytes
 
 
 class _Timed(UnderWay):
-    """One partition, and since when it waits."""
+    """One partition, with the times since when it waits and of the last acknowledgement."""
 
     __slots__ = ("_clock", "_timed", "acknowledged_at", "began_at")
 
@@ -108,7 +107,7 @@ class _Timed(UnderWay):
 
 
 class Outstanding:
-    """Bytes under way by topic and partition; one may serve several producers."""
+    """Unacknowledged bytes by topic and partition; several producers may share one."""
 
     def __init__(
         self,
@@ -117,13 +116,13 @@ class Outstanding:
         stuck_after_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is under way yet.
+        """Starts with no records.
 
         Args:
-            batch_bytes: How large a batch of the producer may grow.
-            stuck_after_s: After that long without an acknowledgement a broker is stuck; None for
+            batch_bytes: The largest size of the producer's batches.
+            stuck_after_s: After this time without an acknowledgement a broker is stuck; None for
                 never, as in Kafka unless `partitioner.availability.timeout.ms` is set.
-            clock: Seconds that only grow.
+            clock: Monotonic seconds.
         """
         self._batch_bytes = batch_bytes
         self._stuck_after_s = stuck_after_s
@@ -134,11 +133,11 @@ class Outstanding:
         self._snapshot: Callable[[], LeaderSnapshot] = lambda: LeaderSnapshot({})
 
     def follow(self, snapshot: Callable[[], LeaderSnapshot]) -> None:
-        """Learns whom to ask for the leaders of now."""
+        """Sets the source of the current leaders."""
         self._snapshot = snapshot
 
     def place(self, topic: str, partition: int) -> UnderWay:
-        """Where to tell of one partition, for those who tell often."""
+        """The counter of one partition, for frequent use."""
         return self._topics[topic][partition]
 
     def sent(self, topic: str, partition: int, size: int) -> None:
@@ -150,14 +149,14 @@ class Outstanding:
         self._topics[topic][partition].done(size)
 
     def queues(self, topic: str) -> Mapping[int, int]:
-        """Batches under way to the partitions of a topic; the `queues` of `RoutingOptions`."""
+        """Unacknowledged batches by partition of a topic; the `queues` of `RoutingOptions`."""
         return {
             partition: -(-place.left() // self._batch_bytes)
             for partition, place in _now(self._topics.get(topic)).items()
         }
 
     def stuck(self) -> frozenset[int]:
-        """Brokers that acknowledge nothing; the `stuck` of `RoutingOptions`."""
+        """Brokers that do not acknowledge; the `stuck` of `RoutingOptions`."""
         if self._stuck_after_s is None:
             return frozenset()
         limit = self._clock() - self._stuck_after_s
@@ -178,7 +177,7 @@ class Outstanding:
 
 
 def _now(known: dict[K, V] | None) -> dict[K, V]:
-    """A copy, since others may add to it."""
+    """A copy, since other threads may add to it."""
     return {} if known is None else known.copy()
 
 

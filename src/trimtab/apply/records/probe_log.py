@@ -1,12 +1,11 @@
-"""What the probes of one broker say of the last seconds.
+"""The latencies of one broker's probes over the last seconds.
 
-Why      Only one probe is under way at a time, so a slow broker is asked more seldom: left at
-         that, a second of silence would count as one probe of a second among twenty good ones.
-         Records that come at a steady pace would all have met that second.
-Promise  `latencies` are those of single probes: each is a piece of evidence of its own. `waits`
-         are what records at the pace would have met: a probe that took longer than the pace
-         counts as all those that would have been sent while it was under way, each with the time
-         that was left. A probe that has not come back counts as at least its age.
+Why      Only one probe is in flight at a time, so a slow broker is probed less often: a second of
+         silence would count as one slow probe among twenty good ones, although all records sent
+         at a steady pace would have waited.
+Promise  `latencies` are those of single probes. `waits` are those of records at the pace: a probe
+         that took longer than the pace counts as all records that would have been sent meanwhile,
+         each with the remaining time. An unanswered probe counts with at least its age.
 Cost     O(window / pace) when asked.
 
 >>> log = ProbeLog(pace_s=0.1, kept_s=10.0)
@@ -27,12 +26,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """Probes of one broker as they stand at one moment.
+    """The probes of one broker at one moment.
 
     Attributes:
-        answers: How long ago each was answered, and what it took; the newest last.
-        silent_s: For how long nothing came back that was asked for; 0 when the last probe did.
-        pace_s: The time between two probes, as long as they are answered.
+        answers: How long ago each was answered, and its latency; the newest last.
+        silent_s: For how long probes have been unanswered; 0 if the last one was answered.
+        pace_s: The time between two probes, while they are answered.
     """
 
     answers: tuple[tuple[float, float], ...] = ()
@@ -40,12 +39,12 @@ class Probes:
     pace_s: float = 0.1
 
     def latencies(self, within_s: float) -> list[float]:
-        """What the probes of the last seconds took, in order; the one under way if it is late."""
+        """The latencies of recent probes, sorted; includes the probe in flight if it is late."""
         found = [latency_s for ago_s, latency_s in self.answers if ago_s <= within_s]
         return sorted(found + [self.silent_s] * (self.silent_s > self.pace_s))
 
     def waits(self, within_s: float) -> list[float]:
-        """What records at the pace would have waited over the last seconds."""
+        """How long records at the pace would have waited recently."""
         return [
             wait
             for ago_s, latency_s in (*self.answers, *[(0.0, self.silent_s)] * (self.silent_s > 0))
@@ -61,7 +60,7 @@ class Probes:
 
 
 class ProbeLog:
-    """Keeps the probes of one broker; times are seconds that only grow."""
+    """Stores the probes of one broker; times are monotonic seconds."""
 
     def __init__(self, *, pace_s: float, kept_s: float) -> None:
         self._pace_s = pace_s
@@ -69,26 +68,26 @@ class ProbeLog:
         self._answers: deque[tuple[float, float]] = deque()
         self._silent_since: float | None = None
         self.waiting = False
-        """Whether a probe is under way."""
+        """Whether a probe is in flight."""
 
     def sent(self, now: float) -> None:
-        """A probe goes out."""
+        """A probe was sent."""
         self.waiting = True
         if self._silent_since is None:
             self._silent_since = now
 
     def answered(self, now: float, *, latency_s: float) -> None:
-        """The probe came back."""
+        """The probe was answered."""
         self._answers.append((now, latency_s))
         self._silent_since = None
         self.waiting = False
 
     def failed(self) -> None:
-        """The probe was given up; the silence goes on."""
+        """The probe failed; the broker stays silent."""
         self.waiting = False
 
     def seen(self, now: float) -> Probes:
-        """The probes as they stand now."""
+        """The probes as of now."""
         while self._answers and self._answers[0][0] < now - self._kept_s:
             self._answers.popleft()
         return Probes(

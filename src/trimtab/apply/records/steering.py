@@ -1,36 +1,12 @@
-"""Steering: from what was seen of each broker to how much of the keyless records it should get.
+"""Steering: computes from observations of each broker which share of keyless records it should get.
 
-Why      Equal splits are right for equal brokers only. Where one is slow, by itself or by foreign
-         load, every record that goes there waits; the aim is equal utilisation, not equal load.
-Promise  Weights lie in 0 … 1, the largest is 1, equal input gives equal weights, and a broker that
-         gets slower never weighs more. Brokers that differ by noise alone weigh the same: a broker
-         counts as slow only on evidence, which comes in two strengths (with a floor of 3 ms added
-         to every latency, so that a broker that is merely far away is not slow):
-         plain: of its probes of the last 2 s, five and a fifth of them took over twice the 90th
-         percentile that the best broker had in the last 10 s, and the best one's own do so less
-         than half as often; faint: over 10 s, its 60th percentile is over 1.4 × the 75th of the
-         best one's.
-         How slow is the ratio r of the 90th percentiles. Up to twice as slow weighs 1/r: the same
-         utilisation, if slowness is lack of capacity. Beyond, latency is what hurts, and the
-         weight falls with the fourth power: 0.1 at three times, 0.03 at four, and from eleven
-         times on nothing is left. So two brokers that are nearly as slow as each other weigh nearly
-         the same, however good a third one is. A broker that says nothing for 1 s (or 8 × that
-         90th percentile) weighs 0.
-         A fall is at once; a rise is gradual (0.25 per second) and begins when there is no
-         evidence, nor more than one such probe in the last 4 s. A broker most of
-         whose probes are late, that is well within 8 s when the load leaves it, and is so again
-         within 12 s when it is back, was slow by that load: from the second time on it is kept
-         below 0.7 of where it fell, at first for 20 s, then for longer each time.
+Why      Equal shares are right for equal brokers only. If a broker is slow, by itself or by foreign
+         load, all records sent to it wait; the aim is equal utilisation, not equal load.
+Promise  Weights are in 0 … 1, the largest is 1, equal input gives equal weights, and a broker that
+         becomes slower never gets a larger weight. Brokers that differ only by noise have equal
+         weights: a broker counts as slow only on evidence. A weight falls at once and rises
+         gradually. `SteeringRules` explains the rules and their numbers.
 Cost     O(brokers × probes · log) per step.
-
-The best one is the slowest of the best quarter of those that carry their share, so that among
-hundreds no lucky one sets the measure, and none is blamed for the load that others were spared:
-a broker that was taken off the load, or takes less than a tenth of the records that brokers with
-any take in the middle, is quick for that alone. A load of a few records is none.
-Light requests are a second witness: a broker whose median is over three times that of the best one
-is slow by as much. Bytes and records per second are not judged by themselves, since nobody knows
-what a broker could carry; what is known stands in the reason, so that a slow broker under load can
-be told from one slow by itself.
 """
 
 from __future__ import annotations
@@ -50,13 +26,13 @@ _LEAST = 0.0005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What was seen of one broker over the last seconds.
+    """What was observed of one broker over the last seconds.
 
     Attributes:
-        probes: Of produce requests to it alone.
-        requests_s: Round trips of light requests.
-        bytes_s: What it takes as a leader, per second; None is unknown.
-        records_s: The same in records.
+        probes: Probes by produce requests that involve only this broker.
+        requests_s: Round-trip times of light requests.
+        bytes_s: Bytes per second that it receives as leader; None if unknown.
+        records_s: Records per second that it receives as leader; None if unknown.
     """
 
     probes: Probes = field(default_factory=Probes)
@@ -67,7 +43,29 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringRules:
-    """The numbers of the policy; see above. Spans are for ten probes a second."""
+    """The numbers of the steering policy. Time spans are for ten probes a second.
+
+    Evidence (`floor_s`, 3 ms, is added to every latency, so that a distant broker is not slow):
+    *plain*: of the probes of the last 2 s at least five, and a fifth of them, took over twice the
+    best broker's 90th percentile of the last 10 s, and less than half as many of the best one's
+    did; *faint*: over 10 s its 60th percentile is over 1.4 × the best one's 75th. Light requests
+    are further evidence: a median over three times the best one's is that much slowness.
+
+    Weight: the slowness r is the ratio of the 90th percentiles. Up to 2 the weight is 1/r, which
+    gives equal utilisation if the broker lacks capacity. Beyond, it falls with the fourth power of
+    r: 0.1 at 3, 0.03 at 4, 0 from 11 on. A broker that is silent for 1 s (or 8 × the best 90th
+    percentile) gets 0.
+
+    Recovery: 0.25 per second, once there is no evidence and at most one late probe in the last 4 s.
+    A broker with mostly late probes that recovers within 8 s without load, and is slow again within
+    12 s with load, was slow because of that load: from the second time on its weight is kept below
+    0.7 of the weight from which it fell, first for 20 s, then longer each time.
+
+    The best broker is the slowest of the best quarter of those with their share of the load, so
+    that a single lucky broker does not set the standard. Brokers with less than a tenth of the
+    median load are excluded, since idle brokers are fast; loads below 50 records/s do not count.
+    Loads are not judged, since the capacity of a broker is unknown; they are part of the reason.
+    """
 
     floor_s: float = 0.003
     lately_s: float = 2.0
@@ -98,7 +96,7 @@ class SteeringRules:
 
     @classmethod
     def paced(cls, pace_s: float) -> SteeringRules:
-        """The same rules for another time between two probes: evidence needs as many of them."""
+        """The rules for another time between two probes: evidence needs the same number of them."""
         times = pace_s / 0.1
         return cls(
             lately_s=cls().lately_s * times,
@@ -111,7 +109,7 @@ class SteeringRules:
 
 
 class Why(StrEnum):
-    """Why a broker weighs what it does."""
+    """The reason for a broker's weight."""
 
     WELL = "well"
     SLOW = "slow"
@@ -123,7 +121,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerVerdict:
-    """What one broker weighs, and why: `slowness` is r, `latency_s` its own 90th percentile."""
+    """A broker's weight and its reason: `slowness` is r, `latency_s` its 90th percentile."""
 
     weight: float
     why: Why
@@ -134,10 +132,10 @@ class BrokerVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What is remembered of one broker from step to step."""
+    """The state of one broker between steps."""
 
     weight: float = 1.0
-    ill_since: float | None = None
+    slow_since: float | None = None
     fell_from: float = 1.0
     drowned: bool = False
     relapses: int = 0
@@ -148,7 +146,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steering:
-    """Where steering stands: what it remembers, and when it last looked."""
+    """The state of steering: that of each broker, and the time of the last step."""
 
     now_s: float | None = None
     standings: Mapping[int, Standing] = field(default_factory=dict)
@@ -160,27 +158,27 @@ def step(
     now_s: float,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 - frozen
 ) -> tuple[Steering, dict[int, BrokerVerdict]]:
-    """The next standing and a verdict for each broker that was looked at.
+    """The next state, and a verdict for each observed broker.
 
-    `now_s` only grows. Brokers that are not in `seen` are forgotten.
+    `now_s` must not decrease. Brokers that are not in `seen` are forgotten.
     """
     passed_s = 0.0 if before.now_s is None else max(0.0, now_s - before.now_s)
     known = {broker: before.standings.get(broker, Standing()) for broker in sorted(seen)}
     loaded = _loaded(seen, rules)
-    well = {broker for broker, standing in known.items() if standing.ill_since is None}
+    well = {broker for broker, standing in known.items() if standing.slow_since is None}
     sights = _sights(seen, (loaded & well, loaded), rules)
-    if all(sight.silent for sight in sights.values()):  # it is we who cannot hear
-        said = "nobody answers: all count the same"
+    if all(sight.silent for sight in sights.values()):  # the fault is probably on our side
+        reason = "no broker answers: all weights are equal"
         return Steering(now_s=now_s, standings=known), {
-            broker: BrokerVerdict(weight=1.0, why=Why.UNKNOWN, reason=said) for broker in known
+            broker: BrokerVerdict(weight=1.0, why=Why.UNKNOWN, reason=reason) for broker in known
         }
-    after = {b: _stands(known[b], sights[b], now_s, passed_s, rules) for b in known}
+    after = {b: _next_standing(known[b], sights[b], now_s, passed_s, rules) for b in known}
     most = max(standing.weight for standing in after.values())
     return Steering(now_s=now_s, standings=after), {
         broker: _verdict(
             standing,
-            # Where all are rising, or the last one left was low: only ratios matter.
-            weight=_told(standing.weight / most) if most > 0 else 1.0,
+            # Scaled so that the largest is 1: only ratios matter.
+            weight=_rounded(standing.weight / most) if most > 0 else 1.0,
             seen=seen[broker],
             sight=sights[broker],
             now_s=now_s,
@@ -190,15 +188,15 @@ def step(
     }
 
 
-# ---------------------------------------------------------------- what is seen
+# ---------------------------------------------------------------- evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tail:
-    """The latencies of one broker as quantiles, in seconds and with the floor."""
+    """Quantiles of one broker's latencies, in seconds, with the floor added."""
 
     lately: float | None
-    """The 90th percentile of what records would have met lately."""
+    """The 90th percentile of the recent waits of records."""
     p60: float
     p75: float
     p90: float
@@ -209,23 +207,24 @@ class _Tail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sight:
-    """One broker beside the best: is it evidently slower, is it evidently not, by how much."""
+    """One broker compared with the best: whether it is evidently slow or evidently not, and r."""
 
     silent: bool = False
     known: bool = False
     is_slow: bool = False
     is_well: bool = False
     drowns: bool = False
-    """Most of its probes are late: it is a queue that they wait in."""
+    """Most of its probes are late: they wait in a queue."""
     slowness: float = 1.0
 
 
 def _sights(
     seen: Mapping[int, Observation], carrying: Sequence[Collection[int]], rules: SteeringRules
 ) -> dict[int, _Sight]:
-    """Each broker beside the best of those that carry the load, the first of these if there are.
+    """Compares each broker with the best of those that have load.
 
-    One that carries none of it may well be quick: that says nothing against those that do.
+    `carrying` are sets of brokers with load in order of preference; the first usable one sets the
+    standard. Brokers without load are fast, so they are no standard for the others.
     """
     tails = {broker: _tail(seen[broker], rules) for broker in sorted(seen)}
     measure: dict[int, _Tail] = {}
@@ -239,7 +238,7 @@ def _sights(
     late_calm = {b: _late(seen[b], bar, rules.calm_s, rules) for b in tails}
     least = _low([late[b] for b in measure])
     least_calm = _low([late_calm[b] for b in measure])
-    # Where all are slow, a second is no silence.
+    # If all brokers are slow, one second without an answer is normal.
     patience_s = max(rules.silent_after_s, rules.silent_for * best.p90)
     sights = {}
     for broker, tail in tails.items():
@@ -272,7 +271,7 @@ def _sights(
 
 
 def _loaded(seen: Mapping[int, Observation], rules: SteeringRules) -> set[int]:
-    """Those that take records; where nobody knows, or there are next to none, all."""
+    """The brokers that receive records; all if that is unknown or the load is very small."""
     counts = {b: one.records_s for b, one in seen.items() if one.records_s is not None}
     usual = median([count for count in counts.values() if count > 0] or [0.0])
     if usual < rules.matters:
@@ -297,7 +296,7 @@ def _tail(seen: Observation, rules: SteeringRules) -> _Tail | None:
 
 
 def _late(seen: Observation, bar_s: float, within_s: float, rules: SteeringRules) -> int:
-    """How many probes took longer than the bar; those far beyond count twice."""
+    """How many probes took longer than the limit; those over four times the limit count twice."""
     return sum(
         1 + (latency_s + rules.floor_s > 4 * bar_s)
         for latency_s in seen.probes.latencies(within_s)
@@ -306,7 +305,7 @@ def _late(seen: Observation, bar_s: float, within_s: float, rules: SteeringRules
 
 
 def _best(tails: Sequence[_Tail]) -> _Tail:
-    """The slowest of the best quarter, in each respect by itself."""
+    """The slowest of the best quarter, for each quantile separately."""
     lately = [tail.lately for tail in tails if tail.lately is not None]
     asked = [tail.asked for tail in tails if tail.asked is not None]
     return _Tail(
@@ -324,15 +323,15 @@ def _low(values: Sequence[_Number]) -> _Number:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The value at that share of the way up, of values in order."""
+    """The quantile of sorted values."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-# ---------------------------------------------------------------- what follows from it
+# ---------------------------------------------------------------- weights
 
 
 def target(slowness: float, rules: SteeringRules = SteeringRules()) -> float:  # noqa: B008 - frozen
-    """What a broker that is evidently slow should weigh.
+    """The weight of a broker that is evidently slow.
 
     >>> [round(target(r), 3) for r in (1.0, 1.6, 2.0, 3.0, 4.0, 50.0)]
     [1.0, 0.625, 0.5, 0.099, 0.031, 0.0]
@@ -342,43 +341,43 @@ def target(slowness: float, rules: SteeringRules = SteeringRules()) -> float:  #
     return float((rules.mild / slowness) ** rules.fall / rules.mild)
 
 
-def _told(weight: float) -> float:
-    """A weight to two places, a small one to its first digit: what hardly changes stays."""
+def _rounded(weight: float) -> float:
+    """The weight with two decimals, or one digit if it is small, so that noise does not show."""
     if weight < _LEAST:
         return 0.0
     return round(weight, 2) if weight >= 0.1 else float(f"{weight:.1g}")
 
 
-def _stands(
+def _next_standing(
     before: Standing, sight: _Sight, now_s: float, passed_s: float, rules: SteeringRules
 ) -> Standing:
     if sight.silent:
-        return replace(_ill(before, now_s, rules), weight=0.0, drowned=True)
+        return replace(_became_slow(before, now_s, rules), weight=0.0, drowned=True)
     if not sight.known:
         return before
-    if sight.is_slow or (before.ill_since is not None and not sight.is_well):
+    if sight.is_slow or (before.slow_since is not None and not sight.is_well):
         wanted = min(target(sight.slowness, rules), before.ceiling)
         weight = min(wanted, before.weight + rules.rise_per_s * passed_s)
-        ill = _ill(before, now_s, rules)
+        ill = _became_slow(before, now_s, rules)
         return replace(ill, weight=weight, drowned=ill.drowned or sight.drowns)
-    well = before if before.ill_since is None else _healed(before, now_s, rules)
+    well = before if before.slow_since is None else _recovered(before, now_s, rules)
     return _risen(well, now_s, passed_s, rules)
 
 
-def _ill(before: Standing, now_s: float, rules: SteeringRules) -> Standing:
-    if before.ill_since is not None:
+def _became_slow(before: Standing, now_s: float, rules: SteeringRules) -> Standing:
+    if before.slow_since is not None:
         return before
     soon = now_s - max(before.well_since, before.held_until) <= rules.soon_s
     relapses = before.relapses if soon else 0
     return replace(
-        before, ill_since=now_s, fell_from=before.weight, relapses=relapses, drowned=False
+        before, slow_since=now_s, fell_from=before.weight, relapses=relapses, drowned=False
     )
 
 
-def _healed(before: Standing, now_s: float, rules: SteeringRules) -> Standing:
-    """It is well again; if that was quick, the load may have been what ailed it."""
-    began = now_s if before.ill_since is None else before.ill_since
-    well = replace(before, ill_since=None, well_since=now_s)
+def _recovered(before: Standing, now_s: float, rules: SteeringRules) -> Standing:
+    """The state after recovery; a quick recovery suggests that the load made it slow."""
+    began = now_s if before.slow_since is None else before.slow_since
+    well = replace(before, slow_since=None, well_since=now_s)
     if now_s - began > rules.quick_s:
         return replace(well, relapses=0, ceiling=1.0, held_until=now_s)
     if not before.drowned or before.weight > before.fell_from / 2:
@@ -393,7 +392,7 @@ def _healed(before: Standing, now_s: float, rules: SteeringRules) -> Standing:
 
 def _risen(well: Standing, now_s: float, passed_s: float, rules: SteeringRules) -> Standing:
     ceiling = well.ceiling
-    if now_s >= well.held_until:  # a little more at a time, until it is slow again or all is well
+    if now_s >= well.held_until:  # raised slowly, until it is slow again or reaches 1
         ceiling = min(1.0, ceiling + 0.1 * rules.rise_per_s * passed_s)
     weight = min(max(ceiling, well.weight), well.weight + rules.rise_per_s * passed_s)
     return replace(well, weight=weight, ceiling=ceiling)
@@ -414,15 +413,15 @@ def _verdict(
         why, reason = Why.SILENT, f"silent for {seen.probes.silent_s:.1f} s"
     elif not sight.known:
         why, reason = Why.UNKNOWN, "too few probes so far"
-    elif standing.ill_since is not None:
+    elif standing.slow_since is not None:
         why = Why.SLOW
         reason = f"{sight.slowness:.1f} × as slow as the best{_led(seen)}"
     elif standing.weight < min(1.0, standing.ceiling):
-        why, reason = Why.RECOVERING, "well again, rising"
+        why, reason = Why.RECOVERING, "recovered, weight rising"
     elif standing.ceiling < 1.0:
         left_s = max(0.0, standing.held_until - now_s)
         why = Why.HELD
-        reason = f"slow by its load before: kept below {standing.ceiling:.2f} for {left_s:.0f} s"
+        reason = f"was slow under load: kept below {standing.ceiling:.2f} for {left_s:.0f} s"
     return BrokerVerdict(
         weight=weight,
         why=why,

@@ -33,7 +33,7 @@ def test_what_was_told_is_not_told_again_unless_it_did_not_come_through():
 
     assert progress.safe() == {A: 4}
     assert progress.safe() == {}
-    progress.untold([A, B])
+    progress.not_committed([A, B])
     assert progress.safe() == {A: 4}
 
 
@@ -80,7 +80,7 @@ def test_what_is_not_known_to_be_kept_is_told_again_when_asked_for():
 
 def test_a_partition_that_begins_anew_hears_only_of_its_new_records():
     progress = under_way(3, 4)
-    progress.begin_anew(A)
+    progress.restart(A)
     lap = progress.taken(A, 3, size=10)
     progress.acknowledged(A, 3)
     assert (progress.safe(), progress.records) == ({}, 1)

@@ -97,7 +97,7 @@ def test_what_nobody_asks_for_is_not_kept_for_ever(stuck_after_s: float | None) 
         under_way.done("t", 0, 2)
 
     place = under_way.place("t", 0)
-    assert len(getattr(place, "_timed", place._pile)) <= 1001
+    assert len(getattr(place, "_timed", place._entries)) <= 1001
     assert under_way.queues("t") == {0: 50_000}
 
 

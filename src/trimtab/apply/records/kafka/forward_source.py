@@ -1,13 +1,12 @@
-"""Where a forwarder reads: a member of a plain consumer group.
+"""The source of a forwarder: a member of an ordinary consumer group.
 
-Promise  Records of a partition in order, and its end when it is reached. Partitions that the group
-         takes away are settled first; those that it took away already are only forgotten. Offsets
-         are kept when told to, and never by themselves. Where there is none, or it is out of range,
-         reading begins at the first record; `from_latest` commits the ends that lack one, once,
-         before it joins: partitions that are added later are read from their start.
-         Committed offsets are asked for here, again and again: the client asks once, and leaves
-         partitions unread for ever when the group's coordinator moves just then (librdkafka
-         issue 5586).
+Promise  Returns the records of a partition in order, and its end when it is reached. Revoked
+         partitions are settled first; lost ones are only forgotten. Offsets are committed only on
+         request. Without a committed offset, or if it is out of range, reading starts at the first
+         record; `from_latest` commits the missing offsets once, at the ends, before it joins, so
+         partitions added later are read from their start. Committed offsets are requested here with
+         retries: the client asks once, and never reads partitions if the group coordinator moves at
+         that moment (librdkafka issue 5586).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from trimtab.model.record import Record
 log = structlog.get_logger()
 
 _ASK_S = 30.0
-_INSISTING = Retry(first_s=0.1, most_s=2.0)
+_COMMITTED_RETRY = Retry(first_s=0.1, most_s=2.0)
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _NO_LONGER_OURS = frozenset(
     {
@@ -53,38 +52,38 @@ _NO_LONGER_OURS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A partition was read to its end, which is here."""
+    """A partition was read to its end, at this position."""
 
     partition: TopicPartition
     position: int
 
 
 class Hooks(Protocol):
-    """Who is told when partitions come and go."""
+    """Callbacks for rebalances and failed commits."""
 
     def took(self, partitions: Collection[TopicPartition]) -> None:
-        """The group gave us these."""
+        """These partitions were assigned."""
         ...
 
     def settle(self, partitions: Collection[TopicPartition]) -> None:
-        """The group is about to take these away."""
+        """These partitions are about to be revoked."""
         ...
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Another has these already."""
+        """These partitions are already owned by another member."""
         ...
 
     def not_kept(self, partitions: Collection[TopicPartition]) -> None:
-        """A commit that was not waited for failed for these."""
+        """An asynchronous commit of these failed."""
         ...
 
     def fail(self, error: ApplyError) -> None:
-        """Settling went wrong, within a call that nobody can catch it from."""
+        """`settle` failed within a client callback, which cannot raise."""
         ...
 
 
 class GroupSource:
-    """A member of a plain consumer group."""
+    """A member of an ordinary consumer group."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class GroupSource:
         *,
         from_latest: bool = False,
     ) -> None:
-        """Joins with the first `next`; `hooks` is to be set before."""
+        """Joins at the first `next`; `hooks` must be set before."""
         self.hooks: Hooks
         self._topics = tuple(topics)
         self._owned: set[TopicPartition] = set()
@@ -109,7 +108,7 @@ class GroupSource:
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "enable.partition.eof": True,
-                    "auto.offset.reset": "earliest",  # when out of range, too: it loses none
+                    "auto.offset.reset": "earliest",  # also if out of range: no record is lost
                     "isolation.level": "read_committed",
                     "allow.auto.create.topics": False,
                     "session.timeout.ms": 10_000,
@@ -119,7 +118,7 @@ class GroupSource:
                 },
             )
             if from_latest:
-                self._begin_at_the_end()
+                self._commit_missing_ends()
             self._consumer.subscribe(
                 list(self._topics),
                 on_assign=self._on_assign,
@@ -127,8 +126,8 @@ class GroupSource:
                 on_lost=self._on_lost,
             )
 
-    def _begin_at_the_end(self) -> None:
-        """Commits the ends of partitions that have no offset."""
+    def _commit_missing_ends(self) -> None:
+        """Commits the end offsets of partitions without a committed offset."""
         ends = self.ends()
         known = self._consumer.committed([TheirPartition(*p) for p in ends], timeout=_ASK_S)
         for place in known:
@@ -136,10 +135,10 @@ class GroupSource:
                 raise KafkaException(place.error)
         new = [TopicPartition(p.topic, p.partition) for p in known if p.offset < 0]
         if new:
-            self.commit({p: ends[p] for p in new}, wait=True)  # refused where members read already
+            self.commit({p: ends[p] for p in new}, wait=True)  # refused if the group has members
 
     def next(self, timeout_s: float) -> Record | End | None:
-        """The next record, or that a partition is at its end."""
+        """The next record, or the end of a partition; None after `timeout_s`."""
         with kafka_errors("reading the source"):
             message = self._consumer.poll(timeout_s)
             if self._pausing:
@@ -152,10 +151,10 @@ class GroupSource:
             if error.code() == KafkaError._PARTITION_EOF:
                 return End(_name(message), message.offset() or 0)
             if error.code() in _GONE:
-                raise ApplyError(f"A source topic is gone: {error.str()}")
+                raise ApplyError(f"A source topic was deleted: {error.str()}")
             if not is_passing(KafkaException(error)):
                 raise KafkaException(error)
-            if not self._silent:  # said once
+            if not self._silent:  # logged once
                 log.warning("source_did_not_answer", why=reason_of(KafkaException(error)))
             self._silent = True
             return None
@@ -165,9 +164,9 @@ class GroupSource:
         return tuple(self._owned)
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Where each partition of the source topics ends now."""
+        """The current end offsets of the source topics."""
         found = {}
-        with kafka_errors("asking where the source topics end"):
+        with kafka_errors("reading the end offsets of the source topics"):
             for topic in self._topics:
                 known = self._consumer.list_topics(topic, timeout=_ASK_S).topics[topic].partitions
                 for number in known:
@@ -177,7 +176,7 @@ class GroupSource:
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, wait: bool) -> bool:
-        """Keeps offsets; what is no longer ours is told, and no error."""
+        """Commits offsets; returns False if the partitions are no longer owned."""
         places = [TheirPartition(*p, offset) for p, offset in offsets.items()]
         with kafka_errors("committing offsets"):
             try:
@@ -188,12 +187,12 @@ class GroupSource:
             except KafkaException as error:
                 if error.args[0].code() not in _NO_LONGER_OURS:
                     raise
-                log.warning("commit_came_too_late", why=reason_of(error))
+                log.warning("commit_was_refused", why=reason_of(error))
                 return False
         return True
 
     def hold(self, *, still: bool) -> None:
-        """Hands nothing out while held."""
+        """Pauses or resumes reading."""
         self._still, self._pausing = still, False
         places = [TheirPartition(*p) for p in self._owned]
         with kafka_errors("holding the source"):
@@ -203,7 +202,7 @@ class GroupSource:
                 self._consumer.resume(places)
 
     def close(self) -> None:
-        """Leaves the group; what is left is settled first."""
+        """Leaves the group; owned partitions are settled first."""
         with kafka_errors("leaving the group"):
             self._consumer.close()
 
@@ -214,13 +213,13 @@ class GroupSource:
         starts = self._starts(gained)
         if starts:
             self._read_from(starts)
-        self._pausing = self._still  # not yet: the client does not know them before it returns
+        self._pausing = self._still  # later: the client knows them only after this callback
 
     def _starts(self, partitions: Collection[TopicPartition]) -> list[TheirPartition]:
-        """Where to begin with each; nothing where nobody says so in time: the client asks then."""
+        """The start offsets; empty if there is no answer in time: then the client asks."""
         deadline = time.monotonic() + _ASK_S
         asked = [TheirPartition(*p) for p in partitions]
-        for pause_s in _INSISTING.for_ever():
+        for pause_s in _COMMITTED_RETRY.for_ever():
             left_s = deadline - time.monotonic()
             if not asked or left_s <= 0:
                 break
@@ -228,7 +227,7 @@ class GroupSource:
                 found = self._consumer.committed(asked, timeout=left_s)
                 refused = next((p.error for p in found if p.error is not None), None)
                 if refused is not None:
-                    raise KafkaException(refused)  # noqa: TRY301 - one way to fail for both
+                    raise KafkaException(refused)  # noqa: TRY301 - handled like the others
             except KafkaException as error:
                 log.warning("committed_offsets_are_not_known", why=reason_of(error))
                 if not is_passing(error):
@@ -247,25 +246,25 @@ class GroupSource:
         except KafkaException as error:
             if error.args[0].code() != KafkaError._STATE:
                 raise
-            self._consumer.incremental_assign(places)  # a protocol that gives partitions in part
+            self._consumer.incremental_assign(places)  # with a cooperative protocol
 
     def _on_revoke(self, _consumer: Any, places: Collection[Any]) -> None:
         gone = [TopicPartition(p.topic, p.partition) for p in places]
         try:
             self.hooks.settle(gone)
-        except ApplyError as error:  # a callback of the client has nobody to raise to
+        except ApplyError as error:  # a client callback cannot raise
             self.hooks.fail(error)
-        self._let_go(gone)
+        self._release(gone)
 
     def _on_lost(self, _consumer: Any, places: Collection[Any]) -> None:
         gone = [TopicPartition(p.topic, p.partition) for p in places]
-        self._let_go(gone)
+        self._release(gone)
         self.hooks.lost(gone)
         log.warning("partitions_were_lost", partitions=len(gone))
 
-    def _let_go(self, gone: Collection[TopicPartition]) -> None:
+    def _release(self, gone: Collection[TopicPartition]) -> None:
         self._owned.difference_update(gone)
-        if self._still:  # the client keeps a pause until the partition comes back
+        if self._still:  # else the client keeps the pause until the partition is assigned again
             self._consumer.resume([TheirPartition(*p) for p in gone])
 
     def _on_commit(self, error: KafkaError | None, places: Collection[Any]) -> None:

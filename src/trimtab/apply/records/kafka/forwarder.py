@@ -1,19 +1,12 @@
-"""The halfway collector: consumes topics and sends their records on with one shared partitioner.
+"""The halfway collector: consumes topics and forwards their records with one shared partitioner.
 
-Why      Producers that cannot be changed only get another address. One partitioner that sees the
-         records of many of them, and of several topics, can even out brokers as none of them
-         could alone.
-Promise  At least once: an offset is committed when every record up to it is acknowledged by all
-         in-sync replicas; whatever dies, nothing is lost, and what was under way comes again.
-         Keys, values, headers and timestamps are kept. Records of a key arrive in their order (the
-         first copies of them, when there are repeats): they are sent in the order read by an
-         idempotent producer, to the partition that Kafka's hash names.
-         Before partitions are given up in a rebalance, what is under way of them is waited for.
-         A source partition whose offsets go back, truncated or made anew, is read from its start.
-         A record that the target refuses for good ends the forwarder with an error; nothing is
-         committed past it. No transactions: a repeat is possible where exactly once is wanted.
-Cost     One more hop, 10 ms of it to fill batches; one Python callback per record; memory for
-         20 000 records or 64 MB.
+Promise  At least once: an offset is committed when all in-sync replicas have acknowledged every
+         record up to it; after a crash unacknowledged records are sent again. Keys, values, headers
+         and timestamps are kept. The first copies of a key's records arrive in order, by an
+         idempotent producer and Kafka's hash. Before a rebalance revokes partitions, it waits for
+         their unacknowledged records. A source partition whose offsets go back (truncated, created
+         again) is read from its start. A record that the target refuses ends it with an error.
+Cost     A hop more (10 ms to fill batches); a Python callback per record; 20 000 records or 64 MB.
 Paper    Burato, section on halfway collectors; Theorem F of the partitioners page.
 """
 
@@ -74,13 +67,13 @@ class Route:
     """What is forwarded where, and until when.
 
     Attributes:
-        topics: Target topic of each source topic.
-        group: The consumer group that keeps the offsets.
-        partitioner: The name of the one that chooses.
-        options: What it is told.
-        from_latest: Begin at the end of partitions that have no committed offset at the start.
-        until_end: End at what the source topics held at the start.
-        records: End after so many records.
+        topics: Source topic → target topic.
+        group: The consumer group whose offsets are committed.
+        partitioner: The partitioner's name.
+        options: The partitioner's options.
+        from_latest: Start at the end of partitions without a committed offset.
+        until_end: Stop at the end that the source topics had at the start.
+        records: Stop after this many records.
     """
 
     topics: Mapping[str, str]
@@ -94,7 +87,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardReport:
-    """What was forwarded and acknowledged; `brokers` are the leaders at that time."""
+    """How many records were read, acknowledged and committed; `brokers` counts them by leader."""
 
     taken: int
     forwarded: int
@@ -105,12 +98,12 @@ class ForwardReport:
 
 
 class RecordSource(Protocol):
-    """Where records come from; used by one thread."""
+    """The source of records; used by one thread."""
 
     def next(self, timeout_s: float) -> Record | End | None:
-        """The next record, or that a partition is at its end; None after `timeout_s`.
+        """The next record, or the end of a partition; None after `timeout_s`.
 
-        Partitions come and go within it: the hooks are told before it returns.
+        Rebalances happen within it: the hooks are called before it returns.
         """
         ...
 
@@ -119,15 +112,15 @@ class RecordSource(Protocol):
         ...
 
     def ends(self) -> Mapping[TopicPartition, int]:
-        """Where each partition of the source topics ends now."""
+        """The current end offsets of the source topics."""
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, wait: bool) -> bool:
-        """Keeps offsets; with `wait` says whether they are kept."""
+        """Commits offsets; with `wait` returns whether they are committed."""
         ...
 
     def hold(self, *, still: bool) -> None:
-        """Hands nothing out while held, though it stays a member."""
+        """Pauses or resumes reading; it stays a member of the group."""
         ...
 
     def close(self) -> None:
@@ -136,7 +129,7 @@ class RecordSource(Protocol):
 
 
 class RecordTarget(Protocol):
-    """Where records go; `RoutedProducer` is one."""
+    """The target of records, such as `RoutedProducer`."""
 
     def produce(
         self,
@@ -148,16 +141,16 @@ class RecordTarget(Protocol):
         timestamp: int = 0,
         on_delivery: Callable[[KafkaError | None, Any], None] | None = None,
     ) -> None:
-        """Takes a record."""
+        """Queues a record."""
         ...
 
     def poll(self, timeout: float = 0.0) -> int:
-        """Calls `on_delivery` of what was delivered."""
+        """Calls `on_delivery` of delivered records."""
         ...
 
 
 class Forwarder:
-    """Sends on what the source hands out until told to stop; see above."""
+    """Forwards records from the source to the target until it is stopped."""
 
     def __init__(
         self,
@@ -186,7 +179,7 @@ class Forwarder:
 
     @property
     def report(self) -> ForwardReport:
-        """What was done so far."""
+        """The report so far."""
         snapshot = self._leaders()
         known = {p: n for p, n in self._partitions.items() if p.topic in snapshot.topics}
         return ForwardReport(
@@ -199,10 +192,10 @@ class Forwarder:
         )
 
     def run(self, stop: threading.Event) -> ForwardReport:
-        """Forwards until `stop` is set or the route's end; settles, commits and leaves the group.
+        """Forwards until `stop` is set or the route's end; then commits and leaves the group.
 
-        Raises ApplyError when a record could not be delivered for good. What was acknowledged up
-        to then is committed.
+        Raises ApplyError if a record cannot be delivered; what was acknowledged before is
+        committed.
         """
         try:
             self._forward(stop)
@@ -211,7 +204,7 @@ class Forwarder:
             self._commit(wait=True)
             raise
         finally:
-            self._settle_s = 0.0  # whoever is in a hurry now, or has failed, waits no more
+            self._settle_s = 0.0  # closing must not wait again
             self._source.close()
         return self.report
 
@@ -228,28 +221,28 @@ class Forwarder:
         if left:
             raise ApplyError(
                 f"{left} records were not acknowledged within {self._settle_s:g} s.",
-                hint="Their offsets are not committed: they come again with the next start.",
+                hint="Their offsets are not committed: they are forwarded at the next start.",
             )
 
-    # ------------------------------------------------------------ as partitions come and go
+    # ------------------------------------------------------------ called by the source
 
     def took(self, partitions: Collection[TopicPartition]) -> None:
-        """The group gave us these: they begin at their committed offsets."""
+        """These partitions were assigned: they start at their committed offsets."""
         self._progress.forget(partitions)
         self._assigned = True
         log.info("partitions_assigned", partitions=len(partitions))
 
     def settle(self, partitions: Collection[TopicPartition]) -> None:
-        """Waits until what is under way of these has arrived, commits, and lets them go."""
+        """Waits until the records of these are acknowledged, commits, and releases them."""
         try:
             left = self._settled(partitions)
             if left:
-                log.warning("records_were_left_under_way", records=left)
+                log.warning("records_were_not_acknowledged", records=left)
         finally:
             self.lost(partitions)
 
     def _settled(self, partitions: Collection[TopicPartition]) -> int:
-        """Waits for what is under way and commits; returns what has not arrived."""
+        """Waits for acknowledgements and commits; returns how many are missing."""
         deadline = self._clock() + self._settle_s
         try:
             while self._progress.under_way(partitions) and self._clock() < deadline:
@@ -263,15 +256,15 @@ class Forwarder:
         self._failure = self._failure or error
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Another has these already: nothing is committed of them any more."""
-        self._assigned = False  # until the rebalance is over, zero partitions are no end
+        """Another member owns these already: they are not committed any more."""
+        self._assigned = False  # no partitions during a rebalance does not mean that all is done
         self._progress.forget(partitions)
 
     def not_kept(self, partitions: Collection[TopicPartition]) -> None:
-        """A commit that was not waited for failed: it is made again."""
-        self._progress.untold(partitions)
+        """An asynchronous commit of these failed: it is repeated."""
+        self._progress.not_committed(partitions)
 
-    # ------------------------------------------------------------ within
+    # ------------------------------------------------------------ internal
 
     def _has_enough(self) -> bool:
         return self._route.records is not None and self._taken >= self._route.records
@@ -296,7 +289,7 @@ class Forwarder:
             if found is None:
                 break
             if isinstance(found, End):
-                self._look_back(found.partition, found.position)
+                self._check_restart(found.partition, found.position)
                 self._progress.reached(found.partition, found.position)
             else:
                 self._send(found)
@@ -305,18 +298,18 @@ class Forwarder:
             timeout_s = 0.0
         self._poll(_POLL_S if full else 0.0)
 
-    def _look_back(self, partition: TopicPartition, offset: int) -> None:
-        """Begins a partition anew whose offsets go back: it was truncated, or made anew."""
+    def _check_restart(self, partition: TopicPartition, offset: int) -> None:
+        """Restarts a partition whose offsets go back: it was truncated, or created again."""
         position = self._progress.position(partition)
         if offset >= position:
             return
-        log.warning("source_went_back", partition=str(partition), at=offset, was=position)
-        self._progress.begin_anew(partition)
+        log.warning("source_offset_went_back", partition=str(partition), at=offset, was=position)
+        self._progress.restart(partition)
         if self._route.until_end:
             self._ends = {**self._ends, partition: self._source.ends().get(partition, 0)}
 
     def _send(self, record: Record) -> None:
-        self._look_back(record.source, record.offset)
+        self._check_restart(record.source, record.offset)
         lap = self._progress.taken(record.source, record.offset, size=record.size)
         self._taken += 1
         try:
@@ -352,26 +345,26 @@ class Forwarder:
         self._progress.acknowledged(source, offset, lap=lap)
 
     def _poll(self, timeout_s: float) -> None:
-        """Hears of deliveries. A producer that broke for good says so before it tells of them."""
+        """Processes delivery reports; raises if the producer has failed."""
         try:
             self._target.poll(timeout_s)
         except KafkaException as error:
             raise ApplyError(
-                f"The producer of the target broke for good: {reason_of(error)}",
-                hint="Start it again: it goes on where it has committed.",
+                f"The producer of the target failed: {reason_of(error)}",
+                hint="Start the forwarder again: it continues at its committed offsets.",
             ) from error
         if self._failure is not None:
             raise self._failure
 
     def _collect(self) -> None:
-        """Hears of what has arrived in spite of a failure, so that less comes again."""
+        """Processes remaining delivery reports after a failure, so that less is repeated."""
         deadline = self._clock() + _COLLECT_S
         while self._progress.records and self._clock() < deadline:
             try:
                 if not self._target.poll(_POLL_S):
                     break
             except KafkaException:
-                continue  # it says again that it broke; the reports come after that
+                continue  # the failure is raised again; reports come after it
 
     def _commit(self, *, wait: bool) -> None:
         offsets = self._progress.safe(again=wait)
@@ -387,14 +380,14 @@ class Forwarder:
             if wait:
                 self._progress.kept(offsets)
         else:
-            self._progress.untold(offsets)
+            self._progress.not_committed(offsets)
 
 
 def _not_taken(error: KafkaException | BufferError) -> TrimtabError:
     if isinstance(error, BufferError):
         return BrokerUnavailable(
             f"The buffer of the target's producer stayed full for {_ROOM_WITHIN_S:g} s.",
-            hint="The brokers take less than is sent; check that they run.",
+            hint="The brokers are slower than the source, or down; check that they run.",
         )
     return translated(error, "writing to the target")
 
@@ -404,14 +397,17 @@ def _refused(source: TopicPartition, offset: int, error: KafkaError, message: An
         KafkaError.MSG_SIZE_TOO_LARGE: "Raise max.message.bytes of the target topic.",
         KafkaError.INVALID_TIMESTAMP: "Raise message.timestamp.before.max.ms, or after.max.ms, of "
         "the target topic: timestamps are kept.",
-        KafkaError.TOPIC_AUTHORIZATION_FAILED: "Give the user of the target the ACL Write.",
-        KafkaError.UNKNOWN_TOPIC_OR_PART: "Was the target topic deleted?",
+        KafkaError.TOPIC_AUTHORIZATION_FAILED: "Give the target's user the ACL Write.",
+        KafkaError.UNKNOWN_TOPIC_OR_PART: "Check whether the target topic was deleted.",
     }
     size = len(message.value() or b"") + len(message.key() or b"") if message is not None else 0
     return ApplyError(
         f"{source} offset {offset} ({size} bytes) was refused by topic "
         f"{message.topic() if message is not None else 'of the target'}: {error.str()}",
-        hint=hints.get(error.code(), "Nothing is committed past it: start again when mended."),
+        hint=hints.get(
+            error.code(),
+            "Offsets after it are not committed: fix the cause and start again.",
+        ),
     )
 
 
@@ -420,7 +416,7 @@ def _refused(source: TopicPartition, offset: int, error: KafkaError, message: An
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What forwarding would mean: who leads the target, and how large a batch it takes."""
+    """What forwarding would use: the target's leaders, and the largest batch it accepts."""
 
     route: Route
     sources: Mapping[str, int]
@@ -429,7 +425,7 @@ class Survey:
 
 
 def survey(route: Route, source: Admin, target: Admin) -> Survey:
-    """Looks at both clusters; refuses what cannot be or would go round in circles."""
+    """Checks both clusters; refuses missing topics and topics forwarded to themselves."""
     read, write = sorted(route.topics), sorted(set(route.topics.values()))
     here = source.topics(read)
     there = target.topics(write)
@@ -438,8 +434,8 @@ def survey(route: Route, source: Admin, target: Admin) -> Survey:
     circles = sorted(set(read) & set(write))
     if circles and source.cluster().cluster == target.cluster().cluster:
         raise ConfigError(
-            f"Topic {', '.join(circles)} would be forwarded onto itself.",
-            hint="Give --to-topic another name, or --to-bootstrap-server another cluster.",
+            f"Topic {', '.join(circles)} would be forwarded to itself.",
+            hint="Set --to-topic to another topic, or --to-bootstrap-server to another cluster.",
         )
     settings = [target.topic_settings(topic) or {} for topic in write]
     return Survey(
@@ -457,7 +453,7 @@ def _missing(which: str, wanted: Collection[str], found: Collection[str]) -> Non
     if missing:
         raise ConfigError(
             f"The {which} cluster has no topic {', '.join(missing)}.",
-            hint="Create it first, or correct the name: a forwarder makes no topics.",
+            hint="Create it first, or correct the name: a forwarder creates no topics.",
         )
 
 
@@ -480,14 +476,14 @@ def open_forwarder(
             open_now.enter_context(reader)
             options = replace(options, weights=live)
         config = reliable(target, client_id="trimtab-forward", linger_ms=_LINGER_MS) | {
-            "message.timeout.ms": 0,  # a target that is away is waited for
-            "message.max.bytes": 1_000_000_000,  # what the topic takes is the brokers' business
+            "message.timeout.ms": 0,  # no limit: it waits for an unavailable target
+            "message.max.bytes": 1_000_000_000,  # the topic's limit is checked by the brokers
             "batch.size": max(1, min(1_000_000, surveyed.largest_bytes - _ROOM)),
-            "partitioner": "murmur2_random",  # Kafka's hash, as said above
+            "partitioner": "murmur2_random",  # Kafka's hash
         }
         with kafka_errors("starting a producer"):
             producer = RoutedProducer(config, route.partitioner, options, wait_s=_ROOM_WITHIN_S)
-        open_now.callback(_let_go, producer)
+        open_now.callback(_close, producer)
         for topic in sorted(set(route.topics.values())):
             producer.watch.meet(topic)
         reading = GroupSource(
@@ -498,8 +494,8 @@ def open_forwarder(
         yield forwarder
 
 
-def _let_go(producer: RoutedProducer) -> None:
-    """Ends a producer; what it still holds is not committed, and comes again."""
+def _close(producer: RoutedProducer) -> None:
+    """Closes a producer; records that it still holds are not committed, and sent again later."""
     producer.purge()
     with suppress(KafkaException):
         producer.close()

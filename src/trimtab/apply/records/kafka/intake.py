@@ -1,15 +1,13 @@
-"""How many records each broker takes as a leader, by the ends of its partitions.
+"""Counts how many records each broker receives as leader, from the end offsets of its partitions.
 
-Why      A broker that leads nothing of what is written is quick for that alone, and says nothing of
-         those that work.
-Promise  Counted in a thread of its own, which nobody waits for, every two seconds, or less often
-         where that takes over a tenth of the time. Topics that steering itself writes are left out.
-         A broker that does not answer keeps what it had; counts older than half a minute are
-         unknown, all of them.
+Why      A broker without load is fast, and is no standard for brokers with load.
+Promise  Counts in a background thread every two seconds, or less often if that takes over a tenth
+         of the time. Topics that steering itself writes are left out. A broker that does not answer
+         keeps its last count; counts older than 30 s are unknown for all brokers.
 Cost     Per count the metadata of the cluster and one request per broker.
 
-An end is the high watermark: with acks=1 and a follower that hangs it stands still, until the
-follower leaves the in-sync set.
+An end offset is the high watermark: with acks=1 and a follower that hangs it does not advance until
+the follower leaves the in-sync replicas.
 """
 
 from __future__ import annotations
@@ -18,31 +16,33 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 
-from trimtab.apply.records.asking import Asking
+from trimtab.apply.records.cluster_poller import ClusterPoller
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import BrokerId, TopicPartition
 
 _EVERY_S = 2.0
-_REST = 10.0
-_PATIENCE_S = 5.0
+_PAUSE_FACTOR = 10.0
+_REQUEST_TIMEOUT_S = 5.0
 _HOLD_S = 30.0
 
 End = tuple[int, float]
-"""The end of a partition, and when it was asked for."""
+"""The end offset of a partition, and when it was read."""
 
 
-class Intake(Asking):
-    """Counts while it is entered."""
+class Intake(ClusterPoller):
+    """Counts records while the block runs."""
 
     def __init__(self, cluster: Cluster, *, without: Collection[str]) -> None:
-        """Begins when entered.
+        """Starts when entered.
 
         Args:
-            cluster: Where it counts.
+            cluster: The cluster to count in.
             without: Topics that do not count.
         """
-        super().__init__(name="intake", complaint="records_could_not_be_counted", rest_s=_EVERY_S)
+        super().__init__(
+            name="intake", error_event="records_could_not_be_counted", pause_s=_EVERY_S
+        )
         self._cluster = cluster
         self._without = frozenset(without)
         self._guard = threading.Lock()
@@ -53,17 +53,17 @@ class Intake(Asking):
 
     @property
     def leaders(self) -> Mapping[TopicPartition, int]:
-        """Who led what at the last count."""
+        """The leader of each partition at the last count."""
         return self._leaders
 
     def records_s(self) -> Mapping[int, float]:
-        """Records per second by broker; nothing where nobody knows."""
+        """Records per second by broker; empty while unknown."""
         with self._guard:
             fresh = time.monotonic() - self._counted_at <= _HOLD_S
             return self._records if fresh else {}
 
     def count(self, admin: Admin) -> None:
-        """Asks once."""
+        """Counts once."""
         leaders = {p.name: int(p.leader) for p in admin.topics() if not p.offline}
         found = admin.ends({name: BrokerId(leader) for name, leader in leaders.items()})
         now = time.monotonic()
@@ -78,13 +78,13 @@ class Intake(Asking):
         self._ends = {name: end for name, end in self._ends.items() if name in leaders} | ends
         self._leaders = leaders
 
-    def _visit(self) -> None:
-        with self._cluster.admin(patience_s=_PATIENCE_S) as admin:
+    def _poll(self) -> None:
+        with self._cluster.admin(patience_s=_REQUEST_TIMEOUT_S) as admin:
             while not self._closed.is_set():
                 began = time.monotonic()
                 self.count(admin)
-                self._went_well()
-                self._closed.wait(max(_EVERY_S, _REST * (time.monotonic() - began)))
+                self._succeeded()
+                self._closed.wait(max(_EVERY_S, _PAUSE_FACTOR * (time.monotonic() - began)))
 
 
 def taken(
@@ -94,9 +94,9 @@ def taken(
     *,
     without: Collection[str] = (),
 ) -> dict[int, float]:
-    """Records per second that each broker took as a leader; 0 where it leads nothing that counts.
+    """Records per second that each broker received as leader; 0 if it leads nothing that counts.
 
-    A broker is left out where nothing of it was asked for both times.
+    A broker without a partition that was read both times is left out.
 
     >>> at = [TopicPartition("t", n) for n in range(3)]
     >>> leaders = {at[0]: 1, at[1]: 1, at[2]: 2}
@@ -111,6 +111,6 @@ def taken(
         if known is None or at <= known[1]:
             continue
         counts = name.topic not in without
-        more = max(0, end - known[0]) / (at - known[1])  # a topic made anew begins at 0
+        more = max(0, end - known[0]) / (at - known[1])  # a re-created topic starts at 0
         found[leaders[name]] = found.get(leaders[name], 0.0) + more * counts
     return found

@@ -1,16 +1,12 @@
-"""Who leads what now, kept fresh in the background for those who send through librdkafka.
+"""Keeps the current partition leaders in memory, for producers that use librdkafka.
 
-Why      librdkafka knows the leaders but tells them only when asked, and waits for a broker then: a
-         question per record would cost a round trip each.
-Promise  `snapshot` is there at once and never waits. It is looked at anew every `refresh_s`, and at
-         once when `look_again` is called, though not more often than ten times a second. It stays
-         the same object while nothing changes. Nobody answers: the last one stays; a topic of which
-         nothing is told keeps its leaders, and holds up no other. A topic is fetched when it is
-         first met, and forgotten when the brokers say it is gone, unless it is expected.
-         A leader that is not among the brokers is nobody. A watch that is dropped and not closed
-         ends by itself.
-Cost     One request per topic and refresh. Several producers may share one watch; they must when
-         they share a partitioner, for each watch has snapshots of its own.
+Why      librdkafka returns leaders only by a metadata request: one per record would be too slow.
+Promise  `snapshot` never waits. It is refreshed every `refresh_s`, and at once after `look_again`,
+         at most ten times a second; it stays the same object while nothing changes. Without an
+         answer the last one stays, topic by topic. A topic is fetched by its first `meet`, and
+         forgotten when it was deleted, unless it is expected. A leader that is not among the
+         brokers counts as no leader. A watch that is dropped without `close` ends by itself.
+Cost     One request per topic and refresh. Producers that share a partitioner must share the watch.
 """
 
 from __future__ import annotations
@@ -40,15 +36,15 @@ _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
 
 class _NoLeadersYet(BrokerUnavailable):
-    """A broker answered, but of this topic it knows no more."""
+    """A broker answered, but does not know the leaders of this topic yet."""
 
 
 class LeaderSource(Protocol):
-    """Whom a watch asks."""
+    """Where a watch gets leaders and racks."""
 
     @property
     def cluster(self) -> str | None:
-        """The id of the cluster, once it is known."""
+        """The id of the cluster; None while unknown."""
         ...
 
     def leaders(self, topic: str, within_s: float) -> Mapping[int, int]:
@@ -56,15 +52,15 @@ class LeaderSource(Protocol):
         ...
 
     def racks(self, within_s: float) -> Mapping[int, str | None]:
-        """Where each broker stands."""
+        """The rack of each broker."""
         ...
 
 
 class ClientSource:
-    """Asks through a client of librdkafka: a producer, or an admin client.
+    """Uses a librdkafka client: a producer or an admin client.
 
-    Its metadata names no racks: these come from an admin client that `open_admin` opens for the
-    occasion, or are unknown without it.
+    Its metadata has no racks: these come from an admin client that `open_admin` opens for each
+    request, or are unknown without it.
     """
 
     def __init__(self, client: Any, open_admin: Callable[[], AdminClient] | None = None) -> None:
@@ -79,7 +75,7 @@ class ClientSource:
             with kafka_errors(what):
                 found = self._client.list_topics(topic, timeout=within_s)
         except RuntimeError as closed:
-            raise BrokerUnavailable(f"The client is closed, while {what}.") from closed
+            raise BrokerUnavailable(f"The client was closed while {what}.") from closed
         self.cluster = getattr(found, "cluster_id", None) or self.cluster
         described = found.topics.get(topic)
         error = None if described is None else described.error
@@ -98,17 +94,17 @@ class ClientSource:
         }
 
     def racks(self, within_s: float) -> Mapping[int, str | None]:
-        """Where each broker stands."""
+        """The rack of each broker."""
         if self._open_admin is None:
             return {}
-        with kafka_errors("asking where the brokers stand"):
-            admin = self._open_admin()  # an answer dies with its client
+        with kafka_errors("asking for the brokers' racks"):
+            admin = self._open_admin()  # must stay open until the answer has arrived
             found = admin.describe_cluster(request_timeout=within_s).result()
         return {node.id: node.rack for node in found.nodes}
 
 
 class LeaderWatch:
-    """The leaders of all topics met so far; closed by whoever made it."""
+    """The leaders of all topics used so far; the creator must close it."""
 
     def __init__(
         self,
@@ -117,12 +113,12 @@ class LeaderWatch:
         refresh_s: float = 5.0,
         first_use_s: float = 10.0,
     ) -> None:
-        """Asks nobody yet.
+        """Sends no request yet.
 
         Args:
-            source: Whom to ask.
-            refresh_s: How often it looks again by itself.
-            first_use_s: How long the first look at a topic may take.
+            source: Where leaders come from.
+            refresh_s: The time between two refreshes.
+            first_use_s: How long the first request for a topic may take.
         """
         self.snapshot = LeaderSnapshot({})
         self._source = source
@@ -157,8 +153,8 @@ class LeaderWatch:
     def meet(self, topic: str) -> None:
         """Returns when the leaders of a topic are known.
 
-        A topic that nobody knows raises UnknownTopic, brokers that do not answer raise
-        BrokerUnavailable, both after `first_use_s`: what was just made is not seen everywhere.
+        Raises UnknownTopic or BrokerUnavailable after `first_use_s`: a new topic is not known to
+        all brokers at once.
         """
         if topic in self._published[0]:
             return
@@ -175,16 +171,16 @@ class LeaderWatch:
         self._start()
 
     def expect(self, topic: str) -> None:
-        """Looks for a topic at every refresh until it is found, without waiting for it."""
+        """Asks for a topic at every refresh until it is found, without waiting for it."""
         self._expected.add(topic)
         self._start()
 
     def look_again(self) -> None:
-        """Something moved: looks anew soon, without waiting for it."""
+        """Refreshes soon, without waiting for it; call it when leaders may have moved."""
         self._wake.set()
 
     def refresh(self, topic: str | None = None) -> None:
-        """Looks at a topic anew, or at all; what nobody answers for stays as it is."""
+        """Refreshes one topic, or all; topics without an answer stay as they are."""
         with self._looking:
             every = dict.fromkeys((*self._leaders, *tuple(self._expected)))
             for name in every if topic is None else (topic,):
@@ -193,7 +189,7 @@ class LeaderWatch:
             self._publish()
 
     def close(self) -> None:
-        """Ends the watch; the last snapshot stays."""
+        """Ends the watch; the last snapshot remains."""
         self._closed.set()
         self._wake.set()
         if self._thread is not None:
@@ -209,15 +205,15 @@ class LeaderWatch:
                 self._thread.start()
 
     def _look(self, topic: str) -> bool:
-        """Asks for a topic; False when nobody answers, as nobody would for the next one."""
+        """Asks for a topic; False if no broker answers: the next topic would not be answered."""
         try:
             self._leaders[topic] = self._source.leaders(topic, self._answer_s)
             self._expected.discard(topic)
         except UnknownTopic:
             if self._leaders.pop(topic, None) is not None:
-                log.warning("topic_is_gone", topic=topic)
+                log.warning("topic_was_deleted", topic=topic)
         except TrimtabError as error:
-            if topic not in self._unanswered:  # said once, not at every look
+            if topic not in self._unanswered:  # once, not at every refresh
                 log.warning("leaders_could_not_be_asked", topic=topic, why=error.message)
             self._unanswered.add(topic)
             return isinstance(error, _NoLeadersYet) or not isinstance(error, BrokerUnavailable)
@@ -227,7 +223,7 @@ class LeaderWatch:
         return True
 
     def _publish(self) -> None:
-        """Makes the snapshot anew when something changed; asks for racks of brokers never met."""
+        """Replaces the snapshot if something changed; asks for the racks of new brokers."""
         leading = frozenset(
             b for of_topic in self._leaders.values() for b in of_topic.values() if b >= 0
         )
@@ -236,7 +232,7 @@ class LeaderWatch:
                 self._racks = self._source.racks(self._answer_s)
                 self._racks_asked_for |= leading
             except TrimtabError as error:
-                if not self._racks_unknown:  # said once, asked at every look
+                if not self._racks_unknown:  # logged once, retried at every refresh
                     log.warning("racks_are_unknown", why=error.message)
                 self._racks_unknown = True
         found = dict(self._leaders), self._racks, self._source.cluster or self._unnamed
@@ -248,16 +244,16 @@ class LeaderWatch:
 def _run(
     watch: ref[LeaderWatch], wake: threading.Event, closed: threading.Event, refresh_s: float
 ) -> None:
-    """Looks again and again, and holds on to the watch only while it looks."""
+    """Refreshes periodically; keeps a reference to the watch only during a refresh."""
     while not closed.is_set():
         wake.wait(refresh_s)
         wake.clear()
-        living = watch()
-        if living is None:
+        existing = watch()
+        if existing is None:
             return
         if not closed.is_set():
-            living.refresh()
-        del living
+            existing.refresh()
+        del existing
         closed.wait(_BACKOFF_S)
 
 

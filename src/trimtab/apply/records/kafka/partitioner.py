@@ -1,19 +1,13 @@
 """Our partitioners behind the partitioner interface of kafka-python.
 
-Why      kafka-python 3 asks a partitioner for each record, and for a keyless one that would open a
-         batch it asks twice: it drops the first answer, calls `on_new_batch`, asks again. A round
-         robin that steps each time serves every second partition only.
-Promise  The second answer is the first one, and no counter steps; `sticky` alone moves on then,
-         and only then, whatever its `sticky_bytes` and `linger_s`.
-         Leaders are those of the producer's own metadata, at most `table_ttl_ms` behind it: a hint
-         in a produce response moves a leader without a word to listeners.
-         One instance serves any number of producers and threads. Producers of one cluster share
-         one snapshot, the union of what they know, so that `sqf` sees all brokers they write to;
-         clusters are never mixed. Producers that are gone are forgotten.
-         Keyed records go where kafka-python's own DefaultPartitioner puts them. Like that one it
-         raises ValueError for a topic that the metadata does not know.
-Cost     Per record a weak look-up and a look at the clock; per topic and `table_ttl_ms` O(its
-         partitions).
+Why      For a keyless record that would open a batch, kafka-python 3 asks twice: it drops the first
+         answer, calls `on_new_batch`, asks again. A plain round robin would skip partitions.
+Promise  The second answer is the first one; only `sticky` changes its partition then, and only
+         then. Leaders are at most `table_ttl_ms` older than the producer's metadata. One instance
+         serves any number of producers and threads; those of one cluster share one snapshot, the
+         union of their metadata. Keyed records go to the partition of kafka-python's
+         DefaultPartitioner. Like that, it raises ValueError for a topic without metadata.
+Cost     Per record a weak look-up and a clock reading; per topic and `table_ttl_ms` O(partitions).
 """
 
 from __future__ import annotations
@@ -41,7 +35,7 @@ _unnamed = count(1)
 _Interface = getattr(kafka.partitioner, "Partitioner", object)  # version 2 has none
 
 LegacyPartitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
-"""What version 2 takes: (key, all partitions, available partitions) → partition."""
+"""A partitioner of version 2: (key, all partitions, available partitions) → partition."""
 
 
 class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
@@ -57,9 +51,9 @@ class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
         """Serves any number of producers.
 
         Args:
-            partitioner: Who chooses.
-            table_ttl_ms: How long leaders are believed before the metadata is looked at again.
-            clock: Seconds that only grow.
+            partitioner: The partitioner that chooses.
+            table_ttl_ms: How long leaders are used before the metadata is read again.
+            clock: Monotonic seconds.
         """
         self._choose = partitioner.partition
         self._sticky = partitioner if isinstance(partitioner, Sticky) else None
@@ -106,7 +100,7 @@ class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
             raise ValueError(unknown.message) from unknown
 
     def on_new_batch(self, topic: str, cluster: Any, prev_partition: int) -> None:
-        """The producer drops its answer, for a batch would open, and is about to ask again."""
+        """The producer drops the answer, since a batch would open, and asks again."""
         view = self._views.get(cluster) or self._met(cluster)
         if self._sticky is not None:
             self._sticky.closed(topic, prev_partition, view.cluster.name)
@@ -130,9 +124,9 @@ class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
         return view
 
     def _look(self, view: _View, topic: str, cluster: Any, now: float) -> None:
-        """Compares what was believed with the metadata: one topic, or all after a refresh."""
+        """Compares the known leaders with the metadata: one topic, or all after a refresh."""
         with self._guard:
-            due = view.due  # a refresh from here on leaves this one behind
+            due = view.due  # a refresh from here on replaces it
             changed = not due and view.saw_racks(_racks(cluster))
             asked = {topic} if due else view.seen.keys() | {topic, *_topics(cluster)}
             for name in asked:
@@ -152,7 +146,7 @@ class _Cluster:
         self.changes = 0
 
     def merge(self) -> None:
-        """Makes the snapshot anew; of what several producers know the latest change counts."""
+        """Replaces the snapshot; the latest change of all producers counts."""
         newest: dict[str, tuple[int, Mapping[int, int]]] = {}
         racks: dict[int, str | None] = {}
         for view in self.views:
@@ -165,7 +159,7 @@ class _Cluster:
 
 
 class _View:
-    """What one producer's metadata said when last looked at; never holds on to the metadata."""
+    """One producer's metadata as last read; keeps no reference to the metadata itself."""
 
     def __init__(self, cluster: _Cluster) -> None:
         self.cluster = cluster
@@ -175,11 +169,11 @@ class _View:
         self.local = threading.local()
 
     def on_refresh(self, _cluster: Any) -> None:
-        """All was fetched anew: nothing is believed any more."""
+        """The metadata was refreshed: everything must be read again."""
         self.due = {}
 
     def taken_back(self, topic: str) -> int | None:
-        """The answer of this thread that the producer dropped, once."""
+        """The answer of this thread that the producer dropped; returned once."""
         dropped: tuple[str, int] | None = getattr(self.local, "taken_back", None)
         if dropped is None or dropped[0] != topic:
             return None
@@ -187,7 +181,7 @@ class _View:
         return dropped[1]
 
     def saw(self, topic: str, leaders: Mapping[int, int] | None) -> bool:
-        """Notes the leaders of a topic, None for one that is gone; True when they changed."""
+        """Stores the leaders of a topic, None if it was deleted; True if they changed."""
         before = self.seen.get(topic)
         if leaders is None:
             self.seen.pop(topic, None)
@@ -199,7 +193,7 @@ class _View:
         return True
 
     def saw_racks(self, racks: Mapping[int, str | None]) -> bool:
-        """Notes where the brokers stand; True when that changed."""
+        """Stores the racks of brokers; True if they changed."""
         before, self.racks = self.racks, racks
         return before != racks
 
@@ -222,7 +216,7 @@ def _leaders(cluster: Any, topic: str) -> dict[int, int] | None:
         if partitions is None:
             return None
         found = {p: cluster.leader_for_partition(TopicPartition(topic, p)) for p in partitions}
-    except KeyError:  # the metadata was replaced in between, and the topic is gone
+    except KeyError:  # the metadata was replaced meanwhile, without the topic
         return None
     return {p: NO_LEADER if leader is None else leader for p, leader in found.items()}
 
@@ -231,7 +225,7 @@ def _racks(cluster: Any) -> dict[int, str | None]:
     return {broker.node_id: broker.rack for broker in cluster.brokers()}
 
 
-# ---------------------------------------------------------------- which version
+# ---------------------------------------------------------------- versions of kafka-python
 
 
 def for_kafka_python(
@@ -240,24 +234,25 @@ def for_kafka_python(
     *,
     version: str = kafka.__version__,
 ) -> RoutedPartitioner | LegacyPartitioner:
-    """The partitioner of that name as the installed kafka-python takes it.
+    """The partitioner of that name for the installed kafka-python.
 
-    Version 2 tells neither topic nor leaders: only `default` and `improved` fit, with one counter
-    for all topics; whatever else is refused.
+    Version 2 gives partitioners neither topic nor leaders: only `default` and `improved` are
+    supported, with one counter for all topics.
     """
     options = options or RoutingOptions()
     if int(version.partition(".")[0]) >= 3:
         return RoutedPartitioner(partitioner_of(name, options))
     if name not in _WITHOUT_LEADERS:
         raise ConfigError(
-            f"kafka-python {version} does not tell a partitioner who leads: {name} cannot work.",
-            hint="Install kafka-python 3, or send through trimtab's RoutedProducer.",
+            f"kafka-python {version} does not give leaders to partitioners: {name} is not "
+            "supported.",
+            hint="Install kafka-python 3, or use trimtab's RoutedProducer.",
         )
     return _without_leaders(partitioner_of(name, options))
 
 
 def _without_leaders(partitioner: Partitioner) -> LegacyPartitioner:
-    nobody_knows = ""
+    unknown_topic = ""
     last: tuple[tuple[Sequence[int], ...], LeaderSnapshot] = ((), LeaderSnapshot({}))
 
     def partition(
@@ -268,8 +263,8 @@ def _without_leaders(partitioner: Partitioner) -> LegacyPartitioner:
         known = last
         if known[0] != told:
             led = dict.fromkeys(all_partitions, int(NO_LEADER)) | dict.fromkeys(available, 0)
-            known = last = told, LeaderSnapshot({nobody_knows: led})
-        return partitioner.partition(nobody_knows, key, 0, known[1])
+            known = last = told, LeaderSnapshot({unknown_topic: led})
+        return partitioner.partition(unknown_topic, key, 0, known[1])
 
     return partition
 
@@ -278,16 +273,16 @@ def _without_leaders(partitioner: Partitioner) -> LegacyPartitioner:
 
 
 class WaitingBatches:
-    """Batches that wait in the buffers of producers: `RoutingOptions.queues` of `adaptive`.
+    """Counts batches that wait in the buffers of producers: `RoutingOptions.queues` of `adaptive`.
 
-    Producers are made after their partitioner, so they are named afterwards:
+    Producers are created after their partitioner, so they are added afterwards:
 
         waiting = WaitingBatches()
         adaptive = partitioner_of("adaptive", RoutingOptions(queues=waiting))
         producer = KafkaProducer(partitioner=RoutedPartitioner(adaptive), …)
         waiting.watch(producer)
 
-    Each producer is forgotten with its last user. One whose buffer cannot be reached has no queues.
+    Producers are referenced weakly. One whose buffer is not accessible counts as empty.
     """
 
     def __init__(self) -> None:
@@ -297,16 +292,16 @@ class WaitingBatches:
         """Counts the batches of this producer too."""
         buffer = getattr(producer, "_accumulator", None)
         if hasattr(buffer, "_batches"):
-            living = tuple(b for b in self._buffers if b() is not None)
-            self._buffers = (*living, ref(buffer))
+            existing = tuple(b for b in self._buffers if b() is not None)
+            self._buffers = (*existing, ref(buffer))
 
     def __call__(self, topic: str) -> Mapping[int, int]:
-        """How many batches wait for each partition of a topic; partitions without any may lack."""
+        """The number of waiting batches per partition of a topic; 0 may be left out."""
         waiting: dict[int, int] = {}
         for buffer in self._buffers:
-            if (living := buffer()) is not None:
-                for place in list(living._batches):  # the producer's threads add to it
+            if (existing := buffer()) is not None:
+                for place in list(existing._batches):  # the producer's threads add to it
                     if place.topic == topic:
-                        count = len(living._batches[place])
+                        count = len(existing._batches[place])
                         waiting[place.partition] = waiting.get(place.partition, 0) + count
         return waiting

@@ -1,11 +1,11 @@
-"""Produce probes: how long each broker takes to store a record, by itself.
+"""Produce probes: how long each broker takes to store a record.
 
-Why      With acks=all every record waits for its slowest replica, so its latency says little of
-         which broker is slow. A partition that has one replica is one broker's work alone.
-Promise  Each broker is asked about once per pace, at random moments, so that no beat of the broker
-         goes unseen; one probe is under way at a time. A broker that does not answer holds up
-         nobody else. Latencies are those that the client measures, whatever this process is doing.
-Cost     Per broker and second 1 / pace produce requests of some 100 bytes, stored for ten minutes.
+Why      With acks=all a record waits for its slowest replica, so its latency does not show which
+         broker is slow. A partition with one replica involves one broker only.
+Promise  Each broker gets about one probe per pace, at random times, so that periodic slowness is
+         not missed; one probe is in flight at a time. A broker that does not answer does not delay
+         other probes. Latencies are measured by the client, independent of this process's load.
+Cost     Per broker and second 1 / pace produce requests of about 100 bytes, kept for ten minutes.
 
 The topic has a partition per broker; see `trimtab.kafka.topics.ensure_per_broker`.
 """
@@ -29,11 +29,11 @@ log = structlog.get_logger()
 
 _VALUE = b"trimtab probe"
 _SLEEP_S = 0.1
-_GIVEN_UP_MS = 10_000
+_PROBE_TIMEOUT_MS = 10_000
 
 
 class Prober:
-    """Probes brokers in a thread of its own."""
+    """Probes brokers in a background thread."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class Prober:
                     "acks": 1,
                     "enable.idempotence": False,
                     "linger.ms": 0,
-                    "message.timeout.ms": _GIVEN_UP_MS,
-                    "request.timeout.ms": _GIVEN_UP_MS,
+                    "message.timeout.ms": _PROBE_TIMEOUT_MS,
+                    "request.timeout.ms": _PROBE_TIMEOUT_MS,
                     "reconnect.backoff.max.ms": 500,
                     "topic.metadata.refresh.interval.ms": 2000,
                 },
@@ -76,7 +76,7 @@ class Prober:
         self.close()
 
     def watch(self, places: Mapping[int, int]) -> None:
-        """Probes these brokers from now on, each by its partition."""
+        """Probes these brokers from now on (broker → its partition)."""
         with self._guard:
             now = time.monotonic()
             for broker in places.keys() - self._places.keys():
@@ -87,13 +87,13 @@ class Prober:
             self._places = dict(places)
 
     def seen(self) -> dict[int, Probes]:
-        """What was seen of each broker lately."""
+        """The recent probes of each broker."""
         now = time.monotonic()
         with self._guard:
             return {broker: probes.seen(now) for broker, probes in sorted(self._logs.items())}
 
     def close(self) -> None:
-        """Ends; probes under way are given up."""
+        """Stops; probes in flight are dropped."""
         self._closed.set()
         self._thread.join()
 
@@ -115,14 +115,14 @@ class Prober:
                 )
             for broker, partition in due:
                 self._send(broker, partition)
-            # Returns early when something came back, which may be due again by then.
+            # Returns early when a probe is answered: that broker may be due again.
             self._producer.poll(min(_SLEEP_S, max(0.001, soonest - time.monotonic())))
         self._producer.purge()
         self._producer.poll(0)
 
     def _send(self, broker: int, partition: int) -> None:
         def on_delivery(error: KafkaError | None, message: Any) -> None:
-            self._came_back(broker, error, message)
+            self._on_delivered(broker, error, message)
 
         try:
             self._producer.produce(
@@ -130,23 +130,23 @@ class Prober:
             )
         except (BufferError, KafkaException) as error:
             why = reason_of(error) if isinstance(error, KafkaException) else str(error)
-            self._gave_up(broker, why)
+            self._on_failed(broker, why)
 
-    def _came_back(self, broker: int, error: KafkaError | None, message: Any) -> None:
+    def _on_delivered(self, broker: int, error: KafkaError | None, message: Any) -> None:
         if error is not None:
-            self._gave_up(broker, error.str())
+            self._on_failed(broker, error.str())
             return
         with self._guard:
             if broker in self._logs:
                 self._logs[broker].answered(time.monotonic(), latency_s=message.latency())
         if broker in self._refused:
             self._refused.discard(broker)
-            log.warning("broker_takes_probes_again", broker=broker)
+            log.warning("broker_answers_probes_again", broker=broker)
 
-    def _gave_up(self, broker: int, why: str) -> None:
+    def _on_failed(self, broker: int, why: str) -> None:
         with self._guard:
             if broker in self._logs:
                 self._logs[broker].failed()
-        if broker not in self._refused and not self._closed.is_set():  # said once
+        if broker not in self._refused and not self._closed.is_set():  # logged once
             self._refused.add(broker)
-            log.warning("probe_was_given_up", broker=broker, why=why)
+            log.warning("probe_failed", broker=broker, why=why)

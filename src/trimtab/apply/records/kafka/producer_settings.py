@@ -1,8 +1,8 @@
-"""What the settings of a confluent-kafka producer mean to whoever chooses partitions for it.
+"""Interprets the settings of a confluent-kafka producer for routing.
 
 Promise  `keyless_of` tells which records the client itself would spread instead of hashing their
-         key; those, and no others, may be routed without moving a key. `connection_settings` are
-         those with which another client reaches the same cluster as the producer.
+         key; only those may be routed without moving a key. `connection_settings` are the settings
+         with which another client connects to the same cluster.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Keyless:
     """Which records count as keyless.
 
     Attributes:
-        null: Those without a key.
-        empty: Those whose key has no bytes.
-        keyed: All others.
+        null: Records without a key.
+        empty: Records with an empty key.
+        keyed: All other records.
     """
 
     null: bool
@@ -47,7 +47,7 @@ KEYLESS: Mapping[str, Keyless] = {
     "fnv1a": _NO_RECORD,
     "fnv1a_random": WITHOUT_A_KEY,
 }
-"""librdkafka's values of `partitioner`, and what each of them spreads."""
+"""librdkafka's values of `partitioner`, and which records each of them spreads."""
 
 _OF_THE_PRODUCER = frozenset(
     {
@@ -67,7 +67,7 @@ _OF_THE_PRODUCER = frozenset(
 
 
 def keyless_of(config: Mapping[str, Any]) -> Keyless:
-    """Which records a client with these settings spreads; a value that it refuses spreads none."""
+    """Which records a client with these settings spreads; none for an invalid value."""
     found = (config.get("default.topic.config") or {}).get("partitioner", DEFAULT_PARTITIONER)
     for name in ("topic.partitioner", "partitioner"):
         found = config.get(name, found)
@@ -75,7 +75,7 @@ def keyless_of(config: Mapping[str, Any]) -> Keyless:
 
 
 def connection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without what belongs to the producer alone, its callbacks above all."""
+    """The settings without those for producers only, such as callbacks."""
     return {
         name: value
         for name, value in config.items()

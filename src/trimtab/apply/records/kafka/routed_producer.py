@@ -1,20 +1,14 @@
 """A confluent-kafka producer whose keyless records are routed by one of our partitioners.
 
-Why      librdkafka takes no partitioner from Python; so the partition is chosen here and given.
-Promise  Everything else is as with `confluent_kafka.Producer`: methods, arguments and their order,
-         callbacks, exceptions. Records with a partition keep it. Keyed records are left to the
-         client, which hashes them by its own setting `partitioner` (CRC32 unless set), so that no
-         key moves when a program adopts this. A record never waits for metadata, save the first of
-         a topic; while the leaders of a topic are not known, the client chooses.
-         A lost connection makes the watch look at the leaders at once, and so does a delivery error
-         that speaks of leaders, where a callback is configured to be told of it: a Python callback
-         for every record costs as much as all else here. A partition that is gone, since its topic
-         was made anew with fewer, is chosen anew.
-         Several threads may produce. Several producers of a cluster may share one partitioner, and
-         must share the watch then. One that is not closed but dropped leaves no thread behind.
-Cost     Per routed record one choice and one call in Python.
-
-librdkafka does not tell when a batch is full: `sticky` goes by its `sticky_bytes` and `linger_s`.
+Why      librdkafka takes no partitioner from Python, so the partition is chosen before `produce`.
+Promise  Otherwise it behaves like `confluent_kafka.Producer`: methods, arguments, callbacks and
+         exceptions. Records with a partition keep it; keyed records are left to the client and its
+         setting `partitioner`, so no key moves. Only the first record of a topic waits for
+         metadata; while leaders are unknown, the client chooses. Lost connections and delivery
+         errors about leaders (if a callback is configured) refresh the leaders at once. Several
+         threads may produce; producers that share a partitioner must share the watch.
+Cost     Per routed record one choice and one call in Python. `sticky` uses `sticky_bytes` and
+         `linger_s`, since librdkafka does not report full batches.
 """
 
 from __future__ import annotations
@@ -76,7 +70,7 @@ _GONE_FOR_S = 10.0
 
 
 class RoutedProducer:
-    """A `confluent_kafka.Producer` whose keyless records go where a partitioner says."""
+    """A `confluent_kafka.Producer` whose keyless records are routed by a partitioner."""
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
@@ -95,28 +89,28 @@ class RoutedProducer:
         wait_s: float = 0.0,
         **settings: Any,
     ) -> None:
-        """A producer of its own, or one that is there already.
+        """Creates a producer, or wraps an existing one.
 
         Args:
-            client: Settings as `confluent_kafka.Producer` takes them, callbacks included, or such a
+            client: Settings of `confluent_kafka.Producer`, callbacks included, or an existing
                 producer, which stays open when this one is closed.
-            partitioner: Its name, or one that may be shared.
-            options: What a partitioner given by name may be told.
-            watch: That of the producer which the partitioner is shared with; else its own.
-            outstanding: Told of all that is under way, for `adaptive`; by name it has its own.
-            on_delivery: Called for records without a callback, if the settings name none. Where
-                what is under way is counted, give here what an existing producer was configured
-                with, which cannot be read from it.
-            keys_by_partitioner: Whether the partitioner is asked for keyed records as well: ours
-                hash them by murmur2, as Java does, whatever the client's `partitioner` is.
-            racks: Whether to ask where brokers stand; None for where `rack-aware` is named.
-            admin: Settings of the admin client that is asked for racks; needed for an existing
-                producer, else those of the client.
-            stuck_after_s: When `adaptive` leaves a silent broker alone; None for never.
-            metadata_refresh_s: How often its own watch looks at the leaders.
-            wait_s: How long a record may wait for room in the buffer. With 0 a full buffer is a
+            partitioner: Its name, or an object, which may be shared.
+            options: Options of a partitioner that is given by name.
+            watch: The watch of the producer that shares the partitioner; default: a new one.
+            outstanding: Counts unacknowledged records, for `adaptive`; default by name: a new one.
+            on_delivery: Called for records without a callback, if the settings have none. If
+                unacknowledged records are counted, pass the callback of an existing producer here,
+                since it cannot be read from it.
+            keys_by_partitioner: Whether the partitioner also chooses for keyed records: ours hash
+                them by murmur2, as Java does, whatever the client's `partitioner` is.
+            racks: Whether to ask for the racks of brokers; None: only for `rack-aware`.
+            admin: Settings of the admin client that asks for racks; required for an existing
+                producer, default: those of the client.
+            stuck_after_s: When `adaptive` avoids a silent broker; None for never.
+            metadata_refresh_s: How often a new watch refreshes the leaders.
+            wait_s: How long a record may wait for space in the buffer. With 0 a full buffer raises
                 BufferError at once, as with the client; the choice is kept for a later record.
-            settings: More settings of the client, such as `logger`, which go before those above.
+            settings: More settings of the client, such as `logger`; they override those above.
         """
         config = {**client, **settings} if isinstance(client, Mapping) else None
         if config is None:
@@ -128,16 +122,16 @@ class RoutedProducer:
         self._admin = connection_settings(config or {} if admin is None else admin)
         if racks and not self._admin:
             raise ConfigError(
-                "RoutedProducer: an existing producer does not tell where the brokers stand.",
-                hint="Give the settings of the client in admin=.",
+                "RoutedProducer: the racks of brokers cannot be read from an existing producer.",
+                hint="Pass the settings of the client in admin=.",
             )
         chooser, counts = _chooser(partitioner, options, stuck_after_s)
         outstanding = outstanding or counts
         if outstanding is not None and (config or {}).get("delivery.report.only.error") is True:
             raise ConfigError(
-                "RoutedProducer: with delivery.report.only.error nobody hears of what has arrived, "
-                "so what is under way cannot be counted.",
-                hint="Leave that setting out, or take a partitioner other than adaptive and "
+                "RoutedProducer: with delivery.report.only.error there are no reports of delivered "
+                "records, so unacknowledged records cannot be counted.",
+                hint="Remove that setting, or use a partitioner other than adaptive and "
                 "rack-aware.",
             )
         self._choose = chooser.partition
@@ -159,7 +153,7 @@ class RoutedProducer:
             watch = LeaderWatch(source, refresh_s=metadata_refresh_s)
         looking.append(ref(watch))
         self.watch = watch
-        """Knows the leaders."""
+        """The watch that knows the leaders."""
         self._hand_over: Callable[..., None] = self.producer.produce  # bound once, for speed
         if outstanding is not None:
             told = on_delivery if config is None else config.get("on_delivery", on_delivery)
@@ -168,9 +162,9 @@ class RoutedProducer:
     def _count(self, outstanding: Outstanding, told: OnDelivery | None) -> None:
         if told is None and not self._owns_client:
             raise ConfigError(
-                "RoutedProducer: counting what is under way takes the place of the delivery "
-                "callback that an existing producer may have.",
-                hint="Give that callback in on_delivery=, or the producer's settings as a dict.",
+                "RoutedProducer: counting unacknowledged records would replace the delivery "
+                "callback of an existing producer.",
+                hint="Pass that callback in on_delivery=, or the producer's settings as a dict.",
             )
         watch = self.watch
         outstanding.follow(lambda: watch.snapshot)
@@ -194,17 +188,17 @@ class RoutedProducer:
         timestamp: int = 0,
         headers: Headers | None = None,
     ) -> None:
-        """Takes a record, as `confluent_kafka.Producer.produce` does.
+        """Queues a record, as `confluent_kafka.Producer.produce` does.
 
         Args:
-            topic: Where it goes.
-            value: Its value.
-            key: Its key.
-            partition: Set by the caller; −1 to let it be chosen.
+            topic: The topic.
+            value: The value.
+            key: The key.
+            partition: The partition; −1 to have it chosen.
             callback: The same as `on_delivery`.
             on_delivery: Called with (error or None, message) from within `poll` or `flush`.
-            timestamp: When it happened, in milliseconds; 0 for now.
-            headers: What goes with it.
+            timestamp: The timestamp in milliseconds; 0 for now.
+            headers: The headers.
         """
         told = on_delivery if callback is None else callback
         if told is not None and not callable(told):
@@ -219,7 +213,7 @@ class RoutedProducer:
                 size += len(key)
             if self._returned or self._keys_by_partitioner:
                 chosen = self._chosen(topic, key, size)
-            else:  # the usual case, without a further call
+            else:  # the usual case, inlined for speed
                 try:
                     chosen = self._choose(topic, None, size, self.watch.snapshot)
                 except UnknownTopic:
@@ -227,7 +221,9 @@ class RoutedProducer:
         try:
             self._hand_over(topic, value, key, chosen, told, None, timestamp, headers)
         except (BufferError, KafkaException) as error:
-            self._insist(error, (topic, value, key), (told, None, timestamp, headers), chosen, size)
+            self._retry_produce(
+                error, (topic, value, key), (told, None, timestamp, headers), chosen, size
+            )
 
     def produce_batch(
         self,
@@ -237,15 +233,15 @@ class RoutedProducer:
         callback: OnDelivery | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> int:
-        """Takes records as `confluent_kafka.Producer.produce_batch` does, in batches by partition.
+        """Queues records as `confluent_kafka.Producer.produce_batch` does, in batches by partition.
 
-        A record with a partition of its own keeps it. They are not counted as under way.
+        A record with a partition keeps it. These records are not counted for `adaptive`.
         """
         told = on_delivery if callback is None else callback
         send = self.producer.produce_batch
         sizes = None if partition != _UNASSIGNED else _sizes(messages)
         if sizes is None:
-            return int(send(topic, messages, partition, told))  # which says what is wrong
+            return int(send(topic, messages, partition, told))  # it reports what is wrong
         copies = [{k: v for k, v in m.items() if k != "_error"} for m in messages]
         routed = {at for at, copy in enumerate(copies) if self._is_free(copy)}
         chosen = [
@@ -266,7 +262,7 @@ class RoutedProducer:
                 routed -= {at for at in left if chosen[at] == _UNASSIGNED}
                 left = [at for at in left if at in routed and _failed(copies[at], _PARTITION_GONE)]
                 if left:
-                    self._look_anew(topic)
+                    self._refresh_topic(topic)
                 late = time.monotonic() >= late_at
                 for at in left:
                     key = _bytes(copies[at].get("key"))
@@ -276,7 +272,7 @@ class RoutedProducer:
                 if "_error" in copy:
                     message["_error"] = copy["_error"]
                 if at in routed and _failed(copy, _NO_ROOM):
-                    self._give_back(topic, copy.get("key"), chosen[at])
+                    self._keep_choice(topic, copy.get("key"), chosen[at])
         return taken
 
     def _is_free(self, message: Mapping[str, Any]) -> bool:
@@ -290,17 +286,17 @@ class RoutedProducer:
         return self._keyless.keyed or (self._keyless.empty and not len(key))
 
     def _chosen(self, topic: str, key: bytes | None, size: int) -> int:
-        """The partition for a record; −1 while the leaders of its topic are not known."""
+        """The partition for a record; −1 while the leaders of its topic are unknown."""
         asked = key if self._keys_by_partitioner else None
         if self._returned and asked is None:
-            kept = self._given_back(topic)
+            kept = self._kept_choice(topic)
             if kept is not None:
                 return kept
         try:
             return self._choose(topic, asked, size, self.watch.snapshot)
         except UnknownTopic:
             if not isinstance(topic, str):
-                return _UNASSIGNED  # the client says what is wrong
+                return _UNASSIGNED  # the client reports what is wrong
             if topic in self._unmet:
                 self.watch.expect(topic)
                 return _UNASSIGNED
@@ -313,8 +309,8 @@ class RoutedProducer:
             self.watch.expect(topic)
             return _UNASSIGNED
 
-    def _given_back(self, topic: str) -> int | None:
-        """The choice for a record that was not taken: the next one has it, and nothing steps."""
+    def _kept_choice(self, topic: str) -> int | None:
+        """The kept choice of a record that was not accepted, so that counters do not advance."""
         with self._returning:
             kept = self._returned.get(topic)
             if not kept:
@@ -327,13 +323,13 @@ class RoutedProducer:
         except UnknownTopic:
             return None
 
-    def _give_back(self, topic: str, key: object, chosen: int) -> None:
-        """Keeps the choice for a record that was not taken, unless its key made it."""
+    def _keep_choice(self, topic: str, key: object, chosen: int) -> None:
+        """Keeps the choice of a record that was not accepted, unless it depends on its key."""
         if not (self._keys_by_partitioner and key is not None):
             with self._returning:
                 self._returned.setdefault(topic, []).append(chosen)
 
-    def _insist(
+    def _retry_produce(
         self,
         error: Exception,
         record: tuple[str, bytes | str | None, Any],
@@ -341,7 +337,7 @@ class RoutedProducer:
         chosen: int,
         size: int,
     ) -> None:
-        """Sends what the client did not take: there is no room, or the partition is gone."""
+        """Sends a record again after a full buffer or an unknown partition."""
         topic, value, key = record
         routed = size >= 0 and chosen != _UNASSIGNED
         began = time.monotonic()
@@ -349,12 +345,12 @@ class RoutedProducer:
             if isinstance(error, BufferError):
                 if time.monotonic() >= began + self._wait_s:
                     if routed:
-                        self._give_back(topic, key, chosen)
+                        self._keep_choice(topic, key, chosen)
                     raise error
                 self.producer.poll(_POLL_S)
             elif routed and _is_gone(error):
                 late = time.monotonic() >= began + _GONE_FOR_S
-                chosen = _UNASSIGNED if late else self._chosen_anew(topic, key, size)
+                chosen = _UNASSIGNED if late else self._choose_again(topic, key, size)
                 routed = chosen != _UNASSIGNED
             else:
                 raise error
@@ -365,31 +361,31 @@ class RoutedProducer:
             else:
                 return
 
-    def _chosen_anew(self, topic: str, key: bytes | None, size: int) -> int:
-        self._look_anew(topic)
+    def _choose_again(self, topic: str, key: bytes | None, size: int) -> int:
+        self._refresh_topic(topic)
         return self._chosen(topic, key, size)
 
-    def _look_anew(self, topic: str) -> None:
-        """Lets client and watch look at the topic, which has other partitions than they thought."""
-        with suppress(KafkaException):  # the watch says what is wrong
+    def _refresh_topic(self, topic: str) -> None:
+        """Refreshes the topic's metadata in client and watch: its partitions have changed."""
+        with suppress(KafkaException):  # the watch reports what is wrong
             self.producer.list_topics(topic, timeout=_ANSWER_S)
         self.producer.poll(_POLL_S)
         self.watch.refresh(topic)
 
-    # ------------------------------------------------------------ as the client has it
+    # ------------------------------------------------------------ methods of the client
 
     def poll(self, timeout: float = -1) -> int:
-        """Calls the callbacks of what has happened; returns how many it called."""
+        """Calls pending callbacks; returns how many it called."""
         called: int = self.producer.poll(timeout)
         return called
 
     def flush(self, timeout: float = -1) -> int:
-        """Waits until everything is delivered; returns how many records are not."""
+        """Waits until all records are delivered; returns how many are not."""
         left: int = self.producer.flush(timeout)
         return left
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Drops records that are not delivered yet; their callbacks are told."""
+        """Drops records that are not delivered yet; their callbacks are called."""
         self.producer.purge(in_queue=in_queue, in_flight=in_flight, blocking=blocking)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
@@ -404,7 +400,7 @@ class RoutedProducer:
         return named
 
     def init_transactions(self, timeout: float = -1) -> None:
-        """Begins to be the only one with this `transactional.id`."""
+        """Initialises transactions and fences earlier producers with this `transactional.id`."""
         self.producer.init_transactions(timeout)
 
     def begin_transaction(self) -> None:
@@ -412,11 +408,11 @@ class RoutedProducer:
         self.producer.begin_transaction()
 
     def commit_transaction(self, timeout: float = -1) -> None:
-        """Ends a transaction: all of it counts."""
+        """Commits the transaction."""
         self.producer.commit_transaction(timeout)
 
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Ends a transaction: nothing of it counts."""
+        """Aborts the transaction."""
         self.producer.abort_transaction(timeout)
 
     def send_offsets_to_transaction(
@@ -426,13 +422,13 @@ class RoutedProducer:
         self.producer.send_offsets_to_transaction(positions, group_metadata, timeout)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Other credentials for connections to come, those of the rack look-up included."""
+        """Sets the credentials for new connections, including those that ask for racks."""
         self.producer.set_sasl_credentials(username, password)
         if self._admin:
             self._admin |= {"sasl.username": username, "sasl.password": password}
 
     def close(self) -> bool:
-        """Delivers what is under way and closes the client; one that was given stays open."""
+        """Delivers queued records and closes the client; an existing producer stays open."""
         if self._owns_watch:
             self.watch.close()
         if self._owns_client and hasattr(self.producer, "close"):  # the client has it since 2.13
@@ -454,9 +450,9 @@ class RoutedProducer:
 
 
 def _sizes(messages: object) -> list[int] | None:
-    """Bytes of each record of a batch; None if it has any that the client refuses.
+    """The size of each record of a batch; None if the client would refuse one.
 
-    The client looks at all of them before it takes one; so nothing of such a batch is sent.
+    The client checks all records first, so nothing of such a batch is sent.
     """
     if not (isinstance(messages, list) and all(_is_record(message) for message in messages)):
         return None
@@ -489,19 +485,19 @@ def _bytes(text: bytes | str | None) -> bytes | None:
 
 
 def _failed(message: Mapping[str, Any], codes: frozenset[int]) -> bool:
-    """Whether the client has not taken a record of a batch for one of these reasons."""
+    """Whether the client refused a record of a batch for one of these reasons."""
     error = message.get("_error")
     return isinstance(error, KafkaError) and error.code() in codes
 
 
 def _check(client: Any, settings: Mapping[str, Any]) -> None:
-    """Refuses what is no producer, or one whose `produce` means something else."""
+    """Refuses objects that are not producers, and producers with another `produce`."""
     if settings:
         raise TypeError(f"RoutedProducer: an existing producer takes no {', '.join(settings)}")
     if isinstance(client, SerializingProducer):
         raise ConfigError(
-            "RoutedProducer takes bytes, and SerializingProducer takes objects, key before value.",
-            hint="Call the serializers yourself, and give a Producer or its settings.",
+            "RoutedProducer takes bytes, but SerializingProducer takes objects, key before value.",
+            hint="Call the serializers yourself, and pass a Producer or its settings.",
         )
     if not callable(getattr(client, "produce", None)):
         raise TypeError(
@@ -513,7 +509,7 @@ def _check(client: Any, settings: Mapping[str, Any]) -> None:
 def _chooser(
     partitioner: str | Partitioner, options: RoutingOptions, stuck_after_s: float | None
 ) -> tuple[Partitioner, Outstanding | None]:
-    """The partitioner, and what counts for it what is under way, where it asks for that."""
+    """The partitioner, and the counter of unacknowledged records if it needs one."""
     if not isinstance(partitioner, str):
         if not callable(getattr(partitioner, "closed", None)):
             raise TypeError(
@@ -521,8 +517,8 @@ def _chooser(
             )
         if options is not DEFAULTS:
             raise ConfigError(
-                "RoutedProducer: options belong to a partitioner that is given by its name.",
-                hint="Give them to partitioner_of(name, options), or give the name here.",
+                "RoutedProducer: options can only be set for a partitioner given by name.",
+                hint="Pass them to partitioner_of(name, options), or pass the name here.",
             )
         return partitioner, None
     if partitioner not in _BY_QUEUE or options.queues is not nothing_queued:
@@ -544,7 +540,7 @@ def _keyless(config: Mapping[str, Any] | None, partitioner: Partitioner, *, aske
         log.warning(
             "nothing_is_routed",
             why=f"partitioner={config.get('partitioner')} sends records without a key to one "
-            "partition; those that end in _random leave them free",
+            "partition; use a partitioner that ends in _random",
         )
     return found
 
@@ -552,9 +548,9 @@ def _keyless(config: Mapping[str, Any] | None, partitioner: Partitioner, *, aske
 def _made(
     config: Mapping[str, Any], on_delivery: OnDelivery | None, looking: list[ref[LeaderWatch]]
 ) -> Producer:
-    """A client with these settings, whose errors make the watches look again as well.
+    """A client with these settings, whose errors also refresh the watches.
 
-    A callback that the client would refuse is left for it to refuse.
+    A callback that is not callable is passed on, so that the client refuses it.
     """
     settings = dict(config)
     if on_delivery is not None:
@@ -569,30 +565,30 @@ def _made(
 def _looking_again(
     looking: Sequence[ref[LeaderWatch]], also: Callable[..., None]
 ) -> Callable[..., None]:
-    """A callback by which errors that speak of leaders make the watches look again."""
+    """A callback that refreshes the watches after errors about leaders."""
 
     def told(error: KafkaError | None, *rest: Any) -> None:
         if error is not None and error.code() in _LEADERS_MOVED:
             for watch in looking:
-                if (living := watch()) is not None:
-                    living.look_again()
+                if (existing := watch()) is not None:
+                    existing.look_again()
         also(error, *rest)
 
     return told
 
 
 def _nothing(*_: Any) -> None:
-    """Where no callback is configured."""
+    """The callback if none is configured."""
 
 
 def _counting(
     produce: Callable[..., None], outstanding: Outstanding, always: OnDelivery
 ) -> Callable[..., None]:
-    """Hands records over and notes them as under way; before, for an answer may come at once.
+    """A `produce` that counts records before it sends them, as an answer may arrive at once.
 
-    Each partition has callbacks of its own, which need not ask a message where it went. Records
-    whose partition the client chooses are not counted. `always` is told of records without a
-    callback of their own.
+    Each partition has its own callbacks, so that they need not read it from the message. Records
+    whose partition the client chooses are not counted. `always` is the callback of records without
+    one.
     """
     lines: Once[str, Once[int, _Line]] = Once(
         lambda topic: Once(lambda partition: _Line(outstanding.place(topic, partition), always))
@@ -643,7 +639,7 @@ def _counted(place: UnderWay, size: int, told: OnDelivery) -> OnDelivery:
 
 
 class _Line:
-    """One partition on the way there, and what is told on the way back."""
+    """The counter of one partition, and its delivery callbacks."""
 
     __slots__ = ("keyed", "keyless", "place")
 

@@ -1,18 +1,13 @@
-"""Sees how brokers do and publishes how much of the keyless records each should get.
+"""Observes brokers and publishes the weights by which producers share keyless records among them.
 
-Promise  A step per interval. Weights are published when they change, and at least three times
-         within the time for which they hold; a writer that dies leaves producers with equal
-         weights after that. Who stands in the cluster, what it leads and how quickly it answers a
-         light request is asked in a thread of its own, with little patience: a broker that hangs
-         does not stop the probes of others, nor the steps.
-         Weights are written to a partition of each broker, which has no other replica: one that
-         hangs holds up neither their writing nor their reading.
-         Without `execute` nothing is published; the topic of probes is made and written either way.
-Cost     Per broker the probes, two offset requests per second, and what is published; and what it
-         takes to count the records that each of them takes (`intake`).
-
-Bytes per broker are those of `trimtab.rates`, where somebody measures; otherwise they are unknown.
-Two that steer at once say nearly the same, and the last one counts: no harm, and no use.
+Promise  One step per interval. Weights are published when they change, and at least three times
+         within their validity; if the steering process ends, producers use equal weights after it.
+         Metadata and light requests run in a separate thread with short timeouts, so that a broker
+         that hangs delays neither probes nor steps. Weights are written to one partition per
+         broker, without replicas, so that it does not delay their writing or reading either.
+         Without `execute` no weights are published; the probe topic is created and written anyway.
+Cost     Per broker the probes, two offset requests per second, the weights, and `intake`. Bytes per
+         broker come from `trimtab.rates` if it is published. Two steering processes do no harm.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as TheirPartition
 
-from trimtab.apply.records.asking import Asking
+from trimtab.apply.records.cluster_poller import ClusterPoller
 from trimtab.apply.records.kafka.intake import Intake
 from trimtab.apply.records.kafka.probing import Prober
 from trimtab.apply.records.kafka.weights_reader import KEY
@@ -53,18 +48,18 @@ log = structlog.get_logger()
 
 _LOOK_EVERY_S = 1.0
 _ENSURE_EVERY_S = 5.0
-_PATIENCE_S = 0.5
+_REQUEST_TIMEOUT_S = 0.5
 _REQUESTS_KEPT = 10
 _RATES_HOLD_S = 60.0
 _RATES_BACK = 1000
-_GIVEN_UP_MS = 5_000
+_DELIVERY_TIMEOUT_MS = 5_000
 _FLUSH_S = 2.0
 _REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringStep:
-    """One look: what was seen, what follows, and whether it was published."""
+    """One step: the observations, the weights, and whether they were published."""
 
     weights: Weights
     verdicts: Mapping[int, BrokerVerdict]
@@ -75,7 +70,7 @@ class SteeringStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringReport:
-    """What was done: steps, those that changed a weight, records published, and how it ended."""
+    """Summary: steps, steps that changed a weight, records published, and the last weights."""
 
     steps: int
     changes: int
@@ -83,20 +78,20 @@ class SteeringReport:
     weights: Mapping[int, float]
 
 
-class Eyes(Protocol):
-    """What steering looks through."""
+class ObservationSource(Protocol):
+    """Where steering gets its observations."""
 
-    def look(self) -> Mapping[int, Observation]:
-        """What was seen of each broker lately; never waits for a broker."""
+    def observe(self) -> Mapping[int, Observation]:
+        """The recent observations of each broker; never waits for a broker."""
         ...
 
 
 class Steerer:
-    """Looks, judges and publishes at a steady beat."""
+    """Observes, judges and publishes at a fixed interval."""
 
     def __init__(  # noqa: PLR0913 - two clocks among them, for tests
         self,
-        eyes: Eyes,
+        source: ObservationSource,
         publisher: Publisher | None,
         *,
         topic: str,
@@ -107,8 +102,8 @@ class Steerer:
         clock: Callable[[], float] = time.monotonic,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
-        """Changes nothing yet; without a publisher it never does."""
-        self._eyes = eyes
+        """Does nothing yet; without a publisher it never publishes."""
+        self._source = source
         self._publisher = publisher
         self._topic = topic
         self._interval_s = interval_s
@@ -118,22 +113,22 @@ class Steerer:
         self._clock = clock
         self._wall_us = wall_us
         self._state = Steering()
-        self._said: dict[int, float] | None = None
-        self._said_at = float("-inf")
+        self._last: dict[int, float] | None = None
+        self._last_at = float("-inf")
         self._steps = self._changes = self._published = 0
 
     @property
     def report(self) -> SteeringReport:
-        """What was done so far."""
+        """The summary so far."""
         return SteeringReport(
             steps=self._steps,
             changes=self._changes,
             published=self._published,
-            weights=self._said or {},
+            weights=self._last or {},
         )
 
     def run(self, stop: threading.Event, *, for_s: float | None = None) -> SteeringReport:
-        """Steers until `stop` is set or `for_s` seconds have passed; delivers what is left."""
+        """Steers until `stop` is set or `for_s` seconds have passed; then delivers the rest."""
         start = time.monotonic()
         end = float("inf") if for_s is None else start + for_s
         due = start + self._interval_s
@@ -147,15 +142,15 @@ class Steerer:
         return self.report
 
     def step(self) -> None:
-        """Looks once, and says what follows if there is anything new to say."""
-        seen = self._eyes.look()
+        """Observes once, and publishes the weights if they changed or are due."""
+        seen = self._source.observe()
         if not seen:
             return
         now = self._clock()
         self._state, verdicts = step(self._state, seen, now, self._rules)
         weights = {broker: verdict.weight for broker, verdict in verdicts.items()}
-        changed = weights != self._said
-        due = now - self._said_at >= self._valid_s / _REPEATS - self._interval_s
+        changed = weights != self._last
+        due = now - self._last_at >= self._valid_s / _REPEATS - self._interval_s
         self._steps += 1
         told = SteeringStep(
             weights=Weights(ts=self._wall_us(), valid_s=self._valid_s, weights=weights),
@@ -165,14 +160,14 @@ class Steerer:
             published=(changed or due) and self._publisher is not None,
         )
         if changed or due:
-            self._say(told, now)
+            self._publish(told, now)
         self._on_step(told)
 
-    def _say(self, told: SteeringStep, now: float) -> None:
-        if told.changed and self._said is not None:
+    def _publish(self, told: SteeringStep, now: float) -> None:
+        if told.changed and self._last is not None:
             self._changes += 1
             log.info("weights_changed", weights=dict(told.weights.weights))
-        self._said, self._said_at = dict(told.weights.weights), now
+        self._last, self._last_at = dict(told.weights.weights), now
         for broker, verdict in told.verdicts.items():
             metrics.steer_weight_ratio.labels(str(broker)).set(verdict.weight)
             if verdict.latency_s is not None:
@@ -184,11 +179,11 @@ class Steerer:
             metrics.steer_published_total.inc()
 
 
-# ---------------------------------------------------------------- seeing a real cluster
+# ---------------------------------------------------------------- observing a real cluster
 
 
 class SpreadPublisher:
-    """Writes each record to a partition of every broker; who is away misses it."""
+    """Writes each record to a partition of every broker; unavailable brokers miss it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.published = 0
@@ -200,9 +195,9 @@ class SpreadPublisher:
                 {
                     "acks": 1,
                     "enable.idempotence": False,
-                    "max.in.flight.requests.per.connection": 1,  # the newest is the last
+                    "max.in.flight.requests.per.connection": 1,  # keeps the order
                     "linger.ms": 0,
-                    "message.timeout.ms": _GIVEN_UP_MS,
+                    "message.timeout.ms": _DELIVERY_TIMEOUT_MS,
                     "reconnect.backoff.max.ms": 500,
                     "topic.metadata.refresh.interval.ms": 2000,
                 },
@@ -213,7 +208,7 @@ class SpreadPublisher:
         self._places = tuple(sorted(places.values()))
 
     def publish(self, topic: str, key: bytes, value: bytes) -> None:
-        """Hands a record over; never raises, and waits for nobody."""
+        """Queues a record; never raises and never waits."""
         for partition in self._places:
             try:
                 self._producer.produce(
@@ -225,7 +220,7 @@ class SpreadPublisher:
         self._producer.poll(0)
 
     def flush(self) -> None:
-        """Waits a moment for what is under way."""
+        """Waits at most 2 s until the queued records are delivered."""
         self._producer.flush(_FLUSH_S)
 
     def _on_delivery(self, error: KafkaError | None, _message: object) -> None:
@@ -235,8 +230,8 @@ class SpreadPublisher:
             self.failed += 1
 
 
-class Surroundings(Asking):
-    """Who stands in the cluster, how quickly each answers, what each leads; asked in a thread."""
+class ClusterObserver(ClusterPoller):
+    """Observes which brokers exist, their response times and the load they lead, in a thread."""
 
     def __init__(
         self,
@@ -244,15 +239,15 @@ class Surroundings(Asking):
         told: Mapping[OwnTopic, Callable[[Mapping[int, int]], None]],
         intake: Intake,
     ) -> None:
-        """Begins when entered.
+        """Starts when entered.
 
         Args:
-            cluster: Where it looks.
-            told: Topics with a partition on each broker, and who is told where it is.
-            intake: Who counts what each broker takes.
+            cluster: The cluster to observe.
+            told: Topics with a partition on each broker, with callbacks for broker → partition.
+            intake: Counts the records that each broker receives.
         """
         super().__init__(
-            name="surroundings", complaint="cluster_could_not_be_asked", rest_s=_LOOK_EVERY_S
+            name="cluster-observer", error_event="cluster_did_not_answer", pause_s=_LOOK_EVERY_S
         )
         self._cluster = cluster
         self._told = told
@@ -266,8 +261,8 @@ class Surroundings(Asking):
         self._ensured_at = float("-inf")
         self._rates: dict[str, TopicRates] = {}
 
-    def around(self, broker: int, probes: Probes) -> Observation:
-        """What was seen of a broker, all told."""
+    def observation(self, broker: int, probes: Probes) -> Observation:
+        """All observations of a broker, with these probes."""
         counted = self._intake.records_s()
         with self._guard:
             bytes_s, records_s = self._loads.get(broker, (None, None))
@@ -278,15 +273,18 @@ class Surroundings(Asking):
                 records_s=counted.get(broker) if counted else records_s,
             )
 
-    def _visit(self) -> None:
-        with self._cluster.admin(patience_s=_PATIENCE_S) as admin, self._heard() as heard:
+    def _poll(self) -> None:
+        with (
+            self._cluster.admin(patience_s=_REQUEST_TIMEOUT_S) as admin,
+            self._rates_consumer() as rates,
+        ):
             while not self._closed.wait(_LOOK_EVERY_S):
-                self._look(admin)
-                self._listen(heard)
-                self._went_well()
+                self._measure_requests(admin)
+                self._read_rates(rates)
+                self._succeeded()
 
     def ensure(self, admin: Admin) -> None:
-        """Makes or grows our topics, and tells who holds which partition."""
+        """Creates or extends our topics, and reports the partition of each broker."""
         cluster = admin.cluster()
         self._brokers = {int(b.id) for b in cluster.brokers}
         self._live = {int(b) for b in cluster.live}
@@ -295,7 +293,7 @@ class Surroundings(Asking):
             tell(self._places[topic.name])
         self._ensured_at = time.monotonic()
 
-    def _look(self, admin: Admin) -> None:
+    def _measure_requests(self, admin: Admin) -> None:
         if time.monotonic() - self._ensured_at >= _ENSURE_EVERY_S:
             self.ensure(admin)
         for broker, partition in self._places[self._cluster.topics.probe].items():
@@ -313,13 +311,13 @@ class Surroundings(Asking):
             self._requests = {b: kept for b, kept in self._requests.items() if b in self._brokers}
 
     @contextmanager
-    def _heard(self) -> Iterator[Consumer]:
-        """Rates that somebody publishes; a topic that is not there says nothing."""
+    def _rates_consumer(self) -> Iterator[Consumer]:
+        """A consumer of published rates; without the topic it returns nothing."""
         with kafka_errors(f"following {self._cluster.topics.rates}"):
             consumer = self._cluster.consumer(
                 "trimtab-steer",
                 {
-                    "group.id": "trimtab-steer",  # asked for; no group is joined
+                    "group.id": "trimtab-steer",  # required by the client; no group is joined
                     "enable.auto.commit": False,
                     "allow.auto.create.topics": False,
                     "auto.offset.reset": "latest",
@@ -331,7 +329,7 @@ class Surroundings(Asking):
         finally:
             consumer.close()
 
-    def _listen(self, consumer: Consumer) -> None:
+    def _read_rates(self, consumer: Consumer) -> None:
         with kafka_errors(f"following {self._cluster.topics.rates}"):
             messages = consumer.consume(_RATES_BACK, 0)
         for message in messages:
@@ -366,17 +364,17 @@ def led(
     return loads
 
 
-class LiveEyes:
-    """Probes, requests and rates of a real cluster."""
+class LiveObservations:
+    """Observations of a real cluster: probes, requests and rates."""
 
-    def __init__(self, prober: Prober, surroundings: Surroundings) -> None:
+    def __init__(self, prober: Prober, observer: ClusterObserver) -> None:
         self._prober = prober
-        self._surroundings = surroundings
+        self._observer = observer
 
-    def look(self) -> dict[int, Observation]:
-        """What was seen of each broker lately."""
+    def observe(self) -> dict[int, Observation]:
+        """The recent observations of each broker."""
         return {
-            broker: self._surroundings.around(broker, probes)
+            broker: self._observer.observation(broker, probes)
             for broker, probes in self._prober.seen().items()
         }
 
@@ -401,12 +399,12 @@ def open_steering(
         if publisher is not None:
             told[weights] = publisher.spread
         intake = Intake(cluster, without=(own.probe, own.weights))
-        surroundings = Surroundings(cluster, told, intake)
+        observer = ClusterObserver(cluster, told, intake)
         with cluster.admin() as admin:
-            surroundings.ensure(admin)
-        with intake, surroundings:
+            observer.ensure(admin)
+        with intake, observer:
             yield Steerer(
-                LiveEyes(prober, surroundings),
+                LiveObservations(prober, observer),
                 publisher,
                 topic=own.weights,
                 interval_s=interval_s,

@@ -1,10 +1,10 @@
-"""Follows the weights that steering publishes, in a producer's process.
+"""Follows the published weights of steering, in a producer's process.
 
-Promise  Begins with the newest record there is; each later one is heard within moments, from
-         whichever broker tells it first: each holds all of them in a partition of its own. Nothing
-         here makes a producer wait or fail: while no broker answers, or nobody publishes, the
-         weights go stale and all brokers count the same. A record that makes no sense is left out.
-Cost     A consumer without a group, and a thread that sleeps until a record comes.
+Promise  Starts with the newest record; later ones are received within moments, from the broker that
+         is fastest, since each has all of them in its own partition. A producer never waits or
+         fails because of it: while no broker answers, or no weights are published, the weights
+         become stale and all brokers count the same. Invalid records are ignored.
+Cost     A consumer without a group, and a thread that sleeps until a record arrives.
 
     live = LiveWeights()
     options = RoutingOptions(weights=live)
@@ -37,7 +37,7 @@ from trimtab.plan.records.live_weights import LiveWeights
 log = library_log()
 
 KEY = b"brokers"
-_THE_LAST = -2000 - 1  # librdkafka: so many records before the end
+_LAST_RECORD = -2000 - 1  # librdkafka: one record before the end
 _POLL_S = 0.2
 _LOOK_EVERY_S = 30.0
 _LOOK_SOON_S = 1.0
@@ -54,12 +54,12 @@ class WeightsReader:
         *,
         topic: str | None = None,
     ) -> None:
-        """Begins to follow, without waiting for anything.
+        """Starts following, without waiting.
 
         Args:
-            client: The cluster, its address, or the settings of a producer, of which those of
-                its connections are taken.
-            live: Is told each record.
+            client: The cluster, its address, or the settings of a producer, whose connection
+                settings are used.
+            live: Receives each record.
             topic: The topic of weights. Default: that of the cluster.
         """
         if isinstance(client, Mapping):
@@ -69,7 +69,7 @@ class WeightsReader:
         self._topic = topic or cluster.topics.weights
         self._live = live
         self._closed = threading.Event()
-        self._unheard = False
+        self._logged = False
         self._followed: set[int] = set()
         with kafka_errors(f"following {self._topic}"):
             self._consumer = cluster.consumer(
@@ -77,7 +77,7 @@ class WeightsReader:
                 {
                     **login,
                     "client.id": "trimtab-weights",
-                    "group.id": "trimtab-weights",  # asked for; no group is joined
+                    "group.id": "trimtab-weights",  # required by the client; no group is joined
                     "enable.auto.commit": False,
                     "auto.offset.reset": "earliest",
                     "allow.auto.create.topics": False,
@@ -95,7 +95,7 @@ class WeightsReader:
         self.close()
 
     def close(self) -> None:
-        """Lets go; the weights go stale."""
+        """Stops following; the weights become stale."""
         self._closed.set()
         self._thread.join()
 
@@ -103,41 +103,41 @@ class WeightsReader:
         look_at = 0.0
         while not self._closed.is_set():
             if time.monotonic() >= look_at:
-                self._look()
+                self._find_partitions()
                 wait_s = _LOOK_EVERY_S if self._followed else _LOOK_SOON_S
                 look_at = time.monotonic() + wait_s
             message = self._consumer.poll(_POLL_S)
             if message is not None:
-                self._hear(message)
+                self._receive(message)
         self._consumer.close()
 
-    def _look(self) -> None:
-        """Finds the partitions of the topic, which may not be there yet, or may have grown."""
+    def _find_partitions(self) -> None:
+        """Finds new partitions of the topic, which may not exist yet."""
         try:
             found = self._consumer.list_topics(self._topic, timeout=_ANSWER_S).topics[self._topic]
         except KafkaException as error:
-            self._complain(error)
+            self._log_error(error)
             return
         new = sorted(found.partitions.keys() - self._followed)
         if new:
-            places = [TheirPartition(self._topic, number, _THE_LAST) for number in new]
+            places = [TheirPartition(self._topic, number, _LAST_RECORD) for number in new]
             if self._followed:
                 self._consumer.incremental_assign(places)
             else:
                 self._consumer.assign(places)
             self._followed.update(new)
 
-    def _complain(self, error: KafkaException) -> None:
-        if not self._unheard:  # said once, not at every try
+    def _log_error(self, error: KafkaException) -> None:
+        if not self._logged:  # once, not at every attempt
             log.warning("weights_could_not_be_read", topic=self._topic, why=reason_of(error))
-        self._unheard = True
+        self._logged = True
 
-    def _hear(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         error = message.error()
         if error is not None:
-            self._complain(KafkaException(error))
+            self._log_error(KafkaException(error))
             return
-        self._unheard = False
+        self._logged = False
         if message.key() != KEY or message.value() is None:
             return
         try:

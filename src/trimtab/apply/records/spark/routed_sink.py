@@ -1,19 +1,13 @@
-"""Rows for Spark's Kafka sink with their `partition` chosen by one of our partitioners.
+"""Rows for Spark's Kafka sink, with their `partition` chosen by one of our partitioners.
 
-Why      The sink takes an integer column `partition`; left null, the JVM's producer decides, which
-         knows nothing of leaders.
-Promise  Every row comes out once, as it was, with its partition. One that is set stays; a row with
-         a key goes where Kafka's hash puts it, by murmur2 and not by Spark's own `hash`; a keyless
-         row is chosen for. Each task has a partitioner of its own, which starts anywhere: in step
-         all tasks would hit the same broker. Of a seed each task makes its own.
-         `write_routed` leaves keyed rows to the JVM's producer, so that its settings
-         `partitioner.class` and `partitioner.ignore.keys` mean what they mean without us.
-         It looks at the leaders anew for each batch and keeps nothing: an old snapshot costs
-         balance only, but a partition that is gone meanwhile fails the task.
-Cost     Keys are hashed in numpy, or by the JVM; a keyless row costs one call in Python.
-
-A task that Spark runs twice writes its rows twice, and perhaps elsewhere: at least once, as always
-with this sink. Executors import this module, so it must do without the Kafka clients.
+Promise  Every row is returned once, unchanged, with its partition. A set partition stays; a keyed
+         row gets Kafka's murmur2 partition; a keyless row is routed. Each task has its own
+         partitioner with its own start (or seed), so that tasks do not use the same broker in step.
+         `write_routed` leaves keyed rows to the JVM's producer and its settings, and reads the
+         leaders for each batch: an old snapshot only costs balance, but a deleted partition fails
+         the task. At least once, as always with this sink: a repeated task writes its rows again.
+Cost     Keys are hashed in numpy, or by the JVM; a keyless row costs one call in Python. Executors
+         import this module, so it must not import the Kafka clients.
 """
 
 from __future__ import annotations
@@ -59,23 +53,23 @@ def with_partitions(
     weights: Mapping[int, float] | None = None,
     keys_by_client: bool = False,
 ) -> DataFrame:
-    """The rows with an integer column `partition`; the step is lazy, as any.
+    """The rows with an integer column `partition`; evaluated lazily.
 
     Args:
-        rows: As the sink takes them: `value`, perhaps `key`, `topic`, `partition`, `headers`.
-        snapshot: Who leads what; a large one is better broadcast.
-        partitioner: Its name.
-        options: What it may be told; executors get a copy, and have no queues.
-        topic: Where all rows go; without it the column `topic` says.
-        weights: What `weighted-node` follows for these rows: broker to weight; None for what
-            `options.weights` says now.
-        keys_by_client: Whether rows with a key are left without a partition, so that the JVM's
-            producer chooses by its own settings.
+        rows: Rows for the sink: `value`, optionally `key`, `topic`, `partition`, `headers`.
+        snapshot: The partition leaders; broadcast a large one.
+        partitioner: The partitioner's name.
+        options: Its options; executors get a copy, and have no queues.
+        topic: The topic of all rows; default: the column `topic`.
+        weights: The weights of `weighted-node` for these rows, by broker; None uses the current
+            `options.weights`.
+        keys_by_client: Whether rows with a key get no partition, so that the JVM's producer
+            chooses by its own settings.
     """
     schema = _checked(rows.schema, topic)
     weighed = dict(options.weights() if weights is None else weights)
     told = replace(options, weights=weighed.copy, queues=nothing_queued, stuck=nobody)
-    # A wrong name fails here, not in a task.
+    # An unknown name fails here, not in a task.
     partitioner_of(partitioner, told)
     if topic is not None:
         _value(snapshot).topic(topic)
@@ -99,17 +93,17 @@ def write_routed(
     weights: Mapping[int, float] | None = None,
     producer: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes a batch to Kafka, its keyless rows routed by who leads now; for `foreachBatch`.
+    """Writes a batch to Kafka, its keyless rows routed by the current leaders; for `foreachBatch`.
 
     Args:
-        batch: The rows, as Spark's Kafka sink takes them.
-        cluster: Where it is written: a `Cluster`, or an address where no login is asked for.
-        partitioner: Its name.
-        options: What it may be told.
-        topic: Where all rows go; without it the column `topic` says.
-        weights: What `weighted-node` follows for this batch: broker to weight; None for what
-            `options.weights` says now.
-        producer: More settings of the JVM's producer, in Kafka's own names.
+        batch: Rows for Spark's Kafka sink.
+        cluster: The target: a `Cluster`, or the address of one without authentication.
+        partitioner: The partitioner's name.
+        options: Its options.
+        topic: The topic of all rows; default: the column `topic`.
+        weights: The weights of `weighted-node` for this batch, by broker; None uses the current
+            `options.weights`.
+        producer: More settings of the JVM's producer, by Kafka's names.
     """
     to = Cluster.of(cluster)
     settings = {f"kafka.{k}": v for k, v in (producer or {}).items()}
@@ -131,13 +125,13 @@ def write_routed(
 
 
 def _spreads_keys(settings: Mapping[str, str]) -> bool:
-    """Whether the JVM's producer, with these settings, takes rows with a key for keyless ones."""
+    """Whether the JVM's producer, with these settings, ignores the keys of rows."""
     ignored = str(settings.get("kafka.partitioner.ignore.keys", "false")).strip().lower()
     return ignored == "true" and "kafka.partitioner.class" not in settings
 
 
 def leaders_now(cluster: Cluster, topics: Collection[str] | None) -> LeaderSnapshot:
-    """Who leads these topics, or all, as the cluster says."""
+    """The current leaders of these topics, or of all."""
     with cluster.admin() as admin:
         info, placed = admin.cluster(), admin.topics(topics)
     return LeaderSnapshot.of(
@@ -146,7 +140,7 @@ def leaders_now(cluster: Cluster, topics: Collection[str] | None) -> LeaderSnaps
 
 
 def of_task(options: RoutingOptions, task: TaskContext | None) -> RoutingOptions:
-    """The options with a seed of the task's own, when there is a seed."""
+    """The options with a seed for this task, if there is a seed."""
     if options.seed is None or task is None:
         return options
     return replace(options, seed=options.seed * 1_000_003 + task.partitionId())
@@ -163,7 +157,7 @@ def filling(
     *,
     keys_by_client: bool = False,
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What a Python worker does with each Arrow batch of one task."""
+    """The function that fills in the partitions of each Arrow batch of one task."""
     import pyarrow as pa
 
     def fill(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -190,7 +184,7 @@ def filling(
 
 
 def _given(column: pa.Array | None, rows: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """The partitions that are set, and which rows have none."""
+    """The partitions that are set, and a mask of rows without one."""
     if column is None:
         return np.zeros(rows, np.int32), np.ones(rows, np.bool_)
     return _numpy(column.fill_null(0)).copy(), _numpy(column.is_null()).copy()
@@ -201,7 +195,7 @@ def _keyed(key: pa.Array | None, rows: int) -> NDArray[np.bool_]:
 
 
 def _sizes(column: pa.Array) -> NDArray[np.int64]:
-    """The bytes of each row; of text those that it has as UTF-8."""
+    """The size of each row in bytes; text as UTF-8."""
     import pyarrow.compute as pc
 
     sizes: NDArray[np.int64] = _numpy(pc.binary_length(column).fill_null(0)).astype(np.int64)
@@ -217,7 +211,7 @@ def _homes(key: Any, rows: NDArray[np.int64], everyone: tuple[int, ...]) -> NDAr
 
 
 def _by_topic(where: pa.Array | str, rows: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """The rows of each topic; those without one are left to the sink, which refuses them."""
+    """The rows of each topic; rows without one are left to the sink, which refuses them."""
     import pyarrow.compute as pc
 
     if isinstance(where, str):
@@ -236,13 +230,13 @@ def _value(snapshot: LeaderSnapshot | Broadcast[LeaderSnapshot]) -> LeaderSnapsh
 
 
 def _checked(found: StructType, topic: str | None) -> StructType:
-    """The columns that come out; refuses what the sink would refuse, by name."""
+    """The columns of the result; raises for columns that the sink would refuse."""
     types: dict[str, DataType] = {field.name: field.dataType for field in found.fields}
     if "value" not in types:
         raise SchemaMismatch(f"The rows have no column value, only {', '.join(types)}.")
     if topic is None and not isinstance(types.get("topic"), StringType):
         raise SchemaMismatch(
-            "The rows have no text column topic.", hint="Add one, or give the topic."
+            "The rows have no text column topic.", hint="Add one, or pass the topic."
         )
     for name in ("key", "value"):
         if not isinstance(types.get(name, BinaryType()), _TEXT):

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from trimtab.apply.records.kafka import steering
 from trimtab.apply.records.kafka.intake import Intake
-from trimtab.apply.records.kafka.steering import Steerer, SteeringStep, Surroundings, led
+from trimtab.apply.records.kafka.steering import ClusterObserver, Steerer, SteeringStep, led
 from trimtab.apply.records.probe_log import Probes
 from trimtab.apply.records.steering import Observation, SteeringRules
 from trimtab.kafka.cluster import Cluster
@@ -49,7 +49,7 @@ class World:
             wall_us=lambda: int(self.now * 1e6),
         )
 
-    def look(self) -> Mapping[int, Observation]:
+    def observe(self) -> Mapping[int, Observation]:
         return self.brokers
 
     def after(self, seconds: float) -> None:
@@ -183,18 +183,18 @@ def test_rates_that_cannot_be_read_do_not_end_the_look_at_the_cluster(monkeypatc
     own = OwnTopics()
     told = {own.of_steering[1]: lambda _: None}
     intake = Intake(Cluster("x:1"), without=())
-    surroundings = Surroundings(Cluster("x:1"), told, intake)
-    surroundings.ensure(admin)
+    observer = ClusterObserver(Cluster("x:1"), told, intake)
+    observer.ensure(admin)
 
-    with surroundings:
+    with observer:
         assert Breaking.looked_again.wait(10)
 
 
 def test_records_are_those_that_were_counted_and_else_those_that_somebody_measures():
     intake = Intake(Cluster("x:1"), without=())
-    surroundings = Surroundings(Cluster("x:1"), {}, intake)
+    observer = ClusterObserver(Cluster("x:1"), {}, intake)
 
-    assert surroundings.around(1, Probes()).records_s is None
+    assert observer.observation(1, Probes()).records_s is None
 
     placed = placement({"t": [[1]]})
     admin = FakeAdmin(
@@ -203,5 +203,5 @@ def test_records_are_those_that_were_counted_and_else_those_that_somebody_measur
     intake.count(admin)
     intake.count(admin)
 
-    assert surroundings.around(1, Probes()).records_s == 0.0
-    assert surroundings.around(9, Probes()).records_s is None
+    assert observer.observation(1, Probes()).records_s == 0.0
+    assert observer.observation(9, Probes()).records_s is None
