@@ -152,7 +152,7 @@ def trusting(
 ) -> tuple[ControllerState, tuple[Effect, ...]]:
     """A planted fault: takes a silent consumer for dead."""
     for consumer, member in state.members.items():
-        if event.now - member.heard > 5:
+        if event.now - member.last_report > 5:
             state = replace(
                 state,
                 members={c: m for c, m in state.members.items() if c != consumer},

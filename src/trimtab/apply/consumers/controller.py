@@ -216,7 +216,7 @@ class _Turn:
         members = {
             c: ConsumerInfo(
                 since=old.now,
-                heard=old.now,
+                last_report=old.now,
                 identity=i,
                 seen=old.now,
                 fresh=settled and c not in busy,
@@ -284,7 +284,7 @@ class _Turn:
         elif report.incarnation != member.incarnation:
             self.on_rival_incarnation(member, report)
         else:
-            self.member(report.consumer, heard=self.state.now)
+            self.member(report.consumer, last_report=self.state.now)
             self.on_member_report(report)
 
     def on_first_report(self, report: Report) -> None:
@@ -296,7 +296,7 @@ class _Turn:
                 self.member(
                     report.consumer,
                     incarnation=report.incarnation,
-                    heard=self.state.now,
+                    last_report=self.state.now,
                     introduced=self.state.now,
                     fresh=False,
                 )
@@ -384,7 +384,9 @@ class _Turn:
             now, identity = self.state.now, running[consumer]
             since = self.state.creating.get(consumer, now)
             new = consumer not in self.state.unseen
-            fresh = ConsumerInfo(since=since, heard=now, identity=identity, seen=now, fresh=new)
+            fresh = ConsumerInfo(
+                since=since, last_report=now, identity=identity, seen=now, fresh=new
+            )
             self.set(members={**self.state.members, consumer: fresh})
             self.query(consumer)
         for consumer, since in sorted(self.state.creating.items()):
@@ -406,7 +408,7 @@ class _Turn:
             # The known incarnation may be the old or the new process: its partitions stay assigned
             # to it until it answers.
             again = {"identity": identity, "incarnation": None, "rival": None}
-            self.member(consumer, **again, since=now, heard=now, seen=now)
+            self.member(consumer, **again, since=now, last_report=now, seen=now)
             self.set(
                 killing=self.state.killing - {consumer}, leaving=self.state.leaving - {consumer}
             )
@@ -432,7 +434,7 @@ class _Turn:
         patience_s = self.state.patience_s(consumer) if member.fresh else rules.sync_timeout_s
         if member.incarnation is None and now - member.since > patience_s:
             self.kill(consumer, f"no answer for {patience_s:g} s")
-        elif member.incarnation is not None and now - member.heard > rules.dead_after_s:
+        elif member.incarnation is not None and now - member.last_report > rules.dead_after_s:
             self.kill(consumer, f"silent for {rules.dead_after_s:g} s")
         elif member.rival is not None and now - member.rival[1] > rules.contested_after_s:
             self.kill(consumer, "two processes report with its index")

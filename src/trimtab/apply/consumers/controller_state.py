@@ -201,7 +201,7 @@ class ConsumerInfo:
 
     Attributes:
         since: When it was first seen, or was last queried without an answer so far.
-        heard: When its last report arrived.
+        last_report: When its last report arrived.
         identity: The process that the backend listed with this index; None before it was listed.
         seen: When the backend last listed that process.
         introduced: When the first report of the incarnation arrived.
@@ -210,7 +210,7 @@ class ConsumerInfo:
     """
 
     since: float
-    heard: float
+    last_report: float
     incarnation: str | None = None
     identity: str | None = None
     seen: float = float("-inf")
@@ -391,7 +391,7 @@ class ControllerState:
     def responsive(self) -> frozenset[int]:
         """Ready consumers that reported lately: a silent one would not read a new partition."""
         since = self.now - self.rules.responsive_s
-        return frozenset(c for c in self.ready if self.members[c].heard >= since)
+        return frozenset(c for c in self.ready if self.members[c].last_report >= since)
 
     @property
     def unknown(self) -> frozenset[int]:

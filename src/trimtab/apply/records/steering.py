@@ -72,7 +72,7 @@ class SteeringRules:
     late: float = 2.0
     least_late: int = 5
     share_late: float = 0.2
-    share_drowned: float = 0.6
+    share_queued: float = 0.6
     calm_s: float = 4.0
     long_s: float = 10.0
     faint: float = 1.4
@@ -137,7 +137,7 @@ class Standing:
     weight: float = 1.0
     slow_since: float | None = None
     fell_from: float = 1.0
-    drowned: bool = False
+    queued_up: bool = False
     relapses: int = 0
     ceiling: float = 1.0
     held_until: float = float("-inf")
@@ -166,13 +166,15 @@ def step(
     known = {broker: before.standings.get(broker, Standing()) for broker in sorted(seen)}
     loaded = _loaded(seen, rules)
     well = {broker for broker, standing in known.items() if standing.slow_since is None}
-    sights = _sights(seen, (loaded & well, loaded), rules)
-    if all(sight.silent for sight in sights.values()):  # the fault is probably on our side
+    comparisons = _comparisons(seen, (loaded & well, loaded), rules)
+    if all(
+        comparison.silent for comparison in comparisons.values()
+    ):  # the fault is probably on our side
         reason = "no broker answers: all weights are equal"
         return Steering(now_s=now_s, standings=known), {
             broker: BrokerVerdict(weight=1.0, why=Why.UNKNOWN, reason=reason) for broker in known
         }
-    after = {b: _next_standing(known[b], sights[b], now_s, passed_s, rules) for b in known}
+    after = {b: _next_standing(known[b], comparisons[b], now_s, passed_s, rules) for b in known}
     most = max(standing.weight for standing in after.values())
     return Steering(now_s=now_s, standings=after), {
         broker: _verdict(
@@ -180,7 +182,7 @@ def step(
             # Scaled so that the largest is 1: only ratios matter.
             weight=_rounded(standing.weight / most) if most > 0 else 1.0,
             seen=seen[broker],
-            sight=sights[broker],
+            comparison=comparisons[broker],
             now_s=now_s,
             rules=rules,
         )
@@ -206,21 +208,21 @@ class _Tail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sight:
+class _Comparison:
     """One broker compared with the best: whether it is evidently slow or evidently not, and r."""
 
     silent: bool = False
     known: bool = False
     is_slow: bool = False
     is_well: bool = False
-    drowns: bool = False
+    queues_up: bool = False
     """Most of its probes are late: they wait in a queue."""
     slowness: float = 1.0
 
 
-def _sights(
+def _comparisons(
     seen: Mapping[int, Observation], carrying: Sequence[Collection[int]], rules: SteeringRules
-) -> dict[int, _Sight]:
+) -> dict[int, _Comparison]:
     """Compares each broker with the best of those that have load.
 
     `carrying` are sets of brokers with load in order of preference; the first usable one sets the
@@ -231,7 +233,9 @@ def _sights(
     for those in (*carrying, tails):
         measure = measure or {b: t for b, t in tails.items() if t is not None and b in those}
     if not measure:
-        return {b: _Sight(silent=seen[b].probes.silent_s >= rules.silent_after_s) for b in tails}
+        return {
+            b: _Comparison(silent=seen[b].probes.silent_s >= rules.silent_after_s) for b in tails
+        }
     best = _best(list(measure.values()))
     bar = rules.late * best.p90
     late = {b: _late(seen[b], bar, rules.lately_s, rules) for b in tails}
@@ -240,11 +244,11 @@ def _sights(
     least_calm = _low([late_calm[b] for b in measure])
     # If all brokers are slow, one second without an answer is normal.
     patience_s = max(rules.silent_after_s, rules.silent_for * best.p90)
-    sights = {}
+    comparisons = {}
     for broker, tail in tails.items():
         silent = seen[broker].probes.silent_s >= patience_s
         if tail is None:
-            sights[broker] = _Sight(silent=silent)
+            comparisons[broker] = _Comparison(silent=silent)
             continue
         lately = seen[broker].probes.latencies(rules.lately_s)
         enough = max(rules.least_late, rules.share_late * len(lately)) + 2 * least
@@ -257,17 +261,17 @@ def _sights(
         asked = tail.asked / best.asked if tail.asked and best.asked else 1.0
         if asked > rules.asked:
             slowness = max(slowness, asked)
-        sights[broker] = _Sight(
+        comparisons[broker] = _Comparison(
             silent=silent,
             known=True,
             is_slow=plainly or faint > rules.faint or asked > rules.asked,
             is_well=calm and not plainly and asked <= rules.asked,
-            drowns=plainly
+            queues_up=plainly
             and bool(lately)
-            and _quantile(lately, 1 - rules.share_drowned) + rules.floor_s > bar,
+            and _quantile(lately, 1 - rules.share_queued) + rules.floor_s > bar,
             slowness=max(1.0, slowness),
         )
-    return sights
+    return comparisons
 
 
 def _loaded(seen: Mapping[int, Observation], rules: SteeringRules) -> set[int]:
@@ -349,17 +353,17 @@ def _rounded(weight: float) -> float:
 
 
 def _next_standing(
-    before: Standing, sight: _Sight, now_s: float, passed_s: float, rules: SteeringRules
+    before: Standing, comparison: _Comparison, now_s: float, passed_s: float, rules: SteeringRules
 ) -> Standing:
-    if sight.silent:
-        return replace(_became_slow(before, now_s, rules), weight=0.0, drowned=True)
-    if not sight.known:
+    if comparison.silent:
+        return replace(_became_slow(before, now_s, rules), weight=0.0, queued_up=True)
+    if not comparison.known:
         return before
-    if sight.is_slow or (before.slow_since is not None and not sight.is_well):
-        wanted = min(target(sight.slowness, rules), before.ceiling)
+    if comparison.is_slow or (before.slow_since is not None and not comparison.is_well):
+        wanted = min(target(comparison.slowness, rules), before.ceiling)
         weight = min(wanted, before.weight + rules.rise_per_s * passed_s)
         ill = _became_slow(before, now_s, rules)
-        return replace(ill, weight=weight, drowned=ill.drowned or sight.drowns)
+        return replace(ill, weight=weight, queued_up=ill.queued_up or comparison.queues_up)
     well = before if before.slow_since is None else _recovered(before, now_s, rules)
     return _risen(well, now_s, passed_s, rules)
 
@@ -370,7 +374,7 @@ def _became_slow(before: Standing, now_s: float, rules: SteeringRules) -> Standi
     soon = now_s - max(before.well_since, before.held_until) <= rules.soon_s
     relapses = before.relapses if soon else 0
     return replace(
-        before, slow_since=now_s, fell_from=before.weight, relapses=relapses, drowned=False
+        before, slow_since=now_s, fell_from=before.weight, relapses=relapses, queued_up=False
     )
 
 
@@ -380,7 +384,7 @@ def _recovered(before: Standing, now_s: float, rules: SteeringRules) -> Standing
     well = replace(before, slow_since=None, well_since=now_s)
     if now_s - began > rules.quick_s:
         return replace(well, relapses=0, ceiling=1.0, held_until=now_s)
-    if not before.drowned or before.weight > before.fell_from / 2:
+    if not before.queued_up or before.weight > before.fell_from / 2:
         return well
     relapses = before.relapses + 1
     if relapses == 1:
@@ -403,19 +407,19 @@ def _verdict(
     *,
     weight: float,
     seen: Observation,
-    sight: _Sight,
+    comparison: _Comparison,
     now_s: float,
     rules: SteeringRules,
 ) -> BrokerVerdict:
     lately_s = seen.probes.latencies(rules.lately_s)
     why, reason = Why.WELL, "as good as the best"
-    if sight.silent:
+    if comparison.silent:
         why, reason = Why.SILENT, f"silent for {seen.probes.silent_s:.1f} s"
-    elif not sight.known:
+    elif not comparison.known:
         why, reason = Why.UNKNOWN, "too few probes so far"
     elif standing.slow_since is not None:
         why = Why.SLOW
-        reason = f"{sight.slowness:.1f} × as slow as the best{_led(seen)}"
+        reason = f"{comparison.slowness:.1f} × as slow as the best{_led(seen)}"
     elif standing.weight < min(1.0, standing.ceiling):
         why, reason = Why.RECOVERING, "recovered, weight rising"
     elif standing.ceiling < 1.0:
@@ -426,7 +430,7 @@ def _verdict(
         weight=weight,
         why=why,
         reason=reason,
-        slowness=round(sight.slowness, 2) if sight.known else None,
+        slowness=round(comparison.slowness, 2) if comparison.known else None,
         latency_s=_quantile(lately_s, 0.9) if lately_s else None,
     )
 

@@ -198,9 +198,9 @@ class LeaderWatch:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None and not self._closed.is_set():
-                told = ref(self), self._wake, self._closed, self._refresh_s
+                args = ref(self), self._wake, self._closed, self._refresh_s
                 self._thread = threading.Thread(
-                    target=_run, args=told, name="leader-watch", daemon=True
+                    target=_run, args=args, name="leader-watch", daemon=True
                 )
                 self._thread.start()
 

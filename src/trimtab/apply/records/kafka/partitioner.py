@@ -259,11 +259,11 @@ def _without_leaders(partitioner: Partitioner) -> LegacyPartitioner:
         key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]
     ) -> int:
         nonlocal last
-        told = tuple(all_partitions), tuple(available)
+        given = tuple(all_partitions), tuple(available)
         known = last
-        if known[0] != told:
+        if known[0] != given:
             led = dict.fromkeys(all_partitions, int(NO_LEADER)) | dict.fromkeys(available, 0)
-            known = last = told, LeaderSnapshot({unknown_topic: led})
+            known = last = given, LeaderSnapshot({unknown_topic: led})
         return partitioner.partition(unknown_topic, key, 0, known[1])
 
     return partition

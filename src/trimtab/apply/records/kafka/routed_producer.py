@@ -154,13 +154,13 @@ class RoutedProducer:
         looking.append(ref(watch))
         self.watch = watch
         """The watch that knows the leaders."""
-        self._hand_over: Callable[..., None] = self.producer.produce  # bound once, for speed
+        self._produce: Callable[..., None] = self.producer.produce  # bound once, for speed
         if outstanding is not None:
-            told = on_delivery if config is None else config.get("on_delivery", on_delivery)
-            self._count(outstanding, told)
+            notify = on_delivery if config is None else config.get("on_delivery", on_delivery)
+            self._count(outstanding, notify)
 
-    def _count(self, outstanding: Outstanding, told: OnDelivery | None) -> None:
-        if told is None and not self._owns_client:
+    def _count(self, outstanding: Outstanding, notify: OnDelivery | None) -> None:
+        if notify is None and not self._owns_client:
             raise ConfigError(
                 "RoutedProducer: counting unacknowledged records would replace the delivery "
                 "callback of an existing producer.",
@@ -168,8 +168,10 @@ class RoutedProducer:
             )
         watch = self.watch
         outstanding.follow(lambda: watch.snapshot)
-        self._hand_over = _counting(
-            self.producer.produce, outstanding, _looking_again([ref(watch)], told or _nothing)
+        self._produce = _counting(
+            self.producer.produce,
+            outstanding,
+            _refreshing_watches([ref(watch)], notify or _nothing),
         )
 
     def _open_admin(self) -> AdminClient:
@@ -200,9 +202,9 @@ class RoutedProducer:
             timestamp: The timestamp in milliseconds; 0 for now.
             headers: The headers.
         """
-        told = on_delivery if callback is None else callback
-        if told is not None and not callable(told):
-            raise TypeError(f"on_delivery must be callable, not {type(told).__name__}")
+        notify = on_delivery if callback is None else callback
+        if notify is not None and not callable(notify):
+            raise TypeError(f"on_delivery must be callable, not {type(notify).__name__}")
         chosen, size = partition, -1
         if partition == _UNASSIGNED and (self._routes_null if key is None else self._routes(key)):
             if isinstance(value, str):
@@ -219,10 +221,10 @@ class RoutedProducer:
                 except UnknownTopic:
                     chosen = self._chosen(topic, key, size)
         try:
-            self._hand_over(topic, value, key, chosen, told, None, timestamp, headers)
+            self._produce(topic, value, key, chosen, notify, None, timestamp, headers)
         except (BufferError, KafkaException) as error:
             self._retry_produce(
-                error, (topic, value, key), (told, None, timestamp, headers), chosen, size
+                error, (topic, value, key), (notify, None, timestamp, headers), chosen, size
             )
 
     def produce_batch(
@@ -237,11 +239,11 @@ class RoutedProducer:
 
         A record with a partition keeps it. These records are not counted for `adaptive`.
         """
-        told = on_delivery if callback is None else callback
+        notify = on_delivery if callback is None else callback
         send = self.producer.produce_batch
         sizes = None if partition != _UNASSIGNED else _sizes(messages)
         if sizes is None:
-            return int(send(topic, messages, partition, told))  # it reports what is wrong
+            return int(send(topic, messages, partition, notify))  # it reports what is wrong
         copies = [{k: v for k, v in m.items() if k != "_error"} for m in messages]
         routed = {at for at, copy in enumerate(copies) if self._is_free(copy)}
         chosen = [
@@ -258,7 +260,7 @@ class RoutedProducer:
                 for at in left:
                     copies[at].pop("_error", None)
                     batches.setdefault(chosen[at], []).append(copies[at])
-                taken += sum(send(topic, batch, place, told) for place, batch in batches.items())
+                taken += sum(send(topic, batch, place, notify) for place, batch in batches.items())
                 routed -= {at for at in left if chosen[at] == _UNASSIGNED}
                 left = [at for at in left if at in routed and _failed(copies[at], _PARTITION_GONE)]
                 if left:
@@ -355,7 +357,7 @@ class RoutedProducer:
             else:
                 raise error
             try:
-                self._hand_over(topic, value, key, chosen, *rest)
+                self._produce(topic, value, key, chosen, *rest)
             except (BufferError, KafkaException) as again:
                 error = again
             else:
@@ -526,8 +528,8 @@ def _chooser(
     counts = Outstanding(
         batch_bytes=options.sticky_bytes, stuck_after_s=stuck_after_s, clock=options.clock
     )
-    told = replace(options, queues=counts.queues, stuck=counts.stuck)
-    return partitioner_of(partitioner, told), counts
+    with_queues = replace(options, queues=counts.queues, stuck=counts.stuck)
+    return partitioner_of(partitioner, with_queues), counts
 
 
 def _keyless(config: Mapping[str, Any] | None, partitioner: Partitioner, *, asked: bool) -> Keyless:
@@ -558,23 +560,23 @@ def _made(
     settings.setdefault("error_cb", _nothing)
     for name in {"on_delivery", "error_cb"} & settings.keys():
         if callable(settings[name]):
-            settings[name] = _looking_again(looking, settings[name])
+            settings[name] = _refreshing_watches(looking, settings[name])
     return Producer(settings)
 
 
-def _looking_again(
+def _refreshing_watches(
     looking: Sequence[ref[LeaderWatch]], also: Callable[..., None]
 ) -> Callable[..., None]:
     """A callback that refreshes the watches after errors about leaders."""
 
-    def told(error: KafkaError | None, *rest: Any) -> None:
+    def refreshing(error: KafkaError | None, *rest: Any) -> None:
         if error is not None and error.code() in _LEADERS_MOVED:
             for watch in looking:
                 if (existing := watch()) is not None:
                     existing.look_again()
         also(error, *rest)
 
-    return told
+    return refreshing
 
 
 def _nothing(*_: Any) -> None:
@@ -594,16 +596,16 @@ def _counting(
         lambda topic: Once(lambda partition: _Line(outstanding.place(topic, partition), always))
     )
 
-    def hand_over(
+    def counted_produce(
         topic: str,
         value: bytes | str | None,
         key: bytes | str | None,
         partition: int,
-        told: OnDelivery | None,
+        notify: OnDelivery | None,
         *rest: Any,
     ) -> None:
         if partition < 0:
-            produce(topic, value, key, partition, told or always, *rest)
+            produce(topic, value, key, partition, notify or always, *rest)
             return
         line = lines[topic][partition]
         if isinstance(value, str):
@@ -613,10 +615,10 @@ def _counting(
         size = 0 if value is None else len(value)
         if key is not None:
             size += len(key)
-        if told is None:
+        if notify is None:
             counted = line.keyless if key is None else line.keyed
         else:
-            counted = _counted(line.place, size, told)
+            counted = _counted(line.place, size, notify)
         line.place.sent(size)
         try:
             produce(topic, value, key, partition, counted, *rest)
@@ -624,16 +626,16 @@ def _counting(
             line.place.dropped(size)
             raise
 
-    return hand_over
+    return counted_produce
 
 
-def _counted(place: UnderWay, size: int, told: OnDelivery) -> OnDelivery:
+def _counted(place: UnderWay, size: int, notify: OnDelivery) -> OnDelivery:
     def delivered(error: KafkaError | None, message: Any) -> None:
         if error is None:
             place.done(size)
         else:
             place.dropped(size)
-        told(error, message)
+        notify(error, message)
 
     return delivered
 

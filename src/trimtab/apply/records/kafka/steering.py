@@ -152,7 +152,7 @@ class Steerer:
         changed = weights != self._last
         due = now - self._last_at >= self._valid_s / _REPEATS - self._interval_s
         self._steps += 1
-        told = SteeringStep(
+        result = SteeringStep(
             weights=Weights(ts=self._wall_us(), valid_s=self._valid_s, weights=weights),
             verdicts=verdicts,
             seen=seen,
@@ -160,20 +160,20 @@ class Steerer:
             published=(changed or due) and self._publisher is not None,
         )
         if changed or due:
-            self._publish(told, now)
-        self._on_step(told)
+            self._publish(result, now)
+        self._on_step(result)
 
-    def _publish(self, told: SteeringStep, now: float) -> None:
-        if told.changed and self._last is not None:
+    def _publish(self, result: SteeringStep, now: float) -> None:
+        if result.changed and self._last is not None:
             self._changes += 1
-            log.info("weights_changed", weights=dict(told.weights.weights))
-        self._last, self._last_at = dict(told.weights.weights), now
-        for broker, verdict in told.verdicts.items():
+            log.info("weights_changed", weights=dict(result.weights.weights))
+        self._last, self._last_at = dict(result.weights.weights), now
+        for broker, verdict in result.verdicts.items():
             metrics.steer_weight_ratio.labels(str(broker)).set(verdict.weight)
             if verdict.latency_s is not None:
                 metrics.steer_probe_seconds.labels(str(broker)).set(verdict.latency_s)
         if self._publisher is not None:
-            value = dumps(weights_to(told.weights)).encode()
+            value = dumps(weights_to(result.weights)).encode()
             self._publisher.publish(self._topic, KEY, value)
             self._published += 1
             metrics.steer_published_total.inc()
@@ -236,21 +236,21 @@ class ClusterObserver(ClusterPoller):
     def __init__(
         self,
         cluster: Cluster,
-        told: Mapping[OwnTopic, Callable[[Mapping[int, int]], None]],
+        per_broker: Mapping[OwnTopic, Callable[[Mapping[int, int]], None]],
         intake: Intake,
     ) -> None:
         """Starts when entered.
 
         Args:
             cluster: The cluster to observe.
-            told: Topics with a partition on each broker, with callbacks for broker → partition.
+            per_broker: Topics with a partition per broker; each callback gets broker → partition.
             intake: Counts the records that each broker receives.
         """
         super().__init__(
             name="cluster-observer", error_event="cluster_did_not_answer", pause_s=_LOOK_EVERY_S
         )
         self._cluster = cluster
-        self._told = told
+        self._per_broker = per_broker
         self._intake = intake
         self._guard = threading.Lock()
         self._requests: dict[int, deque[float]] = {}
@@ -288,9 +288,9 @@ class ClusterObserver(ClusterPoller):
         cluster = admin.cluster()
         self._brokers = {int(b.id) for b in cluster.brokers}
         self._live = {int(b) for b in cluster.live}
-        for topic, tell in self._told.items():
+        for topic, on_places in self._per_broker.items():
             self._places[topic.name] = ensure_per_broker(admin, topic, self._brokers, self._live)
-            tell(self._places[topic.name])
+            on_places(self._places[topic.name])
         self._ensured_at = time.monotonic()
 
     def _measure_requests(self, admin: Admin) -> None:
@@ -395,11 +395,11 @@ def open_steering(
     weights, probe = own.of_steering
     publisher = SpreadPublisher(cluster) if execute else None
     with Prober(cluster, topic=own.probe, pace_s=pace_s, kept_s=rules.long_s) as prober:
-        told = {probe: prober.watch}
+        per_broker = {probe: prober.watch}
         if publisher is not None:
-            told[weights] = publisher.spread
+            per_broker[weights] = publisher.spread
         intake = Intake(cluster, without=(own.probe, own.weights))
-        observer = ClusterObserver(cluster, told, intake)
+        observer = ClusterObserver(cluster, per_broker, intake)
         with cluster.admin() as admin:
             observer.ensure(admin)
         with intake, observer:

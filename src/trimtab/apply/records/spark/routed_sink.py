@@ -68,16 +68,17 @@ def with_partitions(
     """
     schema = _checked(rows.schema, topic)
     weighed = dict(options.weights() if weights is None else weights)
-    told = replace(options, weights=weighed.copy, queues=nothing_queued, stuck=nobody)
+    task_options = replace(options, weights=weighed.copy, queues=nothing_queued, stuck=nobody)
     # An unknown name fails here, not in a task.
-    partitioner_of(partitioner, told)
+    partitioner_of(partitioner, task_options)
     if topic is not None:
         _value(snapshot).topic(topic)
 
     def fill(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        chooser = partitioner_of(partitioner, of_task(told, TaskContext.get()))
+        chooser = partitioner_of(partitioner, of_task(task_options, TaskContext.get()))
         yield from map(
-            filling(chooser, _value(snapshot), told, topic, keys_by_client=keys_by_client), batches
+            filling(chooser, _value(snapshot), task_options, topic, keys_by_client=keys_by_client),
+            batches,
         )
 
     return rows.mapInArrow(fill, schema)

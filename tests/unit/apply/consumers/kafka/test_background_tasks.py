@@ -98,7 +98,7 @@ def until(is_so: Callable[[], object]) -> None:
         threading.Event().wait(0.005)
 
 
-def heard(tasks: Any, kind: type[Event]) -> list[Event]:
+def events_of(tasks: Any, kind: type[Event]) -> list[Event]:
     """All events of a kind, once there is one."""
     found: list[Event] = []
 
@@ -112,7 +112,7 @@ def heard(tasks: Any, kind: type[Event]) -> list[Event]:
 
 def test_a_look_that_fails_is_not_the_last_one():
     with door._background_tasks(POST, Orchestrator(c0="first")) as tasks:
-        [seen, *_] = heard(tasks, GroupObserved)
+        [seen, *_] = events_of(tasks, GroupObserved)
 
     assert isinstance(seen, GroupObserved)
     assert seen.running == {0: "first"}
@@ -122,7 +122,7 @@ def test_a_look_brings_last_words_and_the_members_that_subscribe():
     orchestrator = Orchestrator(c0="first")
     orchestrator.reasons = {1: "error: no such handler"}
     with door._background_tasks(POST, orchestrator) as tasks:
-        seen = heard(tasks, GroupObserved)
+        seen = events_of(tasks, GroupObserved)
 
     first = next(look for look in seen if isinstance(look, GroupObserved))
     assert first.reasons == {1: "error: no such handler"}
@@ -134,7 +134,7 @@ def test_why_a_consumer_could_not_be_started_is_passed_on():
     orchestrator.fails = "no memory left"
     with door._background_tasks(POST, orchestrator) as tasks:
         tasks.create((3,))
-        [gone] = heard(tasks, ConsumerExited)
+        [gone] = events_of(tasks, ConsumerExited)
 
     assert isinstance(gone, ConsumerExited)
     assert (gone.consumer, gone.identity, gone.why) == (3, None, "no memory left")
@@ -144,7 +144,7 @@ def test_a_process_in_the_place_of_the_one_to_be_killed_is_spared():
     orchestrator = Orchestrator(c1="second")
     with door._background_tasks(POST, orchestrator) as tasks:
         tasks.kill(1, "first")
-        [gone] = heard(tasks, ConsumerExited)
+        [gone] = events_of(tasks, ConsumerExited)
 
     assert isinstance(gone, ConsumerExited)
     assert (gone.consumer, gone.identity) == (1, "first")
@@ -169,7 +169,7 @@ def test_a_removal_that_fails_is_tried_again_and_says_who_was_kept():
     with door._background_tasks(POST, orchestrator) as tasks:
         orchestrator.there = {1: "first", 2: "first"}
         tasks.remove((1, 2))
-        [kept] = heard(tasks, RemovalRefused)
+        [kept] = events_of(tasks, RemovalRefused)
 
     assert isinstance(kept, RemovalRefused)
     assert kept.consumers == {2}

@@ -407,11 +407,11 @@ def test_choices_of_two_threads_that_were_refused_together_are_both_kept() -> No
                 routed.produce("U", b"v")
 
         routed.watch.meet("U")
-        routed._hand_over = refuse
+        routed._produce = refuse
         with ThreadPoolExecutor(2) as pool:
             for done in [pool.submit(produce) for _ in range(2)]:
                 done.result()
-        routed._hand_over = client.produce
+        routed._produce = client.produce
         for _ in range(3):
             routed.produce("U", b"v")
 
