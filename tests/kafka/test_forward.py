@@ -271,14 +271,14 @@ def test_to_the_end_goes_on_through_a_rebalance(post, monkeypatch):
     monkeypatch.setattr(
         GroupSource, "ends", lambda self: {p: end + 1 for p, end in ends(self).items()}
     )
-    took = Forwarder.took
+    took = Forwarder.on_assigned
     shares: list[int] = []
 
     def counted(self: Forwarder, given: Any) -> None:
         took(self, given)
         shares.append(len(given))
 
-    monkeypatch.setattr(Forwarder, "took", counted)
+    monkeypatch.setattr(Forwarder, "on_assigned", counted)
     stop = threading.Event()
     guest = Consumer({"bootstrap.servers": post.server, "group.id": post.name})
     with ThreadPoolExecutor(1) as thread:

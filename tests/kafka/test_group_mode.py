@@ -583,11 +583,11 @@ def test_a_member_that_tends_stays_in_the_group_and_is_handed_nothing(
         produce(cluster, topic, 1)
 
         def the_idle_one_has_left() -> bool:
-            tending.tend()
+            tending.stay_active()
             return idle._consumer.group_metadata().state is not MemberState.STABLE
 
         wait_until(the_idle_one_has_left, within_s=SOON_S)
-        tending.tend()
+        tending.stay_active()
         seen = _read(tending, PARTITIONS)
         tending.commit(dict.fromkeys(seen, 1))
 

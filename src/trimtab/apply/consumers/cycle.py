@@ -5,8 +5,7 @@ Promise  An offset is committed only when every record before it was handled, wr
          read but not handled exceed `Limits.batch_bytes` by at most one read (D6). A failed write
          or commit is retried with the batch kept; commands wait for it, so no partition is given
          away with unwritten records. Handling pauses after `Limits.wait_s`: commands wait for one
-         record, not for a batch, and what was handled is committed first. Between attempts at a
-         record the reader stays an active member of its group, unless a sink has records to write.
+         record, not for a batch. Between attempts at a record the reader stays in its group.
 Cost     O(n log n) per batch of n records: the oldest come first, across partitions.
 Paper    Landau et al., the consumer's four phases. Differs: the pause within a long batch.
 """
@@ -286,7 +285,7 @@ class Cycle:
     def _gather(self) -> bool:
         """Fills the batch; returns whether it waited for records."""
         if self._batch:  # the rest of the last batch comes first: memory stays bounded
-            self._reader.tend()
+            self._reader.stay_active()
             return False
         began = self._clock()
         until = began + self._limits.wait_s
@@ -389,7 +388,7 @@ class Cycle:
             return True
         self.settle()
         try:
-            self._reader.tend()
+            self._reader.stay_active()
         except TrimtabError as error:
             if not error.retriable:
                 raise

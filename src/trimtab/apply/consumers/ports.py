@@ -52,7 +52,7 @@ class Reader(Protocol):
         """
         ...
 
-    def tend(self) -> None:
+    def stay_active(self) -> None:
         """Keeps up group membership and checks while no records are needed; returns none."""
         ...
 

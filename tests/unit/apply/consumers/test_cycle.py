@@ -60,8 +60,8 @@ class World:
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._log("commit", dict(offsets))
 
-    def tend(self) -> None:
-        self._log("tend")
+    def stay_active(self) -> None:
+        self._log("stay_active")
 
     def close(self) -> None: ...
 
@@ -163,7 +163,7 @@ def test_a_slow_handler_is_interrupted_after_the_wait_and_goes_on_where_it_was()
     world.arrivals.append([record(0, 4)])
     cycle.turn()
     assert world.of("commit")[1:] == [({P0: 4},)]
-    assert world.of("tend") == [()]
+    assert world.of("stay_active") == [()]
     assert list(world.arrivals), "nothing more is read while records wait"
 
 
@@ -376,7 +376,7 @@ def _fails(world: World) -> Callable[[Record], None]:
 def test_between_attempts_the_reader_does_what_it_owes_to_others():
     world = World([record(0, n) for n in range(3)])
     cycle = cycle_of(world, handler=_fails(world), dead_letters=world, retry=SHORT_PAUSES)
-    world.before["tend"] = _raising(BrokerUnavailable("nobody answers"))
+    world.before["stay_active"] = _raising(BrokerUnavailable("nobody answers"))
     cycle.turn()
     assert [event[0] for event in world.events if event[0] != "confirm"] == [
         *("handle", "handle", "commit", "trouble", "handle", "trouble", "handle", "send"),
@@ -392,14 +392,14 @@ def test_while_a_sink_has_records_to_write_no_partition_goes_between_attempts():
         world, handler=_fails(world), sink=world, dead_letters=world, retry=SHORT_PAUSES
     )
     cycle.turn()
-    assert world.of("tend") == []
+    assert world.of("stay_active") == []
     assert world.of("commit") == [({P0: 3},)]
 
 
 def test_a_record_that_goes_to_another_between_attempts_is_left_to_it():
     world = World([record(0, 0), record(0, 1), record(1, 0)])
     cycle = cycle_of(world, handler=_fails(world), dead_letters=world, retry=SHORT_PAUSES)
-    world.before["tend"] = lambda: cycle.release([P0])
+    world.before["stay_active"] = lambda: cycle.release([P0])
     cycle.turn()
     cycle.turn()
     assert world.of("send") == []
@@ -472,7 +472,7 @@ def test_a_burst_that_ends_a_wait_does_not_make_the_wait_a_fetch(batch_bytes):
 
 def reading(world: World, read: Callable[[float], Sequence[Record]]) -> Any:
     """The world with another way to read."""
-    names = ("position", "behind", "commit", "tend", "close")
+    names = ("position", "behind", "commit", "stay_active", "close")
     return SimpleNamespace(read=read, **{name: getattr(world, name) for name in names})
 
 
@@ -541,7 +541,7 @@ def test_who_calls_in_the_middle_of_a_batch_is_listened_to_once_all_before_is_co
         world.stop.set()
 
     cycle.run(listen, has_commands=lambda: len(world.of("handle")) >= 3)
-    assert [event[0] for event in world.events if event[0] != "tend"] == [
+    assert [event[0] for event in world.events if event[0] != "stay_active"] == [
         *["handle"] * 4,  # two pauses of two records
         *("commit", "listen"),
     ]

@@ -30,7 +30,7 @@ from typing import BinaryIO
 
 import structlog
 
-from trimtab.apply.consumers.backends.deaths import Deaths
+from trimtab.apply.consumers.backends.crashes import Crashes
 from trimtab.apply.consumers.backends.in_hand import in_hand
 from trimtab.errors import ApplyError
 from trimtab.local.processes import (
@@ -66,7 +66,7 @@ class ProcessBackend:
     patience_s: float = field(default=30.0, kw_only=True)
     workdir: Path | None = field(default=None, kw_only=True)
     kind: str = field(default="consumer", kw_only=True)
-    deaths: Deaths = field(default_factory=Deaths, kw_only=True)
+    crashes: Crashes = field(default_factory=Crashes, kw_only=True)
     _leaving: set[ProcessId] = field(default_factory=set, init=False, repr=False, compare=False)
     _reasons: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -194,9 +194,9 @@ class ProcessBackend:
         record, lived_s = in_hand(self._record(i)), time.time() - _changed_at(self._file(i))
         times = 0
         if record is not None:
-            times = self.deaths.note(f"at record {record}", time.monotonic())
+            times = self.crashes.note(f"at record {record}", time.monotonic())
         elif lived_s < _SOON_S:
-            times = self.deaths.note(f"soon after its start ({self._who(i)})", time.monotonic())
+            times = self.crashes.note(f"soon after its start ({self._who(i)})", time.monotonic())
         last = _last_lines(self._log(i))
         self._remember(i, last, record)
         fields = {
@@ -207,7 +207,7 @@ class ProcessBackend:
         self._log_event("died", i, process, warn=True, **fields)
 
     def _check_pause(self, wanted: int) -> None:
-        waiting = self.deaths.waiting(time.monotonic())
+        waiting = self.crashes.waiting(time.monotonic())
         if waiting is not None:
             place, times, left_s = waiting
             raise ApplyError(

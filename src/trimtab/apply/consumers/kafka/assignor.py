@@ -5,8 +5,7 @@ Promise  Without a usable answer after two attempts the group goes on: members k
          first plan partitions are assigned by count. Members learn the version of the plan that
          their assignment follows: `NO_PLAN` if the controller did not answer, the plan's version if
          its answer was wrong, since asking again would give the same answer and another rebalance.
-         A static member that led and was restarted without a rebalance still leads: the assignment
-         names the instance that made it. Members exchange JSON in Kafka's `user_data`.
+         A static member that led still leads after a restart: the assignment names its instance.
 Cost     Eager protocol: a rebalance stops the whole group, for twice the client's timeout at worst.
 Paper    Ezzeddine et al., section 3.3.
 """

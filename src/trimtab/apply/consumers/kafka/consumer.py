@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 log = library_log()
 
 RATE_EVERY_S = 5.0
-"""Less than half of the shortest `--dead-after` (10 s), so that one report may be lost."""
+"""Half of the shortest `--dead-after` (10 s), so that one report may be lost."""
 
 _LINGER_MS = 50  # a flush does not wait for it
 _FINAL_SEND_S = 5.0

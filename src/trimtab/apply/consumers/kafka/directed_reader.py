@@ -282,7 +282,7 @@ class DirectedReader:
                 raise self._refusal(partition, error)
         self._check()
 
-    def tend(self) -> None:
+    def stay_active(self) -> None:
         """Checks for partitions that were deleted."""
         self._check()
 

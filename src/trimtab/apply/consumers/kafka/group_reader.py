@@ -5,8 +5,8 @@ Promise  Only the caller commits, for partitions it owns in the current generati
          any more. The protocol is eager: every rebalance revokes all partitions; assigned ones are
          read from their committed offset. A read during a rebalance waits up to 2 s for its end.
          The leader asks for a newer plan about once a second, less often after failures.
-         `on_revoked` is called within `read`, `tend`, `commit` or `close`; it must be quick, drop
-         the records of these partitions, and not commit.
+         `on_revoked` is called within `read`, `stay_active`, `commit` or `close`; it must be quick,
+         drop the records of these partitions, and not commit.
 Cost     About 35 000 records per second (kafka-python); the group stops during a rebalance.
 """
 
@@ -41,7 +41,7 @@ OnRevoked = Callable[[frozenset[TopicPartition]], None]
 _ASK_EVERY_S = 1.0
 _ASK_AT_LEAST_EVERY_S = 30.0
 _COMMIT_WITHIN_S = 10.0
-_TEND_S = 0.02
+_STAY_ACTIVE_S = 0.02
 _REBALANCE_S = 2.0
 _ASK_MS = 10_000
 _JOIN_S = 0.5  # a join that completes between two polls is lost and repeated: so polls are long
@@ -228,12 +228,12 @@ class GroupReader:
             except theirs.FencedInstanceIdError as error:
                 raise self._taken_over() from error
 
-    def tend(self) -> None:
+    def stay_active(self) -> None:
         """Stays an active member while no records are needed."""
         if not self._paused:
             self._paused = True
             self._consumer.pause(*self._consumer.assignment())
-        self._poll(_TEND_S)
+        self._poll(_STAY_ACTIVE_S)
 
     def close(self) -> None:
         """Leaves the group, so that others take over at once; commits nothing."""

@@ -61,7 +61,7 @@ class End:
 class Hooks(Protocol):
     """Callbacks for rebalances and failed commits."""
 
-    def took(self, partitions: Collection[TopicPartition]) -> None:
+    def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """These partitions were assigned."""
         ...
 
@@ -73,7 +73,7 @@ class Hooks(Protocol):
         """These partitions are already owned by another member."""
         ...
 
-    def not_kept(self, partitions: Collection[TopicPartition]) -> None:
+    def on_commit_failed(self, partitions: Collection[TopicPartition]) -> None:
         """An asynchronous commit of these failed."""
         ...
 
@@ -209,7 +209,7 @@ class GroupSource:
     def _on_assign(self, _consumer: Any, places: Collection[Any]) -> None:
         gained = [TopicPartition(p.topic, p.partition) for p in places]
         self._owned.update(gained)
-        self.hooks.took(gained)
+        self.hooks.on_assigned(gained)
         starts = self._starts(gained)
         if starts:
             self._read_from(starts)
@@ -272,7 +272,7 @@ class GroupSource:
         if failed:
             why = failed[0].error if error is None else error
             log.warning("offsets_were_not_committed", why=why.str())
-            self.hooks.not_kept([TopicPartition(p.topic, p.partition) for p in failed])
+            self.hooks.on_commit_failed([TopicPartition(p.topic, p.partition) for p in failed])
 
 
 def _name(message: Message) -> TopicPartition:

@@ -226,7 +226,7 @@ class Forwarder:
 
     # ------------------------------------------------------------ called by the source
 
-    def took(self, partitions: Collection[TopicPartition]) -> None:
+    def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """These partitions were assigned: they start at their committed offsets."""
         self._progress.forget(partitions)
         self._assigned = True
@@ -260,7 +260,7 @@ class Forwarder:
         self._assigned = False  # no partitions during a rebalance does not mean that all is done
         self._progress.forget(partitions)
 
-    def not_kept(self, partitions: Collection[TopicPartition]) -> None:
+    def on_commit_failed(self, partitions: Collection[TopicPartition]) -> None:
         """An asynchronous commit of these failed: it is repeated."""
         self._progress.not_committed(partitions)
 
@@ -485,7 +485,7 @@ def open_forwarder(
             producer = RoutedProducer(config, route.partitioner, options, wait_s=_ROOM_WITHIN_S)
         open_now.callback(_close, producer)
         for topic in sorted(set(route.topics.values())):
-            producer.watch.meet(topic)
+            producer.watch.ensure_known(topic)
         reading = GroupSource(
             route.group, sorted(route.topics), source, from_latest=route.from_latest
         )

@@ -3,9 +3,9 @@
 Why      librdkafka returns leaders only by a metadata request: one per record would be too slow.
 Promise  `snapshot` never waits. It is refreshed every `refresh_s`, and at once after `look_again`,
          at most ten times a second; it stays the same object while nothing changes. Without an
-         answer the last one stays, topic by topic. A topic is fetched by its first `meet`, and
-         forgotten when it was deleted, unless it is expected. A leader that is not among the
-         brokers counts as no leader. A watch that is dropped without `close` ends by itself.
+         answer the last one stays, topic by topic. `ensure_known` fetches a new topic; a deleted
+         topic is forgotten, unless it is expected. A leader that is not among the brokers counts as
+         no leader. A watch that is dropped without `close` ends by itself.
 Cost     One request per topic and refresh. Producers that share a partitioner must share the watch.
 """
 
@@ -150,7 +150,7 @@ class LeaderWatch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def meet(self, topic: str) -> None:
+    def ensure_known(self, topic: str) -> None:
         """Returns when the leaders of a topic are known.
 
         Raises UnknownTopic or BrokerUnavailable after `first_use_s`: a new topic is not known to

@@ -7,8 +7,7 @@ Promise  Otherwise it behaves like `confluent_kafka.Producer`: methods, argument
          metadata; while leaders are unknown, the client chooses. Lost connections and delivery
          errors about leaders (if a callback is configured) refresh the leaders at once. Several
          threads may produce; producers that share a partitioner must share the watch.
-Cost     Per routed record one choice and one call in Python. `sticky` uses `sticky_bytes` and
-         `linger_s`, since librdkafka does not report full batches.
+Cost     Per routed record one choice and one call in Python.
 """
 
 from __future__ import annotations
@@ -303,7 +302,7 @@ class RoutedProducer:
                 self.watch.expect(topic)
                 return _UNASSIGNED
         try:
-            self.watch.meet(topic)
+            self.watch.ensure_known(topic)
             return self._choose(topic, asked, size, self.watch.snapshot)
         except TrimtabError as error:
             log.warning("records_are_not_routed", topic=topic, why=error.message)

@@ -136,7 +136,7 @@ class StickyReader:
             else:
                 return
 
-    def tend(self) -> None:
+    def stay_active(self) -> None:
         """Takes part in the group; what comes along is handed out by the next read."""
         self._consume(1, 0.0)
 

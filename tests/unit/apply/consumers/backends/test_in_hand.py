@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trimtab.apply.consumers.backends.deaths import Deaths
+from trimtab.apply.consumers.backends.crashes import Crashes
 from trimtab.apply.consumers.backends.in_hand import InHand, in_hand
 from trimtab.model.record import Record
 
@@ -44,15 +44,15 @@ def test_between_two_records_there_is_none(tmp_path: Path) -> None:
 
 
 def test_pauses_grow_per_place_and_are_forgotten_after_a_while() -> None:
-    deaths = Deaths(first_s=1.0, most_s=4.0, forget_s=100.0)
-    assert deaths.note("here", 0.0) == 1
-    assert deaths.note("there", 0.0) == 1
-    assert deaths.waiting(0.0) is None
-    assert deaths.note("here", 10.0) == 2
-    assert deaths.waiting(10.0) == ("here", 2, 1.0)
-    assert deaths.waiting(11.0) is None
+    crashes = Crashes(first_s=1.0, most_s=4.0, forget_s=100.0)
+    assert crashes.note("here", 0.0) == 1
+    assert crashes.note("there", 0.0) == 1
+    assert crashes.waiting(0.0) is None
+    assert crashes.note("here", 10.0) == 2
+    assert crashes.waiting(10.0) == ("here", 2, 1.0)
+    assert crashes.waiting(11.0) is None
     for now in (20.0, 30.0, 40.0):
-        deaths.note("here", now)
-    assert deaths.waiting(40.0) == ("here", 5, 4.0)
-    assert deaths.note("here", 200.0) == 1
-    assert deaths.waiting(200.0) is None
+        crashes.note("here", now)
+    assert crashes.waiting(40.0) == ("here", 5, 4.0)
+    assert crashes.note("here", 200.0) == 1
+    assert crashes.waiting(200.0) is None

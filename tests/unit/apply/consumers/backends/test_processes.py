@@ -19,7 +19,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from trimtab.apply.consumers.backends import processes
-from trimtab.apply.consumers.backends.deaths import Deaths
+from trimtab.apply.consumers.backends.crashes import Crashes
 from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.errors import ApplyError
 from trimtab.local.processes import ProcessState, process_state, spawn_announced
@@ -175,7 +175,9 @@ def _dies(backend: ProcessBackend, folder: Path, consumer: int) -> list[dict[str
 
 
 def test_consumers_that_die_at_one_record_are_paused_and_the_record_is_named(folder):
-    backend = ProcessBackend(_shell(AT_A_RECORD), folder, deaths=Deaths(first_s=1000, most_s=1000))
+    backend = ProcessBackend(
+        _shell(AT_A_RECORD), folder, crashes=Crashes(first_s=1000, most_s=1000)
+    )
 
     [first] = _dies(backend, folder, 0)
     [second] = _dies(backend, folder, 1)  # whoever reads the partition meets it
@@ -190,7 +192,7 @@ def test_consumers_that_die_at_one_record_are_paused_and_the_record_is_named(fol
 
 
 def test_a_consumer_that_dies_soon_after_its_start_again_and_again_is_paused(folder):
-    backend = ProcessBackend(_shell("echo no"), folder, deaths=Deaths(first_s=1000, most_s=1000))
+    backend = ProcessBackend(_shell("echo no"), folder, crashes=Crashes(first_s=1000, most_s=1000))
     for _ in range(2):
         with suppress(ApplyError):  # it may be gone before `create` returns
             backend.create({0})

@@ -30,8 +30,8 @@ class Told:
     def __init__(self) -> None:
         self.heard: list[tuple[str, list[TopicPartition]]] = []
 
-    def took(self, partitions: Collection[TopicPartition]) -> None:
-        self.heard.append(("took", sorted(partitions)))
+    def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.heard.append(("on_assigned", sorted(partitions)))
 
     def settle(self, partitions: Collection[TopicPartition]) -> None:
         self.heard.append(("settle", sorted(partitions)))
@@ -39,7 +39,7 @@ class Told:
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         self.heard.append(("lost", sorted(partitions)))
 
-    def not_kept(self, partitions: Collection[TopicPartition]) -> None:
+    def on_commit_failed(self, partitions: Collection[TopicPartition]) -> None:
         self.heard.append(("not kept", sorted(partitions)))
 
     def fail(self, error: ApplyError) -> None:

@@ -123,7 +123,7 @@ class Clock:
 def forwarder(source: MemorySource, target: MemoryTarget, **route: Any) -> Forwarder:
     asked = Route(topics={"in": "out"}, group="g", partitioner="sqf", **route)
     made = Forwarder(asked, source, target, leaders=lambda: LEADERS, clock=Clock(), settle_s=5.0)
-    made.took(source.held)
+    made.on_assigned(source.held)
     return made
 
 
@@ -265,7 +265,7 @@ def test_between_two_assignments_of_a_rebalance_it_is_not_at_its_end(way):
 
     def gain() -> None:
         source.held = [P0, P1]
-        made.took(source.held)
+        made.on_assigned(source.held)
 
     source.items.extend([record(0), lose])
     again: deque[Any] = deque([gain, record(0), record(1), record(2)])
@@ -361,7 +361,7 @@ def test_a_commit_that_failed_later_is_made_again_before_the_end():
         look = next(looks)
         if look == 10:
             source.keeps_later = True
-            made.not_kept([P0])
+            made.on_commit_failed([P0])
         if look == 20:
             source.keeps = False  # the one at the end is too late
             stop.set()

@@ -19,8 +19,8 @@ from trimtab.errors import BrokerUnavailable, MeasurementError, TrimtabError, Un
 def test_a_topic_is_asked_for_once() -> None:
     source = FakeSource({"t": {0: 1, 1: 2}})
     with LeaderWatch(source, refresh_s=HOURS) as watch:
-        watch.meet("t")
-        watch.meet("t")
+        watch.ensure_known("t")
+        watch.ensure_known("t")
 
         assert watch.snapshot.topic("t").leader == {0: 1, 1: 2}
     assert source.questions == ["t"]
@@ -31,7 +31,7 @@ def test_a_topic_that_nobody_knows_is_an_error_in_the_end() -> None:
         LeaderWatch(FakeSource({}), first_use_s=0.0) as watch,
         pytest.raises(UnknownTopic),
     ):
-        watch.meet("t")
+        watch.ensure_known("t")
 
 
 def test_a_topic_that_is_just_being_made_is_waited_for() -> None:
@@ -40,7 +40,7 @@ def test_a_topic_that_is_just_being_made_is_waited_for() -> None:
         LeaderWatch(source, refresh_s=HOURS, first_use_s=20.0) as watch,
         ThreadPoolExecutor(1) as thread,
     ):
-        meeting = thread.submit(watch.meet, "t")
+        meeting = thread.submit(watch.ensure_known, "t")
         source.wait_for(1)
         source.topics["t"] = {0: 1}
 
@@ -51,13 +51,13 @@ def test_a_topic_that_is_just_being_made_is_waited_for() -> None:
 def test_brokers_that_do_not_answer_are_an_error_at_first_use_only() -> None:
     source = FakeSource({"t": {0: 1}})
     with LeaderWatch(source, refresh_s=HOURS, first_use_s=0.0) as watch:
-        watch.meet("t")
+        watch.ensure_known("t")
         seen = watch.snapshot
         source.fault = BrokerUnavailable("nobody")
 
         watch.refresh()
         with pytest.raises(BrokerUnavailable):
-            watch.meet("other")
+            watch.ensure_known("other")
 
         assert watch.snapshot is seen
 
@@ -65,8 +65,8 @@ def test_brokers_that_do_not_answer_are_an_error_at_first_use_only() -> None:
 def test_the_snapshot_stays_the_same_object_while_nothing_changes() -> None:
     source = FakeSource({"t": {0: 1, 1: 2}, "quiet": {0: 3}})
     with LeaderWatch(source, refresh_s=HOURS) as watch:
-        watch.meet("t")
-        watch.meet("quiet")
+        watch.ensure_known("t")
+        watch.ensure_known("quiet")
         seen = watch.snapshot
         watch.refresh()
         assert watch.snapshot is seen
@@ -81,8 +81,8 @@ def test_the_snapshot_stays_the_same_object_while_nothing_changes() -> None:
 def test_a_topic_that_is_gone_is_forgotten() -> None:
     source = FakeSource({"t": {0: 1}, "u": {0: 1}})
     with LeaderWatch(source, refresh_s=HOURS) as watch:
-        watch.meet("t")
-        watch.meet("u")
+        watch.ensure_known("t")
+        watch.ensure_known("u")
         del source.topics["t"]
 
         watch.refresh()
@@ -93,18 +93,18 @@ def test_a_topic_that_is_gone_is_forgotten() -> None:
 def test_it_looks_again_when_told_to_and_from_time_to_time() -> None:
     source = FakeSource({"t": {0: 1}})
     with LeaderWatch(source, refresh_s=HOURS) as told:
-        told.meet("t")
+        told.ensure_known("t")
         told.look_again()
         source.wait_for(2)
     with LeaderWatch(source, refresh_s=0.01) as by_itself:
-        by_itself.meet("t")
+        by_itself.ensure_known("t")
         source.wait_for(5)
 
 
 def test_it_goes_on_after_whatever_fault() -> None:
     source = FakeSource({"t": {0: 1}})
     with LeaderWatch(source, refresh_s=0.01) as watch:
-        watch.meet("t")
+        watch.ensure_known("t")
         source.fault = MeasurementError("not permitted")
         source.wait_for(4)
         source.topics["t"] = {0: 2}
@@ -117,8 +117,8 @@ def test_it_goes_on_after_whatever_fault() -> None:
 def test_a_topic_that_cannot_be_asked_for_holds_up_no_other() -> None:
     source = FakeSource({"bad": {0: 1}, "good": {0: 1}})
     with LeaderWatch(source, refresh_s=HOURS) as watch:
-        watch.meet("bad")
-        watch.meet("good")
+        watch.ensure_known("bad")
+        watch.ensure_known("good")
         source.faults["bad"] = MeasurementError("not permitted")
         source.topics = {"bad": {0: 2}, "good": {0: 2}}
 
@@ -134,8 +134,8 @@ def test_a_topic_that_cannot_be_asked_for_holds_up_no_other() -> None:
 def test_when_nobody_answers_the_other_topics_are_not_waited_for() -> None:
     source = FakeSource({"t": {0: 1}, "u": {0: 1}})
     with LeaderWatch(source, refresh_s=HOURS) as watch:
-        watch.meet("t")
-        watch.meet("u")
+        watch.ensure_known("t")
+        watch.ensure_known("u")
         source.fault = BrokerUnavailable("nobody")
 
         watch.refresh()
@@ -146,8 +146,8 @@ def test_when_nobody_answers_the_other_topics_are_not_waited_for() -> None:
 def test_each_topic_that_cannot_be_asked_for_is_told_once() -> None:
     source = FakeSource({"a": {0: 1}, "b": {0: 1}})
     with LeaderWatch(source, refresh_s=HOURS) as watch, capture_logs() as told:
-        watch.meet("a")
-        watch.meet("b")
+        watch.ensure_known("a")
+        watch.ensure_known("b")
         for faulty in (["a"], ["a", "b"], ["a", "b"], ["b"]):
             source.faults = {name: MeasurementError("not permitted") for name in faulty}
             watch.refresh()
@@ -163,7 +163,7 @@ def test_racks_are_asked_for_when_a_broker_is_new() -> None:
     source = FakeSource({"t": {0: 1}})
     source.where = {1: "a", 2: "b"}
     with LeaderWatch(source, refresh_s=HOURS) as watch:
-        watch.meet("t")
+        watch.ensure_known("t")
         watch.refresh()
         assert source.racks_asked == 1
 
@@ -178,7 +178,7 @@ def test_racks_that_could_not_be_had_are_asked_for_again() -> None:
     source = FakeSource({"t": {0: 1}})
     with LeaderWatch(source, refresh_s=HOURS) as watch:
         source.racks_fault = BrokerUnavailable("nobody")
-        watch.meet("t")
+        watch.ensure_known("t")
         assert watch.snapshot.racks == {}
 
         source.racks_fault, source.where = None, {1: "a"}
@@ -189,7 +189,7 @@ def test_racks_that_could_not_be_had_are_asked_for_again() -> None:
 
 def test_closing_ends_the_thread() -> None:
     watch = LeaderWatch(FakeSource({"t": {0: 1}}), refresh_s=HOURS)
-    watch.meet("t")
+    watch.ensure_known("t")
     watch.close()
 
     assert "leader-watch" not in {thread.name for thread in threading.enumerate()}
@@ -235,8 +235,8 @@ def test_errors_of_a_topic_are_told_apart(code: int, kind: type[TrimtabError]) -
 def test_a_topic_without_leaders_yet_holds_up_no_other() -> None:
     topics = {"new": topic_with(p0=1), "t": topic_with(p0=1)}
     with LeaderWatch(ClientSource(client(topics)), refresh_s=HOURS) as watch:
-        watch.meet("new")
-        watch.meet("t")
+        watch.ensure_known("new")
+        watch.ensure_known("t")
         topics["new"], topics["t"] = topic_with(KafkaError.LEADER_NOT_AVAILABLE), topic_with(p0=2)
 
         watch.refresh()

@@ -406,7 +406,7 @@ def test_choices_of_two_threads_that_were_refused_together_are_both_kept() -> No
             with pytest.raises(BufferError):
                 routed.produce("U", b"v")
 
-        routed.watch.meet("U")
+        routed.watch.ensure_known("U")
         routed._produce = refuse
         with ThreadPoolExecutor(2) as pool:
             for done in [pool.submit(produce) for _ in range(2)]:

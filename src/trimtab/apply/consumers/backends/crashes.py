@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Deaths:
+class Crashes:
     """Crashes by place: a record, or a consumer that exited soon after its start."""
 
     first_s: float = 1.0
@@ -39,12 +39,12 @@ class Deaths:
             return None
         return place, len(self._times[place]), left[place]
 
-    def pause_s(self, deaths: int) -> float:
+    def pause_s(self, crashes: int) -> float:
         """The pause after this many crashes at one place.
 
-        >>> [Deaths().pause_s(deaths) for deaths in (1, 2, 3, 4, 99)]
+        >>> [Crashes().pause_s(crashes) for crashes in (1, 2, 3, 4, 99)]
         [0.0, 1.0, 2.0, 4.0, 60.0]
         """
-        if deaths < 2:
+        if crashes < 2:
             return 0.0
-        return min(self.first_s * 2.0 ** min(deaths - 2, 30), self.most_s)
+        return min(self.first_s * 2.0 ** min(crashes - 2, 30), self.most_s)
