@@ -271,7 +271,7 @@ def leave_consumers(
 ) -> None:
     """Stops the consumers when the controller ends, or tells which of them keep running."""
     try:
-        living = [] if scaling.keda is not None else sorted(backend.living())
+        living = [] if scaling.keda is not None else sorted(backend.running())
     except TrimtabError as error:
         if stop_consumers:
             raise

@@ -122,7 +122,7 @@ def test_keda_is_told_decisions_and_its_members_are_those_of_the_group(
 
     with open_backend(group, keda, on_decision=told.append, fresh_s=1.0) as opened:
         opened.on_decision(decision)
-        living = opened.backend.living()
+        living = opened.backend.running()
 
     assert told == [decision]
     assert len(living) == 1
