@@ -1,7 +1,7 @@
 """Trimtab keeps partitioned event streams level: measure → plan → apply → evaluate.
 
-This is the public face: values, errors, planners, partitioners, producers and consumers. Importing
-it loads neither Spark nor a Kafka client: what needs one is loaded when it is first asked for.
+This is the public API: values, errors, planners, partitioners, producers and consumers. Importing
+it loads neither Spark nor a Kafka client; names that need one are loaded at their first use.
 """
 
 from __future__ import annotations

@@ -2,30 +2,30 @@
 
 ::
 
-    TrimtabError(message, *, hint)          exit  70   ours, unless a branch says otherwise
+    TrimtabError(message, *, hint)          exit  70   an error in Trimtab itself
     ├── Findings                            exit   1   a check ran and found something
     ├── ConfigError                         exit   2   settings, flags, environment of the machine
-    │   ├── BadFile                                    a file that does not say what it should
-    │   ├── PortTaken                                  another process listens there already
-    │   ├── UnsupportedStore                           a key store a client cannot read
-    │   └── ClusterStartFailed                         the local cluster could not be brought up
-    ├── MeasurementError                    exit   3   facts could not be had
+    │   ├── BadFile                                    a file with invalid content
+    │   ├── PortTaken                                  the port is already in use
+    │   ├── UnsupportedStore                           a TLS store that a client cannot read
+    │   └── ClusterStartFailed                         the local cluster did not start
+    ├── MeasurementError                    exit   3   measurement failed
     │   ├── BrokerUnavailable (retriable)
-    │   ├── ThinData                                   too little was seen to say anything
-    │   └── SchemaMismatch                             a table without the columns it should have
+    │   ├── ThinData                                   not enough data for a result
+    │   └── SchemaMismatch                             a table with missing or wrong columns
     ├── PlanningError                       exit   4
     │   ├── NoFeasiblePlan
     │   ├── UnknownPlanner
-    │   └── UnknownTopic                               a record for a topic nobody has seen
+    │   └── UnknownTopic                               a topic that is not in the snapshot
     └── ApplyError                          exit   5
-        ├── PlanOutdated                               the world has moved on since
-        ├── PlanDamaged                                the file is not the plan its id promises
+        ├── PlanOutdated                               partitions or owners changed since
+        ├── PlanDamaged                                the plan's content does not match its id
         ├── ProtocolViolation
-        ├── TokenRefused                               the controller wants another token
+        ├── TokenRefused                               the controller did not accept the token
         └── Fenced                                     another controller has taken over
 
-A message says what happened and to what; the hint says what to do.
-Wrong arguments to a pure function stay `ValueError`.
+The message says what happened and to what; the hint says what to do.
+Wrong arguments to a pure function raise `ValueError`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import ClassVar
 
 
 class TrimtabError(Exception):
-    """Root of the tree; `str()` is the message, the hint is shown on a line of its own."""
+    """Root of all errors; `str()` gives the message, and the hint is shown on its own line."""
 
     exit_code: ClassVar[int] = 70
     retriable: ClassVar[bool] = False
@@ -46,35 +46,35 @@ class TrimtabError(Exception):
 
 
 class Findings(TrimtabError):
-    """A check ran as it should and found something."""
+    """A check completed and found problems."""
 
     exit_code = 1
 
 
 class ConfigError(TrimtabError):
-    """Settings, flags or the machine's own state do not allow the work to begin."""
+    """Settings, options or the state of this machine do not allow the command to start."""
 
     exit_code = 2
 
 
 class BadFile(ConfigError):
-    """A file does not say what it should; the message names file and place."""
+    """A file has invalid content; the message names the file and the place in it."""
 
 
 class PortTaken(ConfigError):
-    """A service of ours cannot listen where it should: another process may have the port."""
+    """A Trimtab service cannot listen on its address: another process may use the port."""
 
 
 class UnsupportedStore(ConfigError):
-    """A TLS store in a format that not all of our Kafka clients can read."""
+    """A TLS store has a format that not all of the Kafka clients can read."""
 
 
 class ClusterStartFailed(ConfigError):
-    """The local cluster could not be brought up."""
+    """The local cluster did not start."""
 
 
 class MeasurementError(TrimtabError):
-    """Facts could not be had."""
+    """Measurement failed."""
 
     exit_code = 3
 
@@ -86,11 +86,11 @@ class BrokerUnavailable(MeasurementError):
 
 
 class ThinData(MeasurementError):
-    """Too little was seen to say anything: refused, not guessed from."""
+    """There is not enough data for a result; none is guessed."""
 
 
 class SchemaMismatch(MeasurementError):
-    """A table or source lacks a column, or has it with another type."""
+    """A table or source has no such column, or has it with another type."""
 
 
 class PlanningError(TrimtabError):
@@ -104,11 +104,11 @@ class NoFeasiblePlan(PlanningError):
 
 
 class UnknownPlanner(PlanningError):
-    """No planner of that name stands in the registry."""
+    """The registry has no planner of that name."""
 
 
 class UnknownTopic(PlanningError):
-    """A record is for a topic that the snapshot does not know."""
+    """A record is for a topic that is not in the snapshot."""
 
 
 class ApplyError(TrimtabError):
@@ -118,20 +118,20 @@ class ApplyError(TrimtabError):
 
 
 class PlanOutdated(ApplyError):
-    """The world has moved on since the plan was made."""
+    """Partitions or owners have changed since the plan was made."""
 
 
 class PlanDamaged(ApplyError):
-    """The file is not the plan that its id promises."""
+    """The content of a plan does not match its id."""
 
 
 class ProtocolViolation(ApplyError):
-    """A partner said something that the protocol does not allow."""
+    """The other side sent something that the protocol does not allow."""
 
 
 class TokenRefused(ApplyError):
-    """The controller does not accept the token of a consumer, or requires one."""
+    """The controller requires a token from consumers, or did not accept the one it got."""
 
 
 class Fenced(ApplyError):
-    """Another controller has taken over; whatever this one still says is not heard."""
+    """Another controller has taken over; consumers ignore commands of this one."""

@@ -27,7 +27,7 @@ FILE = "trimtab.toml"
 
 
 def _seconds(value: object) -> object:
-    """Text with a unit, such as 500ms, as seconds; anything else as it is."""
+    """Converts text with a unit, such as 500ms, to seconds; returns anything else unchanged."""
     has_unit = isinstance(value, str) and value.strip()[-1:].isalpha()
     return duration_s(value) if has_unit and isinstance(value, str) else value
 
@@ -53,30 +53,34 @@ class SparkSettings(BaseModel, extra="forbid"):
 
 
 class MeasureSettings(BaseModel, extra="forbid", allow_inf_nan=False):
-    """How rates are taken."""
+    """How rates are measured."""
 
     period_s: Seconds = Field(
         default=1.0, gt=0, description="seconds between two samples of the monitor"
     )
     window_s: Seconds = Field(
-        default=30.0, gt=0, description="seconds of samples that a rate rests on"
+        default=30.0, gt=0, description="seconds of samples that a rate is computed from"
     )
-    min_span_s: Seconds = Field(default=3.0, ge=0, description="shorter spans give no rate")
+    min_span_s: Seconds = Field(
+        default=3.0, ge=0, description="no rate is computed from a shorter span"
+    )
     trigger_ms: Milliseconds = Field(
-        default=200, gt=0, description="trigger of the continuous rates query"
+        default=200, gt=0, description="trigger interval of the continuous rates query"
     )
     stale_after_s: Seconds = Field(
         default=10.0, gt=0, description="older rates are reported as stale"
     )
     outcome_window_s: Seconds = Field(
-        default=10.0, gt=0, description="seconds of one window of the continuous outcomes"
+        default=10.0, gt=0, description="window length of the continuous outcomes, in seconds"
     )
 
 
 class KeySettings(BaseModel, extra="forbid", allow_inf_nan=False):
     """How hot keys are found."""
 
-    window_s: Seconds = Field(default=10.0, gt=0, description="seconds of one counting window")
+    window_s: Seconds = Field(
+        default=10.0, gt=0, description="length of a counting window, in seconds"
+    )
     threshold: str = Field(
         default="share:0.001", description="count:N records, share:F of all, or coverage:F of all"
     )
@@ -89,13 +93,13 @@ class KeySettings(BaseModel, extra="forbid", allow_inf_nan=False):
 
 
 class ControllerSettings(BaseModel, extra="forbid"):
-    """How the controller and the consumers of group mode recognise each other."""
+    """How the controller and its consumers authenticate each other in group mode."""
 
     token: SecretStr | None = Field(
         default=None,
-        description="in group mode: the secret that consumers show to the controller",
+        description="in group mode: the secret that consumers send to the controller",
     )
-    token_file: Path | None = Field(default=None, description="file that holds the token")
+    token_file: Path | None = Field(default=None, description="file that contains the token")
 
     @field_validator("token_file")
     @classmethod
@@ -109,13 +113,11 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="TRIMTAB_",
         env_nested_delimiter="__",
-        env_ignore_empty=True,  # TRIMTAB_HOME= is no folder, least of all the working one
+        env_ignore_empty=True,  # an empty TRIMTAB_HOME must not mean the working folder
         extra="forbid",
     )
 
-    bootstrap_server: str | None = Field(
-        default=None, description="brokers to ask first: host:port,…"
-    )
+    bootstrap_server: str | None = Field(default=None, description="bootstrap servers: host:port,…")
     command_config: Path | None = Field(default=None, description="file of Kafka client properties")
     topic_prefix: str = Field(default="trimtab.", description="prefix of the topics Trimtab owns")
     home: Path = Field(
@@ -144,28 +146,28 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Puts the file below the environment; nothing else is read."""
+        """Ranks the file below the environment; no other source is read."""
         del dotenv_settings, file_secret_settings
         return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, _file()))
 
     @property
     def warehouse(self) -> Path:
-        """Where tables lie."""
+        """Folder of the tables."""
         return self.home / "warehouse"
 
     @property
     def checkpoints(self) -> Path:
-        """Where streaming queries keep their progress."""
+        """Folder of the streaming queries' checkpoints."""
         return self.home / "checkpoints"
 
     @property
     def reports(self) -> Path:
-        """Where HTML reports lie."""
+        """Folder of the HTML reports."""
         return self.home / "reports"
 
 
 def _expanded(path: Path | None) -> Path | None:
-    """Reads `~` as the shell does."""
+    """Expands `~` as the shell does."""
     try:
         return None if path is None else path.expanduser()
     except RuntimeError as error:
@@ -178,11 +180,11 @@ def _file() -> Path:
 
 
 def load_settings(**flags: Any) -> Settings:
-    """Reads all sources; a flag that is None was not given."""
+    """Reads all sources; a flag with the value None counts as not given."""
     given = {name: value for name, value in flags.items() if value is not None}
     if os.environ.get("TRIMTAB_CONFIG") and not _file().is_file():
         raise ConfigError(
-            f"TRIMTAB_CONFIG names {_file()}, and there is no such file.",
+            f"TRIMTAB_CONFIG names {_file()}, which does not exist.",
             hint="Correct the path, or unset the variable.",
         )
     try:
@@ -197,17 +199,17 @@ def load_settings(**flags: Any) -> Settings:
         variable = f"TRIMTAB_{place.upper().replace('.', '__')}"
         raise ConfigError(
             f"Setting {place}: {first['msg']}.",
-            hint=f"Look at the flag, at {variable} and at {_file()}.",
+            hint=f"Check the option, the variable {variable} and the file {_file()}.",
         ) from error
 
 
 def pod_name() -> str | None:
-    """The name of the pod that this process runs in: `POD_NAME`, else its host name there."""
+    """The name of this process's pod: `POD_NAME`, else the host name if it runs in a pod."""
     in_a_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
     return os.environ.get("POD_NAME") or (os.environ.get("HOSTNAME") if in_a_pod else None) or None
 
 
 def java_home() -> Path | None:
-    """Where `JAVA_HOME` says that Java is; Spark looks there first, so everything does."""
+    """The value of `JAVA_HOME`; Spark looks there first, so all of Trimtab does."""
     named = os.environ.get("JAVA_HOME")
     return Path(named) if named else None

@@ -170,7 +170,7 @@ def test_a_broker_without_its_data_is_formatted_anew_and_joins(small):
 
     small_cluster(small.folder.parent.parent, say=said.append).start(1)
 
-    assert "The data of broker-1 is incomplete: formatting it anew." in said
+    assert "The data of broker-1 is incomplete: formatting it again." in said
     assert brokers_seen(small.bootstrap_servers, 5) == {1}
 
 
@@ -200,7 +200,7 @@ def test_down_ends_even_a_paused_broker_and_leaves_neither_process_nor_folder(sm
 def test_a_node_that_dies_while_starting_is_named_with_its_log_and_last_words(tmp_path):
     broken = small_cluster(tmp_path, properties={"authorizer.class.name": "no.such.Authorizer"})
 
-    with pytest.raises(ClusterStartFailed, match="did not come up: it died") as caught:
+    with pytest.raises(ClusterStartFailed, match="did not start: its process ended") as caught:
         broken.up()
 
     named = [log for log in broken.logs.iterdir() if str(log) in (caught.value.hint or "")]

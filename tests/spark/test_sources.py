@@ -125,7 +125,7 @@ def test_a_column_of_another_type_is_refused_with_both_types(
     frame.withColumn("partition", F.col("partition").cast("string")).write.parquet(
         str(tmp_path / "e")
     )
-    with pytest.raises(SchemaMismatch, match="partition is string, wanted is int"):
+    with pytest.raises(SchemaMismatch, match="partition is string, expected int"):
         sources.read_files(spark, tmp_path / "e", "events")
 
 

@@ -1,12 +1,12 @@
-"""The narrow admin port: all that Trimtab asks of a cluster and does to it, in our own values.
+"""The admin port: every admin request Trimtab sends to a cluster, with Trimtab's own values.
 
-`Admin` is the port, `KafkaAdmin` its implementation on a real cluster, and
-`trimtab.testing.fakes.FakeAdmin` its in-memory twin.
+`Admin` is the protocol, `KafkaAdmin` implements it for a real cluster, and
+`trimtab.testing.fakes.FakeAdmin` implements it in memory.
 
-Promise  A dead or hung broker costs its own answers, and nobody else's (`connections.py`). What is
-         unknown is left out of the answer. Being refused is an error, never an unknown.
-         Errors of the client library leave this module as ours, with their cause kept.
-Cost     One request per broker and question (two for offsets). Connections are reused.
+Promise  A dead or hung broker loses only its own answers (`requests.py`). Values that are unknown
+         are left out of the answer. Missing authorization is an error, never an unknown value.
+         Errors of the client library are raised as Trimtab's, with the cause kept.
+Cost     One request per broker and call (two for offsets). Connections are reused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VISIBLE_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterInfo:
-    """Who belongs to a cluster; `live` are the brokers that serve right now."""
+    """The brokers of a cluster; `live` are those that are running now."""
 
     cluster: str | None
     brokers: tuple[Broker, ...]
@@ -46,7 +46,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic to be created; `assignment` says which brokers hold each partition, leader first."""
+    """A topic to create; `assignment` lists the replicas of each partition, leader first."""
 
     name: str
     partitions: int
@@ -62,10 +62,10 @@ class TopicSpec:
 
 
 class Admin(Protocol):
-    """All that Trimtab asks of a cluster and does to it."""
+    """The admin requests that Trimtab needs."""
 
     def cluster(self) -> ClusterInfo:
-        """Who belongs to the cluster."""
+        """The brokers of the cluster."""
         ...
 
     def topics(self, names: Collection[str] | None = None) -> tuple[Replicas, ...]:
@@ -75,7 +75,7 @@ class Admin(Protocol):
     def log_dirs(
         self, brokers: Collection[BrokerId], partitions: Collection[TopicPartition]
     ) -> dict[tuple[BrokerId, TopicPartition], int]:
-        """Bytes that these partitions take on these brokers; silent brokers are left out."""
+        """Bytes of these partitions on these brokers; brokers that do not answer are left out."""
         ...
 
     def offsets(
@@ -89,7 +89,7 @@ class Admin(Protocol):
         ...
 
     def group_names(self) -> tuple[str, ...]:
-        """Names of all consumer groups, ascending; those of silent brokers are left out."""
+        """Names of all consumer groups, sorted, without those of brokers that do not answer."""
         ...
 
     def groups(self, names: Collection[str]) -> tuple[Group, ...]:
@@ -101,15 +101,15 @@ class Admin(Protocol):
         ...
 
     def create_topic(self, topic: TopicSpec) -> bool:
-        """Creates a topic and waits until all see it; False when it was there already."""
+        """Creates a topic and waits until all brokers know it; False if it already existed."""
         ...
 
     def topic_settings(self, name: str) -> dict[str, str] | None:
-        """All settings of a topic, defaults included; None when there is no such topic."""
+        """All settings of a topic, defaults included; None if the topic does not exist."""
         ...
 
     def min_insync(self, names: Collection[str]) -> dict[str, int]:
-        """In-sync replicas that a write with acks=all needs, of all topics that exist."""
+        """min.insync.replicas by topic; topics that do not exist are left out."""
         ...
 
     def eligible(self, names: Collection[str]) -> dict[TopicPartition, tuple[BrokerId, ...]]:
@@ -119,15 +119,15 @@ class Admin(Protocol):
     def add_partitions(
         self, topic: str, total: int, *, held_by: Sequence[Sequence[int]] = ()
     ) -> None:
-        """Raises the number of partitions of a topic to `total`; `held_by` places each new one."""
+        """Raises the number of partitions to `total`; `held_by` lists the new ones' replicas."""
         ...
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic; harmless when it is gone."""
+        """Deletes a topic; does nothing if it does not exist."""
         ...
 
 
-# ---------------------------------------------------------------- the door
+# ---------------------------------------------------------------- the implementation
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def connect(
     connect_within_s: float = 10.0,
     patience_s: float = 10.0,
 ) -> Iterator[KafkaAdmin]:
-    """Opens the admin door; a broker that says nothing for `patience_s` counts as silent."""
+    """Connects to a cluster; `patience_s` is how long to wait for a broker's answer."""
     brokers = Connections(cluster, connect_within_s, patience_s)
     try:
         yield KafkaAdmin(brokers)
@@ -152,7 +152,7 @@ class KafkaAdmin:
         self._brokers = brokers
 
     def cluster(self) -> ClusterInfo:
-        """Who belongs to the cluster; brokers that are down but registered stand in it too."""
+        """The brokers of the cluster, including registered brokers that are down."""
         with kafka_errors("describing the cluster"):
             answer = self._brokers.ask_any(
                 lambda: DescribeClusterRequest(include_fenced_brokers=True)
@@ -175,7 +175,7 @@ class KafkaAdmin:
     def log_dirs(
         self, brokers: Collection[BrokerId], partitions: Collection[TopicPartition]
     ) -> dict[tuple[BrokerId, TopicPartition], int]:
-        """Bytes that these partitions take on these brokers."""
+        """Size in bytes of these partitions on these brokers."""
 
         def request() -> Any:
             kind = DescribeLogDirsRequest.DescribableLogDirTopic
@@ -239,7 +239,7 @@ class KafkaAdmin:
         return found
 
     def group_names(self) -> tuple[str, ...]:
-        """Names of all consumer groups, ascending."""
+        """Names of all consumer groups, sorted."""
         brokers = self.cluster().live
         with kafka_errors("listing groups"):
             return consumer_groups.names(self._brokers, brokers)
@@ -255,7 +255,7 @@ class KafkaAdmin:
             return consumer_groups.committed(self._brokers, groups)
 
     def create_topic(self, topic: TopicSpec) -> bool:
-        """Creates a topic and waits until all see it; False when it was there already."""
+        """Creates a topic and waits until all brokers know it; False if it already existed."""
         counted = {"num_partitions": topic.partitions, "replication_factor": topic.replication}
         placed = {"assignments": {number: list(held) for number, held in topic.assignment.items()}}
         wanted = {**(placed if topic.assignment else counted), "configs": dict(topic.settings)}
@@ -263,18 +263,18 @@ class KafkaAdmin:
             try:
                 self._brokers.client.create_topics({topic.name: wanted})
             except theirs.TopicAlreadyExistsError:
-                self._wait_until_seen(topic.name)  # it may be as young as that
+                self._wait_until_known(topic.name)  # it may have been created just now
                 return False
-            self._wait_until_seen(topic.name, partitions=topic.partitions)
+            self._wait_until_known(topic.name, partitions=topic.partitions)
         return True
 
     def topic_settings(self, name: str) -> dict[str, str] | None:
-        """All settings of a topic, defaults included; None when there is no such topic."""
+        """All settings of a topic, defaults included; None if the topic does not exist."""
         with kafka_errors(f"reading the settings of topic {name}"):
             return topic_facts.settings(self._brokers.ask_any, name)
 
     def min_insync(self, names: Collection[str]) -> dict[str, int]:
-        """In-sync replicas that a write with acks=all needs, of all topics that exist."""
+        """min.insync.replicas by topic; topics that do not exist are left out."""
         with kafka_errors("reading min.insync.replicas of topics"):
             return topic_facts.min_insync(self._brokers.ask_any, names)
 
@@ -286,25 +286,25 @@ class KafkaAdmin:
     def add_partitions(
         self, topic: str, total: int, *, held_by: Sequence[Sequence[int]] = ()
     ) -> None:
-        """Raises the number of partitions of a topic to `total`; `held_by` places each new one."""
+        """Raises the number of partitions to `total`; `held_by` lists the new ones' replicas."""
         wanted = {"count": total, "assignments": [list(held) for held in held_by]}
         with kafka_errors(f"adding partitions to topic {topic}"):
             self._brokers.client.create_partitions({topic: wanted if held_by else total})
-            self._wait_until_seen(topic, partitions=total)
+            self._wait_until_known(topic, partitions=total)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic; harmless when it is gone."""
+        """Deletes a topic; does nothing if it does not exist."""
         with kafka_errors(f"deleting topic {name}"):
             try:
                 self._brokers.client.delete_topics([name])
             except theirs.UnknownTopicOrPartitionError:
                 return
-            self._wait_until_seen(name, partitions=0)
+            self._wait_until_known(name, partitions=0)
 
-    def _wait_until_seen(self, topic: str, *, partitions: int | None = None) -> None:
-        """Waits until every broker that answers shows the topic.
+    def _wait_until_known(self, topic: str, *, partitions: int | None = None) -> None:
+        """Waits until every broker that answers knows the topic.
 
-        With a number of partitions: so many, each with a leader.
+        If `partitions` is given, waits until it has that many, each with a leader.
         """
         deadline = time.monotonic() + _VISIBLE_S
         everyone = dict.fromkeys(self.cluster().live, _metadata_request([topic]))
@@ -316,7 +316,7 @@ class KafkaAdmin:
             if shown and all(sum(not p.offline for p in s) == partitions for s in shown):
                 return
             time.sleep(BACKOFF_S)
-        raise theirs.KafkaTimeoutError(f"the brokers did not all see it within {_VISIBLE_S:g} s")
+        raise theirs.KafkaTimeoutError(f"not all brokers knew the topic within {_VISIBLE_S:g} s")
 
 
 def _raise(code: int) -> None:

@@ -1,4 +1,4 @@
-"""A Kafka cluster as our clients reach it: one value that travels, and hands out every client."""
+"""A Kafka cluster as one value: address, client properties, topic names; creates all clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the brokers are, how clients log in, and what our own topics are called there.
+    """The bootstrap servers, the client properties and the names of Trimtab's own topics.
 
     >>> Cluster("kafka:9092").topics.rates
     'trimtab.rates'
@@ -31,25 +31,25 @@ class Cluster:
 
     @classmethod
     def of(cls, cluster: Cluster | str) -> Cluster:
-        """The cluster itself, or the one at this address, which asks for no login."""
+        """Returns a cluster unchanged; makes one without client properties from an address."""
         return cls(cluster) if isinstance(cluster, str) else cluster
 
     def admin(
         self, *, connect_within_s: float = 10.0, patience_s: float = 10.0
     ) -> AbstractContextManager[KafkaAdmin]:
-        """The admin port; a broker that does not answer for `patience_s` counts as silent."""
+        """An admin client; `patience_s` is how long to wait for a broker's answer."""
         from trimtab.kafka.admin import connect
 
         return connect(self, connect_within_s=connect_within_s, patience_s=patience_s)
 
     def consumer(self, client_id: str, settings: Mapping[str, Any]) -> Consumer:
-        """A consumer of confluent-kafka; `settings` win over client properties."""
+        """A consumer of confluent-kafka; `settings` override client properties."""
         from confluent_kafka import Consumer
 
         return Consumer(self.client(client_id, settings))
 
     def producer(self, client_id: str, settings: Mapping[str, Any]) -> Producer:
-        """A producer of confluent-kafka; `settings` win over client properties."""
+        """A producer of confluent-kafka; `settings` override client properties."""
         from confluent_kafka import Producer
 
         return Producer(self.client(client_id, settings))

@@ -1,4 +1,4 @@
-"""Reads a topic of one partition whose newest record of each key is what counts, and follows it."""
+"""Reads a compacted topic of one partition from its beginning, and follows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_passing, kafka_errors
 
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
-"""A topic that is not there, or that not every broker has heard of yet."""
+"""Errors for a topic that does not exist, or that some brokers do not know yet."""
 
 _ASK_S = 15.0
 _POLL_S = 0.05
@@ -22,9 +22,9 @@ Keyed = tuple[bytes | None, bytes | None]
 
 
 class TopicReader:
-    """Hands out the records of a topic from its beginning; transactions that failed are left out.
+    """Reads the records of a topic from its beginning, without those of aborted transactions.
 
-    `missing` says that there was no such topic when it was opened.
+    `missing` is true if the topic did not exist when the reader was opened.
     """
 
     def __init__(self, cluster: Cluster, topic: str, *, client_id: str) -> None:
@@ -33,7 +33,7 @@ class TopicReader:
         self._consumer: Consumer = cluster.consumer(
             client_id,
             {
-                "group.id": f"{client_id}-reader",  # asked for; no group is joined
+                "group.id": f"{client_id}-reader",  # required by the client; no group is joined
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
@@ -42,7 +42,7 @@ class TopicReader:
         )
         try:
             with kafka_errors(f"reading {topic}"):
-                # A reader of a topic that is not there is told so only after half a minute.
+                # Without this, a missing topic would be reported only after half a minute.
                 known = self._consumer.list_topics(topic, timeout=_ASK_S).topics[topic]
                 self.missing = known.error is not None and known.error.code() in ABSENT
                 self._consumer.assign([self._beginning])
@@ -51,7 +51,7 @@ class TopicReader:
             raise
 
     def to_the_end(self, within_s: float = _ASK_S) -> Iterator[Keyed]:
-        """All records up to the end as it is now."""
+        """All records up to the current end of the log."""
         deadline = time.monotonic() + within_s
         with kafka_errors(f"reading {self._topic}"):
             while time.monotonic() < deadline:
@@ -61,11 +61,11 @@ class TopicReader:
                 elif found is True:
                     return
         raise BrokerUnavailable(
-            f"{self._topic} could not be read to its end.", hint="Do its brokers run?"
+            f"Topic {self._topic} could not be read to its end.", hint="Check that its brokers run."
         )
 
     def for_a_while(self, seconds: float) -> Iterator[Keyed]:
-        """The records that come within this time."""
+        """The records that arrive within this time."""
         deadline = time.monotonic() + seconds
         with kafka_errors(f"reading {self._topic}"):
             while (left_s := deadline - time.monotonic()) > 0:
@@ -74,7 +74,7 @@ class TopicReader:
                     yield found
 
     def _next(self, timeout_s: float) -> Keyed | bool:
-        """The next record; True at the end, False when nothing came."""
+        """The next record; True at the end of the log, False if no record arrived."""
         message = self._consumer.poll(timeout_s)
         if message is None:
             return False
@@ -83,7 +83,7 @@ class TopicReader:
             return message.key(), message.value()
         if error.code() == KafkaError._PARTITION_EOF:
             return True
-        if error.code() in ABSENT:  # just created, and not every broker has it yet
+        if error.code() in ABSENT:  # just created, and some brokers do not know it yet
             time.sleep(_POLL_S)
             self._consumer.assign([self._beginning])
         elif not is_passing(KafkaException(error)):

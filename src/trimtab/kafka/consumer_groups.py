@@ -1,12 +1,12 @@
-"""What coordinators know of consumer groups: their names, members and committed offsets.
+"""Reads the names, members and committed offsets of consumer groups from their coordinators.
 
 Why      librdkafka's admin requests to a coordinator abort the whole process when the connection
          to it fails (decision 0041), so all of them go through kafka-python's connections.
-Promise  Groups of both protocols, classic and consumer (KIP-848), look the same. A coordinator
-         that is not ready yet, has moved or is dead is looked up and asked again for at most
-         `patience_s`. Being refused is an error.
-Cost     One look-up for all groups; then per coordinator one request for committed offsets, and
-         one or two for members (the second for groups that are not of the consumer protocol).
+Promise  Groups of both protocols, classic and consumer (KIP-848), give the same values. If a
+         coordinator is not ready, has moved or is dead, it is looked up and asked again for at
+         most `patience_s`. Missing authorization is an error.
+Cost     One lookup for all groups; then per coordinator one request for committed offsets, and
+         one or two for members (the second for groups that do not use the consumer protocol).
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ _STATES = {
     "PreparingRebalance": "PREPARING_REBALANCING",
     "CompletingRebalance": "COMPLETING_REBALANCING",
 }
-"""Kafka's words for states that are not simply written in capitals here."""
+"""Names of states that differ from Kafka's by more than upper case."""
 
 
 def names(brokers: Connections, live: Collection[BrokerId]) -> tuple[str, ...]:
-    """Names of all consumer groups, ascending; those of silent brokers are left out."""
+    """Names of all consumer groups, sorted, without those of brokers that do not answer."""
     found = set()
     answers = brokers.ask_each(dict.fromkeys(sorted(live), ListGroupsRequest), "list groups")
     for answer in answers.values():
         error = error_of(answer.error_code)
         if error is not None and not is_passing(error):
             raise error
-        # Offsets may be committed without a protocol: then there is no type.
+        # A group that only commits offsets has no protocol type.
         found |= {g.group_id for g in answer.groups if g.protocol_type in {_CONSUMER, ""}}
     return tuple(sorted(found))
 
 
 def described(brokers: Connections, groups: Collection[str]) -> tuple[Group, ...]:
-    """State and members of groups, ascending; only groups that do not exist are left out.
+    """State and members of groups, sorted by name; groups that do not exist are left out.
 
     Raises:
         kafka.errors.KafkaTimeoutError: A coordinator did not answer.
     """
-    found, unanswered = _asked(brokers, groups, partial(_describe, brokers))
+    found, unanswered = _ask_coordinators(brokers, groups, partial(_describe, brokers))
     if unanswered:
         raise theirs.KafkaTimeoutError(
             f"the coordinator of {', '.join(sorted(unanswered))} did not answer within "
@@ -76,23 +76,23 @@ def committed(
     brokers: Connections, groups: Collection[str]
 ) -> dict[str, dict[TopicPartition, int]]:
     """Committed offsets of groups; a group whose coordinator did not answer is left out."""
-    found, unanswered = _asked(brokers, groups, partial(_fetch_offsets, brokers))
+    found, unanswered = _ask_coordinators(brokers, groups, partial(_fetch_offsets, brokers))
     for name in sorted(unanswered):
         log.warning("coordinator_did_not_answer", group=name)
     return found
 
 
-def _asked(
+def _ask_coordinators(
     brokers: Connections, groups: Collection[str], ask: Callable[[Coordinated], dict[str, T]]
 ) -> tuple[dict[str, T], set[str]]:
-    """Asks coordinators until all have answered or patience ends; also what is unanswered."""
+    """Asks until all groups are answered or time is up; returns answers and unanswered groups."""
     found: dict[str, T] = {}
     pending = set(groups)
     deadline = time.monotonic() + brokers.patience_s
     while pending:
         found |= ask(_coordinators(brokers, pending))
         pending -= found.keys()
-        # A fresh cluster has no coordinators yet, and they move when a broker dies.
+        # A new cluster has no coordinators yet, and they move when a broker fails.
         if not pending or time.monotonic() > deadline:
             break
         time.sleep(BACKOFF_S)
@@ -112,12 +112,12 @@ def _coordinators(brokers: Connections, groups: Collection[str]) -> Coordinated:
 
 
 def _describe(brokers: Connections, coordinated: Coordinated) -> dict[str, Group | None]:
-    """Groups as their coordinators describe them; None for those that do not exist."""
+    """Groups as their coordinators describe them; None for groups that do not exist."""
     found: dict[str, Group | None] = {}
     others: defaultdict[BrokerId, list[str]] = defaultdict(list)
     try:
         for broker, group in _described_as(brokers, coordinated, _consumer_request):
-            if isinstance(error_of(group.error_code), _OF_ANOTHER_PROTOCOL):
+            if isinstance(error_of(group.error_code), _NOT_CONSUMER_PROTOCOL):
                 others[broker].append(group.group_id)
             elif _is_answered(group.error_code):
                 found[group.group_id] = _group(group, _consumer_partitions)
@@ -132,8 +132,8 @@ def _describe(brokers: Connections, coordinated: Coordinated) -> dict[str, Group
     return found
 
 
-_OF_ANOTHER_PROTOCOL = (theirs.GroupIdNotFoundError, theirs.UnsupportedVersionError)
-"""What a coordinator answers for groups that are not of the consumer protocol."""
+_NOT_CONSUMER_PROTOCOL = (theirs.GroupIdNotFoundError, theirs.UnsupportedVersionError)
+"""Errors of a coordinator for groups that do not use the consumer protocol."""
 
 
 def _described_as(
@@ -156,9 +156,9 @@ def _classic_request(groups: Collection[str]) -> Any:
 
 
 def _group(found: Any, partitions: Callable[[Any], frozenset[TopicPartition]]) -> Group | None:
-    """A group as a coordinator describes it; None when it is dead."""
+    """A group as its coordinator describes it; None if it does not exist."""
     state = _STATES.get(found.group_state, found.group_state.upper())
-    if state == "DEAD":  # so older brokers say that there is no such group
+    if state == "DEAD":  # older brokers report a group that does not exist so
         return None
     members = (
         Member(
@@ -192,13 +192,13 @@ def _consumer_partitions(member: Any) -> frozenset[TopicPartition]:
 
 
 def _classic_partitions(member: Any, *, protocol: str) -> frozenset[TopicPartition]:
-    """What a member's leader gave it; Connect and others write something else there."""
+    """The partitions the group leader assigned to a member; none for other protocol types."""
     if not member.member_assignment or protocol != _CONSUMER:
         return frozenset()
     try:
         given = ConsumerProtocolAssignment.decode(member.member_assignment)
     except (struct.error, ValueError):
-        log.warning("assignment_was_unreadable", member=member.member_id)
+        log.warning("assignment_not_readable", member=member.member_id)
         return frozenset()
     return frozenset(
         TopicPartition(topic.topic, number)
@@ -231,12 +231,12 @@ def _offsets_request(groups: Collection[str]) -> Any:
     return OffsetFetchRequest(
         groups=[group(group_id=name, topics=None) for name in sorted(groups)],
         min_version=8,
-        max_version=8,  # later ones name topics by id
+        max_version=8,  # later versions use topic ids
     )
 
 
 def _is_answered(code: int) -> bool:
-    """Whether a coordinator answered; False when it may later, and anything else is raised."""
+    """Whether a coordinator answered; False for a retriable error, other errors are raised."""
     error = error_of(code)
     if error is not None and not is_passing(error):
         raise error

@@ -1,4 +1,4 @@
-"""Errors of both Kafka client libraries, as ours: one table for every door."""
+"""Translates the errors of both Kafka client libraries into Trimtab's errors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from confluent_kafka import KafkaException as LibrdkafkaException
 
 from trimtab.errors import BrokerUnavailable, ConfigError, MeasurementError, TrimtabError
 
-# Else Python prints the client's log to stderr where nobody has configured logging.
+# Without a handler, Python prints the client's log to stderr when logging is not configured.
 logging.getLogger("librdkafka").addHandler(logging.NullHandler())
 
-_WHO_WE_ARE = (
+_AUTHENTICATION = (
     theirs.SaslAuthenticationFailedError,
     theirs.UnsupportedSaslMechanismError,
     theirs.IllegalSaslStateError,
@@ -24,7 +24,7 @@ _WHO_WE_ARE = (
 
 @contextmanager
 def kafka_errors(what: str) -> Iterator[None]:
-    """Turns errors of the client libraries into ours; `what` says what was being done."""
+    """Raises errors of the client libraries as Trimtab's; `what` names the operation."""
     try:
         yield
     except (theirs.KafkaError, LibrdkafkaException, OSError) as error:
@@ -32,43 +32,43 @@ def kafka_errors(what: str) -> Iterator[None]:
 
 
 def translated(error: Exception, what: str) -> TrimtabError:
-    """Our error for one of the client libraries'."""
+    """Trimtab's error for an error of a client library."""
     reason = reason_of(error)
     if is_authentication(error):
         return ConfigError(
-            f"The brokers did not accept who we are, while {what}: {reason}",
+            f"Authentication failed while {what}: {reason}",
             hint="Check security.protocol, sasl.* and ssl.* in the file given by --command-config.",
         )
     if _is_authorization(error):
         return MeasurementError(
-            f"The brokers did not permit {what}: {reason}",
-            hint="Give the user in --command-config the ACL that is missing.",
+            f"Authorization failed while {what}: {reason}",
+            hint="Grant the missing ACL to the user in --command-config.",
         )
     if _is_configuration(error):
         return ConfigError(
-            f"The Kafka client refused its configuration, while {what}: {reason}",
-            hint="Look at --bootstrap-server and at the file given by --command-config.",
+            f"The Kafka client rejected its configuration while {what}: {reason}",
+            hint="Check --bootstrap-server and the file given by --command-config.",
         )
     if is_passing(error):
         return BrokerUnavailable(
-            f"No broker answered, while {what}: {reason}",
-            hint="Check that the brokers run and that --bootstrap-server names them. "
+            f"No broker answered while {what}: {reason}",
+            hint="Check that the brokers are running and that --bootstrap-server is correct. "
             "A listener with TLS or SASL needs --command-config.",
         )
-    return MeasurementError(f"Kafka reported an error, while {what}: {reason}")
+    return MeasurementError(f"Kafka reported an error while {what}: {reason}")
 
 
 def reason_of(error: Exception) -> str:
-    """What the client says happened, on one line and without its requests."""
+    """The client's error message, on one line and without the request it contains."""
     if isinstance(error, LibrdkafkaException):
         text = error.args[0].str() if error.args else ""
     elif isinstance(error, theirs.BrokerResponseError):
-        # What the client adds is its request and the response, printed in full.
+        # The rest of the client's message is the full request and response.
         name = type(error).__name__.removesuffix("Error")
-        said = error.args and isinstance(error, _WHO_WE_ARE)
+        said = error.args and isinstance(error, _AUTHENTICATION)
         text = str(error.args[0]).removeprefix("SaslAuthenticationFailedError: ") if said else name
     elif isinstance(error, theirs.NodeNotReadyError | theirs.UnknownBrokerIdError):
-        text = "not connected"  # the client says no more than the broker's number
+        text = "not connected"  # the client's message has only the broker's id
     elif isinstance(error, theirs.KafkaError) and error.args:
         text = str(error.args[0])
     else:
@@ -78,7 +78,7 @@ def reason_of(error: Exception) -> str:
 
 
 def is_authentication(error: Exception) -> bool:
-    """Did the brokers, or TLS, not accept who we are?"""
+    """Whether authentication failed, by SASL or by TLS."""
     if isinstance(error, LibrdkafkaException):
         return _code(error) in {
             LibrdkafkaError._AUTHENTICATION,
@@ -86,7 +86,7 @@ def is_authentication(error: Exception) -> bool:
             LibrdkafkaError.UNSUPPORTED_SASL_MECHANISM,
             LibrdkafkaError._SSL,
         }
-    return isinstance(error, _WHO_WE_ARE)
+    return isinstance(error, _AUTHENTICATION)
 
 
 def _is_authorization(error: Exception) -> bool:
@@ -106,7 +106,7 @@ def _is_configuration(error: Exception) -> bool:
 
 
 def is_passing(error: Exception) -> bool:
-    """May it go well when tried again?"""
+    """Whether another attempt may succeed."""
     if isinstance(error, LibrdkafkaException):
         return bool(error.args) and (
             _code(error)

@@ -1,4 +1,4 @@
-"""Headers of a record as confluent-kafka gives them, where it can."""
+"""Reads the headers of a record from confluent-kafka."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from trimtab.observe.logging import library_log
 log = library_log()
 
 _headers = methodcaller("headers")
-"""Asks so that Python looks whether the client failed: a direct call, once it is hot, does not."""
+"""Python checks this call for an error set by the client; an optimised direct call is not."""
 
 
 def headers_of(message: Any) -> Headers:
-    """The headers of a message; none, and a line in the log, if a name in them is not UTF-8.
+    """The headers of a message; if a header name is not UTF-8, none, and a warning is logged.
 
-    The client cannot show such headers at all, and one record must not stop its partition.
+    The client cannot decode such headers, and one record must not stop its partition.
     """
     try:
         return tuple(_headers(message) or ())
     except (UnicodeDecodeError, SystemError) as error:
         log.warning(
-            "headers_could_not_be_read",
+            "headers_not_readable",
             topic=message.topic(),
             partition=message.partition(),
             offset=message.offset(),

@@ -1,4 +1,4 @@
-"""The first things asked of a fresh cluster: who is alive, and let this user in."""
+"""Checks and set-up of a new cluster: its live brokers, and its SASL users."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def brokers_seen(bootstrap: str, timeout_s: float) -> frozenset[int]:
     return _brokers(_client(bootstrap), timeout_s)
 
 
-def lets_in(bootstrap: str, username: str, password: str, timeout_s: float) -> bool:
-    """Does the SASL listener at `bootstrap` accept this user by SCRAM-SHA-256?"""
+def accepts_user(bootstrap: str, username: str, password: str, timeout_s: float) -> bool:
+    """Whether the SASL listener at `bootstrap` accepts this user with SCRAM-SHA-256."""
     login = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-256",
@@ -32,10 +32,10 @@ def lets_in(bootstrap: str, username: str, password: str, timeout_s: float) -> b
 
 
 def add_scram_user(bootstrap: str, username: str, password: str, timeout_s: float) -> None:
-    """Makes a user for SCRAM-SHA-256, or gives them this password; brokers learn it soon after."""
+    """Creates a SCRAM-SHA-256 user or changes the password; brokers apply it a little later."""
     kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, iterations=4096)
     user = UserScramCredentialUpsertion(username, kind, password.encode())
-    client = _client(bootstrap)  # kept by a name: it answers only while it lives
+    client = _client(bootstrap)  # keep a reference: requests fail once the client is collected
     with kafka_errors(f"adding the SASL user {username}"):
         answers = client.alter_user_scram_credentials([user], request_timeout=timeout_s)
         answers[username].result(timeout=timeout_s)
@@ -48,7 +48,7 @@ def _client(bootstrap: str, login: Mapping[str, str] | None = None) -> AdminClie
             "client.id": "trimtab-probe",
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 200,
-            "log_level": 0,  # a broker that is not there yet is an answer, not a fault to log
+            "log_level": 0,  # a broker that is not up yet is an expected result
             **(login or {}),
         }
     )

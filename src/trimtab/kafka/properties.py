@@ -1,10 +1,11 @@
-"""Kafka client properties, read from the file a Java client would take, in each client's words.
+"""Kafka client properties, read from a Java properties file and translated for each client.
 
 One `--command-config` serves every client: the admin client (kafka-python), the data path
-(librdkafka) and Spark (Java). Java names go in; JAAS lines, PEM stores and switches come out as
-each of them wants it. What a client has no word for is left out and named in `warnings()`.
+(librdkafka) and Spark (Java). Java property names, JAAS lines and PEM stores are translated into
+each client's settings. A property that a client does not support is left out and listed in
+`warnings()`.
 
-Secrets are never shown: the `repr` of the properties names keys only, and a secret inside a
+Secrets are never shown: the `repr` of the properties lists keys only, and a secret inside a
 translation is a `Secret`, whose `repr` hides it.
 """
 
@@ -26,7 +27,7 @@ _SECRET_KEY = re.compile(
     r"password|secret|jaas|token(?!\.endpoint)|credential|\.key$", re.IGNORECASE
 )
 
-# Java's name → librdkafka's name and kafka-python's name, where the values mean the same.
+# Java's name → librdkafka's and kafka-python's name, where the value is the same.
 _SAME_MEANING: Mapping[str, tuple[str, str | None]] = {
     "client.id": ("client.id", "client_id"),
     "client.dns.lookup": ("client.dns.lookup", "client_dns_lookup"),
@@ -60,7 +61,7 @@ _UNDERSTOOD = frozenset(
         "ssl.truststore.type",
     }
 )
-# The connector reads bytes and keeps its own offsets: it fails when it is told otherwise.
+# Spark's Kafka connector sets these itself, and fails if they are given.
 _SPARK_REFUSES = frozenset(
     {
         "auto.offset.reset",
@@ -76,7 +77,7 @@ _SPARK_REFUSES = frozenset(
 
 
 class Secret(str):
-    """Text that does not show itself in a `repr`, alone or inside a dict."""
+    """Text whose `repr` does not show it, also inside a dict."""
 
     __slots__ = ()
 
@@ -85,7 +86,7 @@ class Secret(str):
 
 
 class StoreType(StrEnum):
-    """Formats of TLS stores that are understood."""
+    """Supported formats of TLS stores."""
 
     PEM = "PEM"
     PKCS12 = "PKCS12"
@@ -103,8 +104,8 @@ class ClientProperties:
         object.__setattr__(self, "_values", MappingProxyType(hidden))
         if self._protocol not in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
             raise ConfigError(
-                f"{self.source}: security.protocol {self._protocol} is not known.",
-                hint="It is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+                f"{self.source}: unknown security.protocol {self._protocol}.",
+                hint="Set it to PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
             )
         for store in ("truststore", "keystore"):
             self._store_type(store)
@@ -117,14 +118,14 @@ class ClientProperties:
 
     @classmethod
     def none(cls) -> ClientProperties:
-        """No properties: plain text, nobody asks who we are."""
+        """No properties: no encryption and no authentication."""
         return cls()
 
     @classmethod
     def read(cls, path: Path) -> ClientProperties:
-        """Reads a Java properties file; a missing or damaged one is named with its line."""
+        """Reads a Java properties file; errors name the file and the line."""
         try:
-            # Java reads properties as ISO 8859-1; so does every Kafka tool the file is shared with.
+            # Java reads properties as ISO 8859-1, and so do Kafka's own tools.
             text = path.read_text(encoding="latin-1")
         except OSError as error:
             raise BadFile(
@@ -144,11 +145,11 @@ class ClientProperties:
 
     @property
     def authenticated(self) -> bool:
-        """Whether clients say who they are by SASL."""
+        """Whether clients authenticate by SASL."""
         return self._protocol.startswith("SASL_")
 
     def for_confluent(self) -> dict[str, str]:
-        """The properties in librdkafka's words."""
+        """The properties as librdkafka's settings."""
         config = {
             theirs: self._values[key]
             for key, (theirs, _) in _SAME_MEANING.items()
@@ -162,7 +163,7 @@ class ClientProperties:
         return config
 
     def for_kafka_python(self) -> dict[str, Any]:
-        """The properties in kafka-python's words; with TLS, the stores named are read."""
+        """The properties as kafka-python's settings; reads the TLS stores."""
         config: dict[str, Any] = {
             theirs: self._number(key) if theirs.endswith("_ms") else self._values[key]
             for key, (_, theirs) in _SAME_MEANING.items()
@@ -176,15 +177,15 @@ class ClientProperties:
         return config
 
     def for_spark(self) -> dict[str, str]:
-        """The properties as options of Spark's Kafka connector, which takes Java's own."""
+        """The properties as options of Spark's Kafka connector, which uses Java's names."""
         return {f"kafka.{k}": v for k, v in self._values.items() if k not in _SPARK_REFUSES}
 
     def warnings(self) -> tuple[str, ...]:
-        """Which properties some client does without."""
+        """A warning for each property that some clients do not get."""
         unknown = sorted(self._values.keys() - _SAME_MEANING.keys() - _UNDERSTOOD)
         return tuple(
-            f"{self.source}: {key} means something to Java clients only; "
-            + ("left out." if key in _SPARK_REFUSES else "it reaches Spark alone.")
+            f"{self.source}: {key} is supported by Java clients only; "
+            + ("ignored." if key in _SPARK_REFUSES else "used for Spark only.")
             for key in unknown
         )
 
@@ -263,12 +264,12 @@ class ClientProperties:
         if module not in {"PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule"}:
             raise ConfigError(
                 f"{self.source}: the login module {login.module} is not supported.",
-                hint="PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule are.",
+                hint="Use PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule.",
             )
         if login.options.get("tokenauth", "false").lower() == "true":
             raise ConfigError(
                 f"{self.source}: delegation tokens (tokenauth) are not supported.",
-                hint="Give the user's own name and password.",
+                hint="Use a user name and a password.",
             )
         return login
 
@@ -344,7 +345,7 @@ class ClientProperties:
         return context
 
     def _load_own_certificate(self, context: ssl.SSLContext) -> None:
-        # A password is always given, lest OpenSSL asks for one at the terminal.
+        # Always pass a password: without one OpenSSL asks for it at the terminal.
         password = self._values.get("ssl.key.password", "")
         location = self._values.get("ssl.keystore.location")
         if location is not None:
@@ -353,7 +354,7 @@ class ClientProperties:
         chain = self._values.get("ssl.keystore.certificate.chain")
         key = self._values.get("ssl.keystore.key")
         if chain is not None and key is not None:
-            # OpenSSL takes keys from files only; this one is private, and gone when we leave.
+            # OpenSSL reads keys from files only; this one is private, and deleted after use.
             with tempfile.NamedTemporaryFile("w", suffix=".pem") as store:
                 store.write(f"{key}\n{chain}\n")
                 store.flush()
@@ -364,7 +365,7 @@ class ClientProperties:
         return bool(self._values.get("ssl.endpoint.identification.algorithm", "https").strip())
 
     def _store_type(self, store: str) -> StoreType | None:
-        """The format of a store; None when there is no such store."""
+        """The format of a store; None if there is no such store."""
         location = self._values.get(f"ssl.{store}.location")
         inline = {"truststore": "certificates", "keystore": "key"}[store]
         if location is None and f"ssl.{store}.{inline}" not in self._values:
@@ -409,14 +410,14 @@ class ClientProperties:
 
 @dataclass(frozen=True, slots=True)
 class JaasLogin:
-    """One login module of a JAAS line, and its options."""
+    """A login module of a JAAS line, with its options."""
 
     module: str
     options: Mapping[str, str] = field(repr=False)
 
 
 _JAAS_TOKEN = re.compile(
-    r"""\s+|//[^\n]*|/\*.*?\*/"""  # what separates
+    r"""\s+|//[^\n]*|/\*.*?\*/"""  # separators
     r"""|"(?P<double>(?:\\.|[^"\\\n])*)"|'(?P<single>(?:\\.|[^'\\\n])*)'"""
     r"""|(?P<sign>[=;])|(?P<word>[^\s=;"']+)""",
     re.DOTALL,
@@ -426,10 +427,10 @@ _JAAS_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a
 
 
 def parse_jaas(line: str, *, source: str) -> JaasLogin:
-    """Reads `module flag name="value" …;`, which must hold exactly one module."""
+    """Parses `module flag name="value" …;` with exactly one module."""
     wrong = ConfigError(
-        f"{source}: sasl.jaas.config cannot be read.",
-        hint='It has the form: MODULE required username="…" password="…"; with the semicolon.',
+        f"{source}: invalid sasl.jaas.config.",
+        hint='Expected: MODULE required username="…" password="…"; with the semicolon.',
     )
     tokens = list(_jaas_tokens(line, wrong))
     if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
@@ -469,7 +470,7 @@ def _jaas_escape(found: re.Match[str]) -> str:
 
 
 def parse(text: str, *, source: str) -> dict[str, str]:
-    r"""Reads a Java properties file; a key that stands twice has its last value.
+    r"""Parses a Java properties file; of a repeated key the last value counts.
 
     >>> parse("# who\nuser : al\\\n   ice\nempty\n", source="f")
     {'user': 'alice', 'empty': ''}
@@ -483,19 +484,19 @@ def parse(text: str, *, source: str) -> dict[str, str]:
             )
         key, value = _split(line)
         if not key:
-            raise BadFile(f"{source}, line {number}: there is no name before the separator.")
+            raise BadFile(f"{source}, line {number}: no key before the separator.")
         try:
             values[_unescape(key)] = _unescape(value)
         except ValueError as error:
             raise BadFile(
                 f"{source}, line {number}: {error}.",
-                hint="A lone backslash is written twice in a properties file.",
+                hint="Write a literal backslash twice in a properties file.",
             ) from error
     return values
 
 
 def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Joins continued lines; drops blanks and comments; numbers each by its first line."""
+    """Joins continued lines, drops blank lines and comments; gives each its first line's number."""
     joined, first = "", 0
     for number, natural in enumerate(lines, start=1):
         line = natural.lstrip(" \t\f")
@@ -535,5 +536,5 @@ def _unescape(text: str) -> str:
         return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(letter, letter)
 
     plain = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, text)
-    # Java's characters are UTF-16: two escapes may stand for one character.
+    # Java's characters are UTF-16: one character may need two escapes.
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,7 +1,7 @@
-"""Publishes our own records: telemetry, rates, heavy keys.
+"""Publishes Trimtab's own records: telemetry, rates, heavy keys.
 
-Promise  Handing a record over never raises and never waits for a broker. What was not acknowledged
-         is counted and logged. A producer that broke for good is replaced.
+Promise  `publish` never raises and never waits for a broker. Records that were not acknowledged
+         are counted and logged. A producer with a fatal error is replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FLUSH_S = 10.0
 
 
 def reliable(cluster: Cluster, *, client_id: str, linger_ms: int) -> dict[str, Any]:
-    """The configuration of a producer whose records are on all in-sync replicas, once each."""
+    """The configuration of an idempotent producer with acks=all."""
     return cluster.client(
         client_id,
         {
@@ -35,7 +35,7 @@ def reliable(cluster: Cluster, *, client_id: str, linger_ms: int) -> dict[str, A
 
 
 class RecordPublisher:
-    """Sends records that all in-sync replicas acknowledge, without repeats."""
+    """Sends records with an idempotent producer and acks=all."""
 
     def __init__(self, cluster: Cluster, *, client_id: str, linger_ms: int) -> None:
         self.published = 0
@@ -49,8 +49,8 @@ class RecordPublisher:
             self._producer = Producer(self._config)
 
     def publish(self, topic: str, key: bytes, value: bytes) -> None:
-        """Hands a record over."""
-        if self._broken:  # an idempotent producer that lost its place never finds it again
+        """Queues a record for sending."""
+        if self._broken:  # an idempotent producer cannot recover from a fatal error
             self.flush()
             self._producer = Producer(self._config)
             self._broken = False
@@ -58,11 +58,11 @@ class RecordPublisher:
             self._producer.produce(topic, value, key, on_delivery=self._on_delivery)
         except (BufferError, KafkaException) as error:
             self.failed += 1
-            log.warning("record_was_dropped", topic=topic, why=str(error))
+            log.warning("record_dropped", topic=topic, why=str(error))
         self._producer.poll(0)
 
     def flush(self) -> None:
-        """Waits for what is under way; what is left then counts as failed."""
+        """Waits for records in flight; those not acknowledged in time count as failed."""
         if self._producer.flush(_FLUSH_S):
             self._producer.purge()
             self._producer.flush(1.0)  # reports each purged record as failed
@@ -72,7 +72,7 @@ class RecordPublisher:
             self.published += 1
         else:
             self.failed += 1
-            log.warning("record_was_not_delivered", topic=message.topic(), why=error.str())
+            log.warning("record_not_delivered", topic=message.topic(), why=error.str())
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
@@ -82,7 +82,7 @@ class RecordPublisher:
 
 @contextmanager
 def open_publisher(cluster: Cluster) -> Iterator[RecordPublisher]:
-    """A publisher of results, which has delivered everything when the block ends."""
+    """A publisher that is flushed when the block ends."""
     publisher = RecordPublisher(cluster, client_id="trimtab-measure", linger_ms=0)
     try:
         yield publisher

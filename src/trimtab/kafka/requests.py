@@ -1,13 +1,12 @@
 """Requests to brokers: to any of them, or to many at once.
 
-Promise  Requests to several brokers go out at once, and each answer counts by itself: a dead or
-         hung broker costs its own answers, at most `patience_s` of time, and nobody else's.
-         Wrong credentials are an error at once; so is being refused.
-Cost     One request per broker and question. Connections are reused.
+Promise  Requests to several brokers are sent in parallel, and their answers are independent: a
+         dead or hung broker loses only its own answers and delays by at most `patience_s`.
+         Wrong credentials and missing authorization are errors at once.
+Cost     One request per broker and call. Connections are reused.
 
-kafka-python asks brokers one after the other and lets one failure spoil the whole answer; so the
-requests go through its connection manager, which has no public name. This module is the only one
-that knows it.
+kafka-python's admin client asks brokers one after another and fails if one of them fails, so
+requests go through its connection manager, which is not public. Only this module uses it.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ log = library_log()
 BACKOFF_S = 0.1
 
 for _wire in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
-    logging.getLogger(_wire).setLevel(logging.INFO)  # below it they print passwords
+    logging.getLogger(_wire).setLevel(logging.INFO)  # at DEBUG they print passwords
 
 
 def error_of(code: int) -> theirs.KafkaError | None:
-    """The error that a response carries as a number; None for success."""
+    """The exception for an error code of a response; None for success."""
     kind = theirs.for_code(code)
     return None if kind is theirs.NoError else kind()
 
 
 class Connections:
-    """Connections to all brokers: asks one of them, any, or many at once."""
+    """Connections to all brokers; sends requests to any of them, or to many in parallel."""
 
     def __init__(
         self,
@@ -53,7 +52,7 @@ class Connections:
         patience_s: float,
     ) -> None:
         self.patience_s = patience_s
-        self._owed: dict[int, Any] = {}  # answers that brokers still owe us
+        self._pending: dict[int, Any] = {}  # requests not yet answered
         self._missing: set[int] = set()  # brokers that did not answer when last asked
         opened: list[_Client] = []
 
@@ -73,14 +72,14 @@ class Connections:
             try:
                 self.client = KafkaAdminClient(**config)
             except Exception as error:
-                # A time-out says less than the failure that repeated itself until then.
+                # The repeated failure says more than the timeout that it led to.
                 known = next((c.failure for c in opened if c.failure is not None), None)
                 for half_open in opened:
-                    half_open.give_up()
+                    half_open.shut_down()
                 if isinstance(error, ValueError):
                     raise ConfigError(
-                        f"{cluster.servers} does not name brokers.",
-                        hint="--bootstrap-server takes HOST:PORT,HOST:PORT,…",
+                        f"Invalid bootstrap servers: {cluster.servers}.",
+                        hint="--bootstrap-server expects HOST:PORT,HOST:PORT,…",
                     ) from error
                 if known is not None and isinstance(error, theirs.KafkaTimeoutError):
                     raise known from error
@@ -88,11 +87,11 @@ class Connections:
         self._manager: Any = opened[0]._manager
 
     def close(self) -> None:
-        """Closes all of them."""
+        """Closes all connections."""
         self.client.close()
 
     def ask_any(self, request: Callable[[], Any]) -> Any:
-        """Asks one broker after another until one answers."""
+        """Sends a request to one broker after another until one answers."""
         deadline = time.monotonic() + self.patience_s * 2
         while True:
             node = self._manager.least_loaded_node()
@@ -107,12 +106,12 @@ class Connections:
     def ask_each(
         self, requests: Mapping[BrokerId, Callable[[], Any]], what: str
     ) -> dict[BrokerId, Any]:
-        """Asks brokers at once; those that do not answer are logged and left out."""
+        """Sends requests in parallel; brokers that do not answer are logged and left out."""
         answers, failures = self._ask(requests)
         for broker, error in sorted(failures.items()):
             if not is_passing(error):
                 raise error
-            if broker not in self._missing:  # said once, not at every question
+            if broker not in self._missing:  # logged once, not at every request
                 log.warning("broker_did_not_answer", broker=broker, to=what, why=reason_of(error))
         for broker in sorted(answers.keys() & self._missing):
             log.warning("broker_answered_again", broker=broker)
@@ -122,25 +121,25 @@ class Connections:
     def _ask(
         self, requests: Mapping[Any, Callable[[], Any]]
     ) -> tuple[dict[Any, Any], dict[Any, Exception]]:
-        return self._manager.run(self._ask_at_once, requests)  # type: ignore[no-any-return]
+        return self._manager.run(self._ask_in_parallel, requests)  # type: ignore[no-any-return]
 
-    async def _ask_at_once(
+    async def _ask_in_parallel(
         self, requests: Mapping[Any, Callable[[], Any]]
     ) -> tuple[dict[Any, Any], dict[Any, Exception]]:
         answers: dict[Any, Any] = {}
         failures: dict[Any, Exception] = {}
         sent = {}
         for broker, request in requests.items():
-            owed = self._owed.get(broker)
-            if owed is not None and not owed.is_done:
-                failures[broker] = theirs.KafkaTimeoutError("an earlier question is unanswered")
+            pending = self._pending.get(broker)
+            if pending is not None and not pending.is_done:
+                failures[broker] = theirs.KafkaTimeoutError("an earlier request is unanswered")
                 continue
-            self._owed.pop(broker, None)
+            self._pending.pop(broker, None)
             try:
                 sent[broker] = self._manager.send(request(), node_id=broker)
             except theirs.KafkaError as error:
                 failures[broker] = error
-                # The broker may be newer than what the client knows of the cluster.
+                # The broker may have joined after the client's last metadata update.
                 self._manager.cluster.request_update()
         until = time.monotonic() + self.patience_s
         for broker, future in sent.items():
@@ -150,13 +149,13 @@ class Connections:
             except theirs.KafkaError as error:
                 failures[broker] = error
                 if not future.is_done:
-                    self._owed[broker] = future
+                    self._pending[broker] = future
                     failures[broker] = theirs.KafkaTimeoutError(f"silent for {self.patience_s:g} s")
         return answers, failures
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """Remembers why the first connections failed, and gives up at once on wrong credentials."""
+    """Keeps the error of the first connections, and fails at once on wrong credentials."""
 
     failure: Exception | None = None
 
@@ -164,12 +163,12 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         transport = await super()._build_transport(*arguments, **options)
         receive = transport._sock_recv
 
-        def last_words_first() -> tuple[bytes, Exception | None]:
-            # A broker says why it refuses us and hangs up; the library would drop what it said.
+        def data_before_error() -> tuple[bytes, Exception | None]:
+            # A broker sends its reason and closes; the library would drop the reason.
             data, error = receive()
             return data, None if data else error
 
-        transport._sock_recv = last_words_first
+        transport._sock_recv = data_before_error
         return transport
 
     def get_connection(self, node_id: Any, **options: Any) -> Any:
@@ -197,8 +196,8 @@ class _Client(KafkaNetClient):  # type: ignore[misc]
         failure: Exception | None = self._manager.failure
         return failure
 
-    def give_up(self) -> None:
-        """Ends the thread that a client leaves behind when it cannot connect."""
+    def shut_down(self) -> None:
+        """Stops the thread of a client that could not connect."""
         self._manager.close()
         self._net.stop()
         self._net.close()

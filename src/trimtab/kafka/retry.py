@@ -1,4 +1,4 @@
-"""How often something is tried, and how long the pauses in between are."""
+"""Retry settings: number of attempts and the pauses between them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often a handler is tried in all, and how the pauses in between grow.
+    """The total number of attempts, and pauses that double up to a maximum.
 
     >>> list(Retry(attempts=5, first_s=1.0, most_s=3.0).pauses())
     [1.0, 2.0, 3.0, 3.0]
@@ -28,7 +28,7 @@ class Retry:
             yield pause_s
 
     def for_ever(self) -> Iterator[float]:
-        """The same pauses, without an end."""
+        """The same pauses, without a limit on the number of attempts."""
         pause_s = self.first_s
         while True:
             yield pause_s

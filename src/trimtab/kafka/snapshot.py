@@ -1,8 +1,8 @@
-"""The cluster at one moment, taken through the admin port.
+"""Takes a snapshot of a cluster through the admin port.
 
-Promise  Nothing is guessed: an offline partition has no size and no offsets, and neither has one
-         whose broker did not answer. Committed offsets are read before end offsets, so that a
-         group which keeps up is never seen ahead of the log.
+Promise  Nothing is guessed: a partition that is offline, or whose broker did not answer, has no
+         size and no offsets. Committed offsets are read before end offsets, so a group that
+         keeps up never appears ahead of the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def take_snapshot(
     clock: Callable[[], int],
     own_prefix: str = "trimtab.",
 ) -> ClusterSnapshot:
-    """Looks at these topics and groups, or at all but Kafka's own topics and ours."""
+    """A snapshot of these topics and groups, or of all but Kafka's and Trimtab's own topics."""
     ts = clock()
     info = admin.cluster()
     placed = tuple(
@@ -55,7 +55,7 @@ def take_placement(
     clock: Callable[[], int],
     own_prefix: str = "trimtab.",
 ) -> tuple[ClusterSnapshot, frozenset[BrokerId]]:
-    """Where partitions are, without sizes, offsets and groups; and the brokers that are down."""
+    """The replicas of partitions without sizes, offsets or groups, and the brokers down."""
     ts = clock()
     info = admin.cluster()
     placed = tuple(
@@ -72,7 +72,7 @@ def take_placement(
 
 
 def is_internal(topic: str, *, own_prefix: str) -> bool:
-    """Whether a topic is Kafka's own or Trimtab's, and so nobody's load."""
+    """Whether a topic is Kafka's or Trimtab's own, and so not part of the load."""
     return topic.startswith((INTERNAL_PREFIX, own_prefix))
 
 
@@ -95,9 +95,9 @@ def _with_committed(admin: Admin, groups: Collection[Group]) -> tuple[Group, ...
 
 
 def _brokers(info: ClusterInfo, partitions: Collection[Replicas]) -> tuple[Broker, ...]:
-    """All brokers, with whether they are alive.
+    """All brokers, each marked as alive or not.
 
-    Brokers that the cluster has forgotten but that replica lists still name are among them.
+    This includes brokers that are unregistered but still listed as replicas.
     """
     named = {b for p in partitions for b in p.replicas} - {b.id for b in info.brokers}
     found = (*info.brokers, *(Broker(id=BrokerId(broker)) for broker in named))

@@ -1,4 +1,4 @@
-"""Which offsets a span of time covers."""
+"""Finds the offsets of a time span."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from trimtab.kafka.errors import kafka_errors
 from trimtab.model.cluster import TopicPartition
 
 _TIMEOUT_S = 20.0
-_GENEROUS_S = 600
+_PADDING_S = 600
 
 AHEAD_S = 60
-"""A record stamped further ahead of our clock is stamped in the future."""
+"""A record with a timestamp further ahead of our clock counts as from the future."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSpan:
-    """Offsets per partition, `starts` included, `ends` not.
+    """Offsets per partition, `starts` inclusive, `ends` exclusive.
 
-    `cut` names the partitions whose log begins later than the span does: what was there before is
-    gone, so counts over the span are too low. `born` names those whose very first record is in it.
+    `cut` are the partitions whose log starts later than the span: earlier records were deleted, so
+    counts over the span are too low. `born` are those whose first record ever is in the span.
     """
 
     starts: Mapping[TopicPartition, int]
@@ -41,16 +41,16 @@ def offsets_between(
     from_ts: int,
     to_ts: int,
 ) -> OffsetSpan:
-    """The offsets of records stamped from `from_ts` (included) to `to_ts` (not), in microseconds.
+    """The offsets of records from `from_ts` (inclusive) to `to_ts` (exclusive), in microseconds.
 
-    Kafka keeps milliseconds, and producers stamp as they like: a record may stand behind one that
-    is stamped later. So the end lies generously behind `to_ts`, and the reader filters by time.
-    Where the record that would be the end is stamped in the future, it says nothing of when it was
-    written: the end is that of the log then.
+    Kafka stores milliseconds, and producers set timestamps freely, so a record may follow one with
+    a later timestamp. The end is therefore looked up well after `to_ts`, and the reader filters by
+    time. If the record found there has a timestamp in the future, that says nothing about when it
+    was written, and the end of the log is used instead.
     """
     named, now = sorted(partitions), time.time_ns() // 1000
     settings = {
-        "group.id": "trimtab-spans",  # never joined: nothing is subscribed to
+        "group.id": "trimtab-spans",  # required by the client; no group is joined
         "enable.auto.commit": False,
     }
     with kafka_errors("looking up the offsets of a span"):
@@ -60,10 +60,10 @@ def offsets_between(
                 p: consumer.get_watermark_offsets(Place(*p), timeout=_TIMEOUT_S) for p in named
             }
             starts = _at(consumer, named, from_ts // 1000, marks)
-            generous = to_ts + _GENEROUS_S * 1_000_000
+            padded = to_ts + _PADDING_S * 1_000_000
             ends = {p: end for p, (_, end) in marks.items()}
-            if generous < now:
-                found = _at(consumer, named, -(-generous // 1000), marks)
+            if padded < now:
+                found = _at(consumer, named, -(-padded // 1000), marks)
                 ahead = _at(consumer, named, (now + AHEAD_S * 1_000_000) // 1000, marks)
                 ends |= {p: end for p, end in found.items() if end != ahead[p]}
         finally:
@@ -82,7 +82,7 @@ def _at(
     ts_ms: int,
     marks: Mapping[TopicPartition, tuple[int, int]],
 ) -> dict[TopicPartition, int]:
-    """The first offset at or after a time; the end of the log when there is none."""
+    """The first offset at or after a time; the end of the log if there is none."""
     asked = [Place(topic, partition, ts_ms) for topic, partition in partitions]
     found = {}
     for place in consumer.offsets_for_times(asked, timeout=_TIMEOUT_S) if asked else ():

@@ -1,7 +1,7 @@
-"""Facts of many topics at once: what a write needs, and who may lead when nobody is in sync.
+"""Reads settings, min.insync.replicas and eligible leader replicas of many topics at once.
 
-Promise  One question for as many topics as a broker answers well. Topics that do not exist are left
-         out; being refused is an error. A cluster that knows no eligible leaders has none.
+Promise  One request for up to 500 topics. Topics that do not exist are left out; missing
+         authorization is an error. Clusters without eligible leader replicas report none.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from kafka.protocol.admin import DescribeConfigsRequest, DescribeTopicPartitions
 from trimtab.model.cluster import BrokerId, TopicPartition
 
 Ask = Callable[[Callable[[], Any]], Any]
-"""Puts a question to any broker."""
+"""Sends a request to any broker."""
 
 MIN_INSYNC = "min.insync.replicas"
-_AT_ONCE = 500
+_PER_REQUEST = 500
 
 
 def settings(ask: Ask, name: str) -> dict[str, str] | None:
-    """All settings of a topic, defaults included; None where the broker does not know the topic.
+    """All settings of a topic, defaults included; None if the broker does not know the topic.
 
-    kafka-python's own `describe_configs` ignores errors, and so takes a topic that this broker has
-    not heard of yet, or that may not be described, for one without settings.
+    kafka-python's own `describe_configs` ignores errors: it returns no settings for a topic that
+    this broker does not know yet, or that the user may not describe.
     """
     resources = [(ConfigResourceType.TOPIC, name, None)]
     [result] = ask(partial(DescribeConfigsRequest, resources=resources)).results
@@ -37,7 +37,7 @@ def settings(ask: Ask, name: str) -> dict[str, str] | None:
 
 
 def min_insync(ask: Ask, names: Collection[str]) -> dict[str, int]:
-    """In-sync replicas that a write with acks=all needs, by topic."""
+    """min.insync.replicas by topic."""
     found = {}
     for part in _parts(names):
         resources = [(ConfigResourceType.TOPIC, name, [MIN_INSYNC]) for name in part]
@@ -61,7 +61,7 @@ def eligible(ask: Ask, names: Collection[str]) -> dict[TopicPartition, tuple[Bro
             request = partial(DescribeTopicPartitionsRequest, topics=topics, cursor=cursor)
             try:
                 answer = ask(request)
-            except theirs.IncompatibleBrokerVersion:  # before Kafka 3.7 nobody knows of them
+            except theirs.IncompatibleBrokerVersion:  # before Kafka 3.7 there are none
                 return {}
             for one in answer.topics:
                 if _known(one.error_code):
@@ -77,11 +77,11 @@ def eligible(ask: Ask, names: Collection[str]) -> dict[TopicPartition, tuple[Bro
 
 def _parts(names: Collection[str]) -> Iterator[list[str]]:
     ordered = sorted(set(names))
-    return (ordered[at : at + _AT_ONCE] for at in range(0, len(ordered), _AT_ONCE))
+    return (ordered[at : at + _PER_REQUEST] for at in range(0, len(ordered), _PER_REQUEST))
 
 
 def _known(code: int) -> bool:
-    """Whether a topic exists; any other trouble is raised."""
+    """Whether a topic exists; other errors are raised."""
     kind = theirs.for_code(code)
     if kind is theirs.UnknownTopicOrPartitionError:
         return False

@@ -1,7 +1,7 @@
-"""The topics Trimtab owns: their names, how they are made, and what they must hold to.
+"""The topics that Trimtab owns: their names, how they are created, and the settings they need.
 
-Promise  A topic that exists is never changed. One whose settings break what its readers rely on
-         is refused, with the setting named.
+Promise  An existing topic is never changed. If its settings do not fit its readers, it is refused
+         with an error that names the setting.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _Answer = TypeVar("_Answer")
 
 MOST_REPLICAS = 3
 LEAST_RETENTION_MS = 10 * 60 * 1000
-"""A restarted reader looks back at least over its window; ten minutes leave room for both."""
+"""A restarted reader reads at least one window back; ten minutes allow for window and restart."""
 
 CONTROL_PARTITIONS = 65
-"""One for the controller and 64 for consumers; doubled when they no longer suffice."""
+"""One for the controller and 64 for consumers; doubled when more are needed."""
 
-_HEARD_WITHIN_S = 1.0
+_EXTENDED_WITHIN_S = 1.0
 _VISIBLE_WITHIN_S = 15.0
 _ASK_AGAIN_S = 0.1
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -35,11 +35,11 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTopic:
-    """How one of our topics is made.
+    """How one of Trimtab's topics is created.
 
-    `only_partition` when its readers count on a single one; `compacted` when the newest record of
-    a key is what they want, however old; `per_broker` when each broker has a partition with one
-    replica, so that a broker that hangs holds up nobody else.
+    `only_partition`: its readers need exactly one partition. `compacted`: its readers need the
+    newest record of each key, however old. `per_broker`: each broker has its own partition with
+    one replica, so a broker that hangs does not delay the others.
     """
 
     name: str
@@ -63,7 +63,7 @@ class OwnTopics:
 
     @property
     def rates(self) -> str:
-        """Rates and lag per topic and trigger."""
+        """Rates and lag per topic, one record per trigger."""
         return f"{self.prefix}rates"
 
     @property
@@ -73,27 +73,27 @@ class OwnTopics:
 
     @property
     def receipts(self) -> str:
-        """Processed records, with who did it and when."""
+        """Processed records: by which consumer and when."""
         return f"{self.prefix}receipts"
 
     @property
     def decisions(self) -> str:
-        """What controllers decided, and why."""
+        """Decisions of controllers, with their reasons."""
         return f"{self.prefix}decisions"
 
     @property
     def plans(self) -> str:
-        """Plans by their ids."""
+        """Plans, by id."""
         return f"{self.prefix}plans"
 
     @property
     def weights(self) -> str:
-        """How much of the keyless records each broker should get."""
+        """The share of keyless records for each broker."""
         return f"{self.prefix}weights"
 
     @property
     def probe(self) -> str:
-        """What steering writes to measure each broker by itself; nobody reads it."""
+        """Records that steering writes to measure each broker; they are never read."""
         return f"{self.prefix}probe"
 
     def control(self, group: str) -> str:
@@ -101,11 +101,11 @@ class OwnTopics:
         return f"{self.prefix}control.{group}"
 
     def group(self, group: str) -> str:
-        """What the controller of a group leaves behind; also the lease."""
+        """Saved state of a group's controller, and its lease."""
         return f"{self.prefix}group.{group}"
 
     def of_group(self, group: str) -> tuple[OwnTopic, ...]:
-        """How the topics are made that a controlled group needs."""
+        """The topics that a controlled group needs."""
         return (
             OwnTopic(name=self.control(group), partitions=CONTROL_PARTITIONS, retention_ms=_DAY_MS),
             OwnTopic(
@@ -122,7 +122,7 @@ class OwnTopics:
 
     @property
     def of_steering(self) -> tuple[OwnTopic, ...]:
-        """How the topics are made that steering needs."""
+        """The topics that steering needs."""
         return (
             OwnTopic(
                 name=self.weights,
@@ -138,22 +138,22 @@ class OwnTopics:
 
     @property
     def all(self) -> tuple[OwnTopic, ...]:
-        """How each of those is made that measuring needs."""
+        """The topics that measuring needs."""
         return (
             OwnTopic(name=self.telemetry, partitions=4, retention_ms=7 * _DAY_MS),
-            # One partition: the newest record of each topic is found by reading to one end.
+            # One partition, so that the newest record of each topic is found in one log.
             OwnTopic(name=self.rates, partitions=1, retention_ms=_DAY_MS, only_partition=True),
             OwnTopic(name=self.hotkeys, partitions=1, retention_ms=7 * _DAY_MS),
         )
 
 
 def ensure_topics(admin: Admin, own: OwnTopics) -> tuple[str, ...]:
-    """Makes sure of the topics that measuring needs; returns the names created."""
+    """Creates or checks the topics that measuring needs; returns the names created."""
     return ensure(admin, own.all)
 
 
 def ensure(admin: Admin, topics: Iterable[OwnTopic]) -> tuple[str, ...]:
-    """Creates what is missing, refuses what is broken; returns the names created."""
+    """Creates missing topics and checks existing ones; returns the names created."""
     from trimtab.kafka.admin import TopicSpec
 
     created = []
@@ -169,24 +169,24 @@ def ensure(admin: Admin, topics: Iterable[OwnTopic]) -> tuple[str, ...]:
                 settings={
                     "cleanup.policy": "compact" if topic.compacted else "delete",
                     "retention.ms": str(topic.retention_ms),
-                    # One replica may be away, and an acknowledged record is still on two.
+                    # With one replica of three down, an acknowledged record is still on two.
                     "min.insync.replicas": str(max(1, replication - 1)),
                 },
             )
             if admin.create_topic(spec):
                 created.append(topic.name)
                 continue
-            # another process was faster
+            # another process created it first
             settings = _once_visible(partial(admin.topic_settings, topic.name)) or {}
         _check(topic, settings, _once_visible(partial(admin.topics, [topic.name])))
     return tuple(created)
 
 
 def _once_visible(ask: Callable[[], _Answer]) -> _Answer:
-    """The answer about a topic that may have been created a moment ago.
+    """Asks about a topic that may have just been created until the answer is not empty.
 
-    Every request may reach another broker, and some brokers learn of a new topic later than
-    others: one that shows its settings does not mean that the next one shows its partitions.
+    Requests may go to different brokers, and some brokers learn of a new topic later than others:
+    after one has returned its settings, the next may not know its partitions yet.
     """
     deadline = time.monotonic() + _VISIBLE_WITHIN_S
     while not (answer := ask()) and time.monotonic() < deadline:
@@ -197,10 +197,10 @@ def _once_visible(ask: Callable[[], _Answer]) -> _Answer:
 def ensure_per_broker(
     admin: Admin, topic: OwnTopic, brokers: Collection[int], live: Collection[int]
 ) -> dict[int, int]:
-    """Makes or grows a topic with a partition on each broker; returns who holds which.
+    """Creates or extends a topic with a partition on each broker; returns broker → partition.
 
-    A broker that is down gets its partition when it is back. What lies on a broker that has left
-    the cluster stays behind without a leader.
+    A broker that is down gets its partition when it is back. The partition of a broker that has
+    left the cluster remains without a leader.
     """
     from trimtab.kafka.admin import TopicSpec
 
@@ -222,7 +222,7 @@ def ensure_per_broker(
         )
         if not order or admin.create_topic(spec):
             return {broker: number for number, broker in enumerate(order)}
-        # another process was faster
+        # another process created it first
         placed = _once_visible(partial(admin.topics, [topic.name]))
     found = _alone_on(placed)
     missing = sorted(set(live) - found.keys())
@@ -231,7 +231,7 @@ def ensure_per_broker(
         try:
             admin.add_partitions(topic.name, total, held_by=[(broker,) for broker in missing])
         except TrimtabError:
-            found = _grown_by_another(admin, topic.name, live)
+            found = _extended_by_another(admin, topic.name, live)
             if not found:
                 raise
         else:
@@ -239,12 +239,12 @@ def ensure_per_broker(
     return {broker: number for broker, number in found.items() if broker in brokers}
 
 
-def _grown_by_another(admin: Admin, name: str, live: Collection[int]) -> dict[int, int]:
-    """Which partition each broker holds now; nothing while one of the live ones has none.
+def _extended_by_another(admin: Admin, name: str, live: Collection[int]) -> dict[int, int]:
+    """The partition of each broker; empty if a live broker still has none.
 
-    It is asked more than once: the broker that answers may hear of new partitions a little late.
+    Asks more than once: the broker that answers may learn of new partitions a little late.
     """
-    until = time.monotonic() + _HEARD_WITHIN_S
+    until = time.monotonic() + _EXTENDED_WITHIN_S
     while True:
         found = _alone_on(admin.topics([name]))
         if found.keys() >= set(live):
@@ -255,44 +255,44 @@ def _grown_by_another(admin: Admin, name: str, live: Collection[int]) -> dict[in
 
 
 def _alone_on(placed: Iterable[Replicas]) -> dict[int, int]:
-    """Which partition each broker holds alone."""
+    """The partition whose only replica each broker holds."""
     return {int(p.replicas[0]): p.partition for p in placed if len(p.replicas) == 1}
 
 
 def replicas_for(admin: Admin) -> int:
-    """How many replicas a topic of ours has on this cluster."""
+    """The replication factor of Trimtab's topics on this cluster."""
     return max(1, min(MOST_REPLICAS, len(admin.cluster().live)))
 
 
 def _check(topic: OwnTopic, settings: Mapping[str, str], partitions: Sequence[Replicas]) -> None:
     if not partitions:
         raise MeasurementError(
-            f"The brokers know the settings of topic {topic.name}, but not its partitions.",
-            hint="It is being created or deleted; try again.",
+            f"The brokers returned settings but no partitions for topic {topic.name}.",
+            hint="It may be in creation or deletion; try again.",
         )
-    broken = "; ".join(_broken_promises(topic, settings, partitions))
-    if broken:
+    wrong = "; ".join(_wrong_settings(topic, settings, partitions))
+    if wrong:
         raise ConfigError(
-            f"Topic {topic.name} cannot be used: {broken}.",
-            hint="Correct the topic, delete it so that it is made anew, or choose another prefix "
+            f"Topic {topic.name} cannot be used: {wrong}.",
+            hint="Correct its settings, delete it to have it created again, or set another prefix "
             "(TRIMTAB_TOPIC_PREFIX).",
         )
 
 
-def _broken_promises(
+def _wrong_settings(
     topic: OwnTopic, settings: Mapping[str, str], partitions: Sequence[Replicas]
 ) -> Iterator[str]:
     if topic.only_partition and len(partitions) > 1:
-        yield f"it has {len(partitions)} partitions, and its readers count on one"
+        yield f"it has {len(partitions)} partitions, but must have exactly one"
     policy = settings.get("cleanup.policy", "delete")
     if topic.compacted and policy != "compact":
-        yield f"cleanup.policy={policy} drops what was written long ago and still holds"
+        yield f"cleanup.policy={policy} deletes old records that are still needed"
     if not topic.compacted and "compact" in policy:
-        yield f"cleanup.policy={policy} drops records that are still to be read"
+        yield f"cleanup.policy={policy} deletes records before they are read"
     retention_ms = int(settings.get("retention.ms") or -1)
     if not topic.compacted and 0 <= retention_ms < LEAST_RETENTION_MS:
         yield f"retention.ms={retention_ms} is below {LEAST_RETENTION_MS}"
     replicas = min(len(p.replicas) for p in partitions)
     in_sync = int(settings.get("min.insync.replicas") or 1)
     if in_sync > replicas:
-        yield f"min.insync.replicas={in_sync} is more than its {replicas} replicas"
+        yield f"min.insync.replicas={in_sync} is more than its number of replicas, {replicas}"

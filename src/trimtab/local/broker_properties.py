@@ -61,7 +61,7 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SaslUser:
-    """Who may use the SASL listener, by PLAIN and by SCRAM-SHA-256."""
+    """The user of the SASL listener, with PLAIN and SCRAM-SHA-256."""
 
     username: str
     password: str = field(repr=False)
@@ -72,12 +72,12 @@ class SaslUser:
                 raise ConfigError(
                     f"The SASL {what} of a local cluster must be letters, digits and any of "
                     "_.~!@#%^*+:/?-",
-                    hint="It is written into the brokers' JAAS settings, where others mean more.",
+                    hint="Other characters have a special meaning in the brokers' JAAS settings.",
                 )
 
 
 def fingerprint(sasl: SaslUser) -> str:
-    """Returns a mark by which another user or password is noticed."""
+    """A hash that shows whether the user or the password has changed."""
     return hashlib.sha256(f"{sasl.username}\n{sasl.password}".encode()).hexdigest()[:12]
 
 
@@ -142,12 +142,12 @@ def _sasl_properties(sasl: SaslUser) -> dict[str, str]:
 
 
 def check_properties(properties: Iterable[tuple[str, str]]) -> None:
-    """Raises ConfigError if a property cannot be written, or is not the user's to choose."""
+    """Raises ConfigError for a property that is malformed, or that the local cluster sets."""
     for key, value in properties:
         if not re.fullmatch(r"[A-Za-z0-9._-]+", key) or not value.isprintable() or "\\" in value:
-            raise ConfigError(f'"{key}={value}" cannot be a broker property.')
+            raise ConfigError(f'"{key}={value}" is not a valid broker property.')
         if key in _RESERVED:
             raise ConfigError(
-                f"The broker property {key} is the local cluster's own to set.",
-                hint="Choose names, brokers and racks through the command's options.",
+                f"The broker property {key} is set by the local cluster and cannot be changed.",
+                hint="Use the command's options for names, brokers and racks.",
             )

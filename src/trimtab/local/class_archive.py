@@ -1,9 +1,9 @@
-"""An archive of the classes that a broker loads, so that its JVM need not parse them again.
+"""A class-data archive of a broker's classes, so that its JVM starts faster.
 
-Why      Half of the time and processor a broker needs to start goes into reading its classes.
-Promise  Only speed depends on it: without an archive, or with one that does not fit, the JVM reads
-         the jars. It is made beside its place and renamed into it, once per Java and class path.
-Cost     About 12 s and 50 MB once; from then on a node starts in about half the time.
+Why      Half of the time and CPU of a broker's start goes into loading classes.
+Promise  It only affects speed: without an archive, or with one that does not match, the JVM reads
+         the jars. It is built in a temporary folder and renamed, once per Java and class path.
+Cost     About 12 s and 50 MB once; afterwards a node starts in about half the time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATIENCE_S = 60.0
 def class_archive(
     java: Path, jars: Sequence[Path], *, folder: Path, say: Callable[[str], None]
 ) -> Path | None:
-    """Returns the archive for this Java and class path, made first if need be; None if it fails."""
+    """Returns the archive for this Java and class path, built if necessary; None on failure."""
     key = "\n".join(f"{file} {file.stat().st_mtime_ns}" for file in (java.resolve(), *jars))
     archive = folder / f"classes-{hashlib.sha256(key.encode()).hexdigest()[:12]}.jsa"
     failed = archive.with_suffix(".failed")
@@ -36,26 +36,26 @@ def class_archive(
     with archive.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
-            say("Teaching the JVM the brokers' classes, once.")
+            say("Building the class-data archive of the brokers (once).")
             work = archive.with_suffix(".making")
-            shutil.rmtree(work, ignore_errors=True)  # left by one that was interrupted
+            shutil.rmtree(work, ignore_errors=True)  # left by an interrupted build
             work.mkdir()
             try:
                 _make(java, jars, work=work, archive=archive)
                 if not archive.exists():
-                    failed.touch()  # a JVM without such archives is not asked again
+                    failed.touch()  # do not try again with a JVM that does not support it
             finally:
                 shutil.rmtree(work, ignore_errors=True)
     return archive if archive.exists() else None
 
 
 def class_path(jars: Sequence[Path]) -> str:
-    """Returns the jars as Java's `-cp` takes them."""
+    """Returns the jars in the form of Java's `-cp` option."""
     return os.pathsep.join(map(str, jars))
 
 
 def _make(java: Path, jars: Sequence[Path], *, work: Path, archive: Path) -> None:
-    """Runs a node that is broker and controller at once; the JVM writes the archive as it ends."""
+    """Runs a combined broker and controller; the JVM writes the archive when it exits."""
     port, quorum_port = free_ports(2)
     listeners = f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{quorum_port}"
     settings = work / "server.properties"

@@ -1,15 +1,13 @@
 """A real Kafka cluster on this machine: one KRaft controller and N brokers, each a process.
 
-Why      Faults are only worth testing on the real thing: a broker killed, paused, started again.
-Promise  `up` twice changes nothing. `down` leaves no process. An `up` that fails or is interrupted
-         ends what it started and keeps its logs. A state file that a crash or a reboot left
-         behind is recognised, and the cluster comes up on the data that lies there. No stranger
-         is ever signalled: processes are known by pid and start time. No folder is removed that
-         was not made here.
+Promise  A second `up` changes nothing. `down` leaves no process. An `up` that fails or is
+         interrupted stops what it started and keeps its logs. After a crash or a reboot, `up`
+         starts the cluster on its existing data. Processes are identified by pid and start time,
+         so no other process is signalled. Only folders created here are removed.
 Cost     About 10 s and 0.8 GB of memory for three brokers.
 
-Everything lies in `<home>/clusters/<name>/`: `cluster.json` (the state), `logs/`, and per node
-its `server.properties` and `data/`. Nodes listen on 127.0.0.1 only.
+All files are in `<home>/clusters/<name>/`: `cluster.json` (the state), `logs/`, and per node its
+`server.properties` and `data/`. Nodes listen on 127.0.0.1 only.
 """
 
 from __future__ import annotations
@@ -58,17 +56,17 @@ __all__ = ["BrokerProcessState", "BrokerStatus", "ClusterStatus", "LocalCluster"
 
 MOST_BROKERS = 26
 LEAST_FREE_BYTES = 500_000_000
-_OURS = ".trimtab-cluster"  # stands in every folder made here
+_MARKER = ".trimtab-cluster"  # a file in every folder created here
 
 _JVM = ("-XX:+UseSerialGC", "-Djava.awt.headless=true")
-_SOON = "-XX:TieredStopAtLevel=1"  # quick to compile, for nodes that live a minute
+_FAST_START = "-XX:TieredStopAtLevel=1"  # less compilation, for nodes that run for a minute
 _CONTROLLER_HEAP = ("-Xms64m", "-Xmx128m")
 _BROKER_HEAP = ("-Xms128m", "-Xmx320m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """One broker as it is now; `port` is that of the plain listener."""
+    """The current state of a broker; `port` is that of the plaintext listener."""
 
     id: int
     rack: str
@@ -79,7 +77,7 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """A cluster as it is now; without one, there is no cluster id and no broker."""
+    """The current state of a cluster; if it does not exist, it has no cluster id and no brokers."""
 
     name: str
     cluster_id: str | None
@@ -90,9 +88,9 @@ class ClusterStatus:
 
 
 class LocalCluster:
-    """A cluster of real brokers by name; as a context manager it is up inside and gone after."""
+    """A named cluster of real brokers; as a context manager, up inside and removed afterwards."""
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own
+    def __init__(  # noqa: PLR0913 - independent options
         self,
         name: str = "default",
         *,
@@ -107,30 +105,30 @@ class LocalCluster:
         timeout_s: float = 90.0,
         enduring: bool = False,
     ) -> None:
-        """Changes nothing yet.
+        """Does not start anything yet.
 
         Args:
-            name: Names the cluster among those of `home`.
-            home: Holds `clusters/`.
+            name: Name of the cluster, unique in `home`.
+            home: The folder that contains `clusters/`.
             brokers: How many brokers, with ids from 1.
-            racks: Brokers are dealt to that many racks: a, b, c, a, …
-            properties: Further Kafka properties of every node; they win over ours.
+            racks: Number of racks; brokers are assigned to them in turn: a, b, c, a, …
+            properties: Additional Kafka properties of every node; they override ours.
             sasl: Adds a SASL_PLAINTEXT listener for this user to every broker.
-            jars: The brokers' class path; fetched into `cache` when not given.
-            cache: Where jars are kept; the user's cache folder when not given.
-            say: Is told what is being done.
-            timeout_s: How long nodes may take until they answer.
-            enduring: Compiles more, for a cluster that lives long: dearer at first, then cheaper.
+            jars: The brokers' class path; downloaded into `cache` if not given.
+            cache: Folder of the jars; the user's cache folder if not given.
+            say: Called with progress messages.
+            timeout_s: How long to wait until nodes answer.
+            enduring: Full JIT compilation: more CPU at first, less in the long run.
         """
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
             raise ConfigError(
-                f'"{name}" cannot name a cluster.',
+                f'Invalid cluster name "{name}".',
                 hint="Use letters, digits, dots, dashes and underscores.",
             )
         if not 1 <= brokers <= MOST_BROKERS:
-            raise ConfigError(f"A local cluster has 1 to {MOST_BROKERS} brokers, not {brokers}.")
+            raise ConfigError(f"The number of brokers must be 1 to {MOST_BROKERS}, not {brokers}.")
         if racks < 1:
-            raise ConfigError(f"A local cluster has at least one rack, not {racks}.")
+            raise ConfigError(f"The number of racks must be at least 1, not {racks}.")
         extra = tuple(sorted((properties or {}).items()))
         check_properties(extra)
         self.name = name
@@ -163,21 +161,21 @@ class LocalCluster:
 
     @property
     def logs(self) -> Path:
-        """Where each node keeps its log."""
+        """Folder of the nodes' logs."""
         return self.folder / "logs"
 
     @property
     def bootstrap_servers(self) -> str:
-        """The plain listeners, as clients take them."""
+        """The plaintext listeners, as bootstrap servers for clients."""
         return self.status().bootstrap_servers
 
     @property
     def sasl_bootstrap_servers(self) -> str | None:
-        """The SASL listeners, if there are any."""
+        """The SASL listeners, if any."""
         return self.status().sasl_bootstrap_servers
 
     def status(self) -> ClusterStatus:
-        """Looks at the processes as they are now."""
+        """The current state, taken from the running processes."""
         state = self._read()
         if state is None:
             return ClusterStatus(
@@ -210,21 +208,21 @@ class LocalCluster:
         )
 
     def process(self, broker: int) -> ProcessId:
-        """The process of a broker; ConfigError when it has none."""
-        return self._living_process(broker)[1]
+        """The process of a broker; raises ConfigError if it is not running."""
+        return self._running_process(broker)[1]
 
     def up(self) -> ClusterStatus:
-        """Brings the cluster up, or what is missing of it; returns when every broker answers."""
+        """Starts the cluster, or its missing nodes; returns when every broker answers."""
         with self._locked():
             state = self._read()
             if state is not None:
                 self._check_shape(state.shape)
                 if not _is_formatted(self._data(state.controller), state.cluster_id):
-                    self._say("The data of the controller is incomplete: starting anew.")
+                    self._say("The controller's data is incomplete: creating the cluster again.")
                     end(_living(state.nodes), patience_s=0)
                     state = None
             if state is None:
-                self._start_anew()
+                self._start_new()
             else:
                 self._start_missing(state)
         return self.status()
@@ -241,34 +239,34 @@ class LocalCluster:
             if state.controller.state is not BrokerProcessState.RUNNING:
                 raise ClusterStartFailed(
                     f"Broker {broker} cannot join: the controller is {state.controller.state}.",
-                    hint='"trimtab cluster up" starts whatever is missing.',
+                    hint='"trimtab cluster up" starts all nodes that are not running.',
                 )
             if node.state is not BrokerProcessState.RUNNING:
                 self._start(state, (node,))
 
     def kill(self, broker: int) -> None:
-        """Ends a broker as `kill -9` does; returns when its process is gone."""
+        """Kills a broker as `kill -9` does; returns when its process has ended."""
         with self._locked():
             _, node = self._find(broker)
             end(_living((node,)), patience_s=0)
 
     def pause(self, broker: int) -> None:
-        """Stops a broker in its tracks: it holds its connections and answers nothing."""
-        self._signal_living(broker, signal.SIGSTOP)
+        """Pauses a broker (SIGSTOP): it keeps its connections but does not answer."""
+        self._signal_running(broker, signal.SIGSTOP)
 
     def resume(self, broker: int) -> None:
-        """Lets a paused broker go on."""
-        self._signal_living(broker, signal.SIGCONT)
+        """Resumes a paused broker."""
+        self._signal_running(broker, signal.SIGCONT)
 
     def down(self, *, keep_data: bool = False) -> None:
-        """Ends every process; then removes the folder, or leaves it for the next `up`."""
+        """Stops all processes, then removes the folder, or keeps it for the next `up`."""
         with self._locked():
             state = self._read()
             if state is None:
                 self._remove()
                 return
-            # Data about to be removed needs no orderly end. Where it stays, brokers go first:
-            # without a controller they would try to hand over their leaderships for minutes.
+            # No clean shutdown is needed if the data is removed. If it is kept, brokers stop first:
+            # without a controller they would try to move their leaderships for minutes.
             self._say(f"Stopping {state.shape.brokers} broker(s) and the controller.")
             end(_living(state.brokers), patience_s=20.0 if keep_data else 0.0)
             end(_living((state.controller,)), patience_s=10.0 if keep_data else 0.0)
@@ -281,8 +279,8 @@ class LocalCluster:
 
     # ---- starting -------------------------------------------------------------------------------
 
-    def _start_anew(self) -> None:
-        """Starts a cluster that nothing is left of, should it fail, but its logs."""
+    def _start_new(self) -> None:
+        """Starts a new cluster; on failure only its logs are kept."""
         self._remove()
         state = self._new_state()
         try:
@@ -294,19 +292,19 @@ class LocalCluster:
             raise
 
     def _start_missing(self, state: LocalClusterState) -> None:
-        """Starts the nodes of a known cluster that have no process."""
+        """Starts the nodes of an existing cluster that are not running."""
         for node in state.nodes:
             if node.state is BrokerProcessState.DEAD:
                 self._say(f"{node.name} is dead: starting it again.")
             if node.state is BrokerProcessState.PAUSED:
-                self._say(f"{node.name} is paused and stays so.")
+                self._say(f"{node.name} is paused and is not resumed.")
         self._start(state, tuple(node for node in state.nodes if not node.is_alive))
 
     def _start(self, state: LocalClusterState, nodes: tuple[LocalNode, ...]) -> None:
-        """Starts nodes and waits until the living cluster agrees on who is there."""
+        """Starts nodes and waits until all running brokers see them."""
         if not nodes:
             self._wait_until_joined(state, started=())
-            self._let_user_in(state)
+            self._add_user(state)
             return
         java = find_java()
         self._check_disk()
@@ -326,20 +324,20 @@ class LocalCluster:
                 state = state.with_process(node.id, process)
                 self._write(state)
             self._wait_until_joined(state, started=tuple(state.node(n.id) for n in nodes))
-            self._let_user_in(state)
+            self._add_user(state)
             undo.pop_all()
 
     def _format(
         self, state: LocalClusterState, nodes: Iterable[LocalNode], jvm: Sequence[str]
     ) -> None:
-        """Formats the data folders that need it, all at once."""
+        """Formats the data folders that need it, in parallel."""
         running: dict[str, subprocess.Popen[bytes]] = {}
         try:
             for node in nodes:
                 if _is_formatted(self._data(node), state.cluster_id):
                     continue
                 if self._data(node).exists():
-                    self._say(f"The data of {node.name} is incomplete: formatting it anew.")
+                    self._say(f"The data of {node.name} is incomplete: formatting it again.")
                     shutil.rmtree(self._data(node))
                 command = [
                     *(*jvm, "-Xmx128m", "kafka.tools.StorageTool"),
@@ -368,42 +366,42 @@ class LocalCluster:
     def _wait_until_joined(
         self, state: LocalClusterState, *, started: Collection[LocalNode]
     ) -> None:
-        """Returns when each running broker counts itself and all that started among the living."""
+        """Returns when each running broker sees itself and all started brokers as alive."""
         expected = {node.id for node in started if node.id != CONTROLLER}
         waiting = [node for node in state.brokers if node.state is BrokerProcessState.RUNNING]
         deadline = time.monotonic() + self._timeout_s
         while waiting:
             for node in started:
                 if not node.is_alive:
-                    raise _start_failed(node.name, "it died while starting", self.logs)
+                    raise _start_failed(node.name, "its process ended during start-up", self.logs)
             waiting = [node for node in waiting if not expected | {node.id} <= _seen_by(node)]
             if waiting and time.monotonic() > deadline:
                 what = f"no answer after {self._timeout_s:.0f} s"
                 raise _start_failed(waiting[0].name, what, self.logs)
 
-    def _let_user_in(self, state: LocalClusterState) -> None:
-        """Makes the SASL user known to SCRAM; by the plain listener, for `ps` shows commands."""
+    def _add_user(self, state: LocalClusterState) -> None:
+        """Creates the SCRAM user by an admin request, since a command would show the password."""
         if self._sasl is None:
             return
         if any(node.state is not BrokerProcessState.RUNNING for node in state.brokers):
-            return  # one was paused after an earlier up, which knew the user
-        from trimtab.kafka.probe import add_scram_user, lets_in
+            return  # paused after an earlier `up`, which created the user
+        from trimtab.kafka.probe import accepts_user, add_scram_user
 
         name, password = self._sasl.username, self._sasl.password
         plain = _addresses(node.port for node in state.brokers)
         add_scram_user(plain, name, password, timeout_s=self._timeout_s)
         deadline = time.monotonic() + self._timeout_s
         for node in state.brokers:
-            while not lets_in(f"{HOST}:{node.sasl_port}", name, password, timeout_s=1.0):
+            while not accepts_user(f"{HOST}:{node.sasl_port}", name, password, timeout_s=1.0):
                 if time.monotonic() > deadline:
-                    raise _start_failed(node.name, "it does not know the SASL user", self.logs)
+                    raise _start_failed(node.name, "it does not accept the SASL user", self.logs)
 
     def _jvm(self, java: Path) -> tuple[str, ...]:
-        """The beginning of every command: Java, its class path, and what makes it start soon."""
+        """The start of every command: Java, class path, and options for a fast start."""
         jars = self._jars or broker_jars(cache=self._cache)
         archive = class_archive(java, jars, folder=jars_folder(self._cache), say=self._say)
         shared = (f"-XX:SharedArchiveFile={archive}",) if archive else ()
-        compiled = () if self._enduring else (_SOON,)
+        compiled = () if self._enduring else (_FAST_START,)
         return (str(java), *_JVM, *compiled, *shared, "-cp", class_path(jars))
 
     def _command(self, node: LocalNode, jvm: Sequence[str]) -> list[str]:
@@ -426,10 +424,10 @@ class LocalCluster:
         return self.logs / f"{node.name}.log"
 
     def _write_settings(self, state: LocalClusterState) -> None:
-        """Writes what nodes read at their start, once: a cluster keeps its shape."""
+        """Writes the nodes' settings once; they do not change during the cluster's life."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o700)  # a SASL password may lie in it
-        (self.folder / _OURS).touch()
+        self.folder.chmod(0o700)  # it may contain a SASL password
+        (self.folder / _MARKER).touch()
         self.logs.mkdir(exist_ok=True)
         self._write(state)
         (self.folder / "log4j2.properties").write_text(LOG4J_PROPERTIES)
@@ -459,14 +457,14 @@ class LocalCluster:
         )
 
     def _remove(self) -> None:
-        """Removes the folder, if it is one of ours."""
-        ours = any((self.folder / name).exists() for name in (_OURS, "cluster.json"))
+        """Removes the folder, if it was created by Trimtab."""
+        ours = any((self.folder / name).exists() for name in (_MARKER, "cluster.json"))
         if ours:
             shutil.rmtree(self.folder)
         elif self.folder.exists() and any(self.folder.iterdir()):
             raise ConfigError(
-                f"{self.folder} was not made by Trimtab, and is left as it is.",
-                hint="Look at TRIMTAB_HOME, or give the cluster another --name.",
+                f"{self.folder} was not created by Trimtab, so it is not removed.",
+                hint="Check TRIMTAB_HOME, or use another --name.",
             )
 
     def _read(self) -> LocalClusterState | None:
@@ -480,7 +478,7 @@ class LocalCluster:
             return state_from_json(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             raise BadFile(
-                f"{path} is not the state of a local cluster: {error}",
+                f"{path} is not a valid cluster state file: {error}",
                 hint=f'Look for its processes with "ps -ef | grep {self.folder}", end them, and '
                 f"remove {self.folder}.",
             ) from error
@@ -490,7 +488,7 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lets one process or thread at a time change this cluster."""
+        """Locks the cluster, so that only one process or thread changes it at a time."""
         with self._usable_folders():
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             with (self.folder.parent / f".{self.name}.lock").open("w") as lock:
@@ -503,13 +501,13 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _usable_folders(self) -> Iterator[None]:
-        """Says which setting to look at when a folder of ours cannot be used."""
+        """Raises an error that names the setting if a folder cannot be used."""
         try:
             yield
         except OSError as error:
             ours = {"TRIMTAB_HOME": self._home, "TRIMTAB_CACHE": jars_folder(self._cache)}
             for variable, folder in ours.items():
-                if _is_on_the_way(error.filename, folder):
+                if _is_related(error.filename, folder):
                     raise ConfigError(
                         f"{error.filename} cannot be used: {error.strerror}.",
                         hint=f"Set {variable} to a folder that you may write to.",
@@ -531,18 +529,18 @@ class LocalCluster:
             f'The cluster "{self.name}" has no broker {broker}, only 1 to {len(state.brokers)}.'
         )
 
-    def _living_process(self, broker: int) -> tuple[LocalNode, ProcessId]:
+    def _running_process(self, broker: int) -> tuple[LocalNode, ProcessId]:
         _, node = self._find(broker)
         if node.process is None or not node.is_alive:
             raise ConfigError(
-                f"Broker {broker} has no process: it is {node.state}.",
+                f"Broker {broker} is not running: it is {node.state}.",
                 hint=f'Start it with "trimtab cluster start {broker}".',
             )
         return node, node.process
 
-    def _signal_living(self, broker: int, number: signal.Signals) -> None:
+    def _signal_running(self, broker: int, number: signal.Signals) -> None:
         with self._locked():
-            node, process = self._living_process(broker)
+            node, process = self._running_process(broker)
             send(process, number)
             wanted = (
                 BrokerProcessState.PAUSED
@@ -584,17 +582,17 @@ class LocalCluster:
             for port in (node.port, node.sasl_port):
                 if port is not None and not is_free(port):
                     raise ClusterStartFailed(
-                        f"Port {port} of {node.name} is taken by another process.",
-                        hint=f"End that process (lsof -i :{port} names it), or give up the data "
+                        f"Port {port} of {node.name} is in use by another process.",
+                        hint=f"End that process (lsof -i :{port} shows it), or discard the data "
                         'for new ports: "trimtab cluster down", then "up".',
                     )
 
 
-# ---- pure parts, and small looks at the machine -------------------------------------------------
+# ---- pure functions, and checks of this machine -------------------------------------------------
 
 
-def last_words(log: str) -> str:
-    """Returns what a node's log says last of why it ended: its last error, or that one's causes."""
+def last_error(log: str) -> str:
+    """Returns the last error in a node's log, or the causes of that error."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [
         at for at, line in enumerate(lines) if re.search(r"\b(ERROR|FATAL) |^Exception in", line)
@@ -610,16 +608,16 @@ def last_words(log: str) -> str:
 def _start_failed(name: str, what: str, logs: Path) -> ClusterStartFailed:
     log = logs / f"{name}.log"
     try:
-        words = last_words(log.read_text(errors="replace"))
+        words = last_error(log.read_text(errors="replace"))
     except OSError:
-        words = "it left no log"
+        words = "no log was written"
     return ClusterStartFailed(
-        f"{name} did not come up: {what}. Its last words: {words}", hint=f"Its whole log is {log}."
+        f"{name} did not start: {what}. Last error: {words}", hint=f"See its log {log}."
     )
 
 
 def _is_formatted(data: Path, cluster_id: str) -> bool:
-    """Did formatting this folder for this cluster come to its end? The file is written last."""
+    """Whether this folder was completely formatted for this cluster (this file is last)."""
     try:
         lines = (data / "meta.properties").read_text().splitlines()
     except OSError:
@@ -646,8 +644,8 @@ def _seen_by(broker: LocalNode) -> frozenset[int]:
     return brokers_seen(f"{HOST}:{broker.port}", timeout_s=1.0)
 
 
-def _is_on_the_way(path: object, folder: Path) -> bool:
-    """Does a path lead to the folder, or lie in it?"""
+def _is_related(path: object, folder: Path) -> bool:
+    """Whether a path is a parent of the folder, or is inside it."""
     if not isinstance(path, str):
         return False
     return Path(path).is_relative_to(folder) or folder.is_relative_to(path)

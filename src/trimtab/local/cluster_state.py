@@ -1,4 +1,4 @@
-"""What a local cluster remembers of itself between two commands: `cluster.json`, as values."""
+"""The saved state of a local cluster (`cluster.json`), as values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTROLLER = 100
 
 
 class BrokerProcessState(StrEnum):
-    """What a broker is doing; `absent` was stopped in order, or never started."""
+    """State of a broker's process; `absent` was stopped cleanly, or never started."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -24,18 +24,18 @@ class BrokerProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What was asked for; a cluster keeps its shape for life."""
+    """The options of a cluster; they do not change during its life."""
 
     brokers: int
     racks: int
     properties: tuple[tuple[str, str], ...] = ()
     sasl: str | None = None
-    """A fingerprint of the SASL user, so that another one is noticed."""
+    """A hash of the SASL user, to notice another user or password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalNode:
-    """A controller or broker: where it listens, and the process that it last was."""
+    """A controller or broker: its ports and its last process."""
 
     id: int
     rack: str | None
@@ -50,20 +50,20 @@ class LocalNode:
 
     @property
     def state(self) -> BrokerProcessState:
-        """What its process is doing now."""
+        """The current state of its process."""
         if self.process is None:
             return BrokerProcessState.ABSENT
         return BrokerProcessState(process_state(self.process).value)
 
     @property
     def is_alive(self) -> bool:
-        """Is there a process, running or paused?"""
+        """Whether it has a process, running or paused."""
         return self.state in (BrokerProcessState.RUNNING, BrokerProcessState.PAUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalClusterState:
-    """What `cluster.json` says."""
+    """The content of `cluster.json`."""
 
     cluster_id: str
     shape: Shape
@@ -81,17 +81,17 @@ class LocalClusterState:
         return self.nodes[1:]
 
     def node(self, node_id: int) -> LocalNode:
-        """The node of this id."""
+        """The node with this id."""
         return next(node for node in self.nodes if node.id == node_id)
 
     def with_process(self, node_id: int, process: ProcessId | None) -> LocalClusterState:
-        """The same state, one node's process replaced."""
+        """The same state with the process of one node replaced."""
         nodes = (replace(n, process=process) if n.id == node_id else n for n in self.nodes)
         return replace(self, nodes=tuple(nodes))
 
 
 def state_to_json(state: LocalClusterState) -> dict[str, Any]:
-    """Returns the state as `cluster.json` holds it."""
+    """Converts the state to the content of `cluster.json`."""
     return {
         "v": 1,
         "cluster_id": state.cluster_id,
@@ -101,9 +101,9 @@ def state_to_json(state: LocalClusterState) -> dict[str, Any]:
 
 
 def state_from_json(value: Mapping[str, Any]) -> LocalClusterState:
-    """Returns the state that `cluster.json` holds; ValueError, KeyError or TypeError if none."""
+    """Parses `cluster.json`; raises ValueError, KeyError or TypeError if it is invalid."""
     if value["v"] != 1:
-        raise ValueError(f"its version is {value['v']}, this Trimtab reads 1")
+        raise ValueError(f"its version is {value['v']}, expected 1")
     shape = value["shape"]
     nodes = tuple(
         LocalNode(**{**node, "process": ProcessId(**node["process"]) if node["process"] else None})

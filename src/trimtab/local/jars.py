@@ -1,13 +1,13 @@
-"""The jars of the brokers and of Spark's Kafka connector, fetched once into a cache.
+"""The jars of the brokers and of Spark's Kafka connector, downloaded once into a cache.
 
-Why      No Python package ships a broker. PySpark carries Ivy, so no other tool is needed.
-Promise  A folder counts as complete only if its manifest names every jar with its size and
-         SHA-256, and all of them agree. It is built beside its place and renamed into it, so an
-         interrupted fetch leaves nothing that could be taken for a complete one.
-Cost     About 40 MB and half a minute once; reading 45 MB to check them from then on.
+Why      No Python package contains a broker. PySpark contains Ivy, so no other tool is needed.
+Promise  A folder is complete only if its manifest lists every jar with its size and SHA-256, and
+         all of them match. It is built in a temporary folder and renamed, so an interrupted
+         download is never mistaken for a complete one.
+Cost     About 40 MB and half a minute once; later, 45 MB are read to check them.
 
-Broker and connector are resolved apart: together, the broker's kafka-clients would replace the
-connector's, and Spark's streaming source breaks at run time.
+Broker and connector are resolved separately: together, the broker's kafka-clients would replace
+the connector's, and Spark's streaming source would fail at run time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FETCH_LIMIT_S = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JarSet:
-    """Jars that are resolved together: what to ask for, what to leave out, what must be there."""
+    """Jars that are resolved together: packages, exclusions and required artifacts."""
 
     name: str
     packages: tuple[str, ...]
@@ -56,14 +56,14 @@ class JarSet:
     """Artifact names without version; with `only_required`, all others are dropped."""
     only_required: bool = False
     from_spark: str | None = None
-    """Pattern of PySpark's own jar that belongs to the set: Ivy leaves out what Spark has."""
+    """Pattern of the jar to take from PySpark: Ivy leaves out jars that Spark has."""
 
 
 BROKER = JarSet(
     name=f"broker-{KAFKA}-log4j-{LOG4J}-scala-{SCALA}",
     packages=(
         f"org.apache.kafka:kafka_{SCALA}:{KAFKA}",
-        f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J}",  # without it brokers keep no log
+        f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J}",  # brokers need it for logging
     ),
     required=(f"kafka_{SCALA}", "kafka-clients", "log4j-slf4j-impl", "log4j-core"),
     from_spark=f"scala-library-{SCALA}.*.jar",
@@ -78,13 +78,13 @@ CONNECTOR = JarSet(
         "kafka-clients",
         "commons-pool2",
     ),
-    only_required=True,  # PySpark has the rest of them
+    only_required=True,  # PySpark has the others
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchProgress:
-    """How far a fetch has come."""
+    """Progress of a download."""
 
     found: int = 0
     fetched: int = 0
@@ -97,7 +97,7 @@ ProgressBar = Callable[[str], AbstractContextManager[Report]]
 
 @contextlib.contextmanager
 def progress_on_stderr(title: str) -> Iterator[Report]:
-    """Shows a fetch as a bar on a terminal, as one line elsewhere."""
+    """Shows a download as a progress bar on a terminal, otherwise as one line."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
@@ -130,7 +130,7 @@ def broker_jars(
     progress: ProgressBar = progress_on_stderr,
     spark_home: Path | None = None,
 ) -> tuple[Path, ...]:
-    """Returns a broker's class path, fetching it first if need be."""
+    """Returns a broker's class path, downloaded if necessary."""
     home = spark_home or pyspark_home()
     return _jars(BROKER, cache=cache, progress=progress, spark_home=home)
 
@@ -147,12 +147,12 @@ def connector_jars(
 
 
 def jars_folder(cache: Path | None) -> Path:
-    """Returns where jars and what is made from them are kept."""
+    """Returns the folder of jars and of files built from them."""
     return (cache or platformdirs.user_cache_path("trimtab")) / "jars"
 
 
 def pyspark_home() -> Path:
-    """Returns the folder of the installed PySpark, which is a whole Spark, without importing it."""
+    """Returns the folder of the installed PySpark (a complete Spark), without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError("PySpark is not installed.", hint=f"pip install pyspark=={SPARK}")
@@ -168,14 +168,14 @@ def _jars(
         root.mkdir(parents=True, exist_ok=True)
         with (root / f".{jar_set.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            complete = complete_jars(root / jar_set.name)  # another process may have been faster
+            complete = complete_jars(root / jar_set.name)  # perhaps fetched by another process
             if complete is None:
                 complete = _fetch(jar_set, root=root, progress=progress, spark_home=spark_home)
     return complete
 
 
 def complete_jars(folder: Path) -> tuple[Path, ...] | None:
-    """Returns the jars of a folder if it agrees with its manifest, None if it does not."""
+    """Returns the jars of a folder if they match its manifest, else None."""
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
         if manifest["v"] != 1:
@@ -193,10 +193,10 @@ def complete_jars(folder: Path) -> tuple[Path, ...] | None:
 def _fetch(
     jar_set: JarSet, *, root: Path, progress: ProgressBar, spark_home: Path
 ) -> tuple[Path, ...]:
-    find_java()  # its absence has a better message than Spark's
+    find_java()  # a better error than Spark's if Java is missing
     place = root / jar_set.name
     work = root / f".{jar_set.name}.fetching"
-    shutil.rmtree(work, ignore_errors=True)  # left by a fetch that was interrupted
+    shutil.rmtree(work, ignore_errors=True)  # left by an interrupted download
     (work / "ready").mkdir(parents=True)
     try:
         with progress(f"Fetching {jar_set.name}") as report:
@@ -211,13 +211,13 @@ def _fetch(
         kept = [jar for jar in fetched if not jar_set.only_required or _is_required(jar, jar_set)]
         missing = [name for name in jar_set.required if not any(_is(jar, name) for jar in kept)]
         if missing:
-            raise _fetch_failed(jar_set, f"no {', '.join(missing)} among what came", root)
+            raise _fetch_failed(jar_set, f"{', '.join(missing)} missing from the download", root)
         for jar in kept:
             jar.rename(work / "ready" / jar.name)
         if jar_set.from_spark is not None:
             shutil.copy(_jar_of_spark(spark_home, jar_set.from_spark), work / "ready")
         _write_manifest(work / "ready", jar_set)
-        shutil.rmtree(place, ignore_errors=True)  # it was looked at, and found wanting
+        shutil.rmtree(place, ignore_errors=True)  # it exists, but is not complete
         (work / "ready").rename(place)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -238,7 +238,7 @@ def _jar_of_spark(spark_home: Path, pattern: str) -> Path:
 
 
 def _resolve(jar_set: JarSet, *, work: Path, log: Path, report: Report, spark_home: Path) -> None:
-    """Lets PySpark's Ivy resolve the packages into `work`/ivy; its talk goes to `log` only."""
+    """Resolves the packages into `work`/ivy with PySpark's Ivy; its output goes to `log`."""
     program = work / "nothing.py"
     program.write_text("")
     command = [
@@ -272,12 +272,12 @@ def _resolve(jar_set: JarSet, *, work: Path, log: Path, report: Report, spark_ho
         watchdog = threading.Timer(_FETCH_LIMIT_S, _kill_group, (submit.pid,))
         watchdog.start()
         try:
-            assert submit.stdout is not None  # noqa: S101 - a pipe was asked for
+            assert submit.stdout is not None  # noqa: S101 - stdout is a pipe
             for line in submit.stdout:
                 out.write(line)
                 so_far = after_line(so_far, line)
                 report(so_far)
-                if tells_of_failure(line) and line.strip() not in telling:
+                if is_failure(line) and line.strip() not in telling:
                     telling.append(line.strip())
             code = submit.wait()
         except BaseException:
@@ -290,7 +290,7 @@ def _resolve(jar_set: JarSet, *, work: Path, log: Path, report: Report, spark_ho
 
 
 def after_line(so_far: FetchProgress, line: str) -> FetchProgress:
-    """Returns the progress after one more line of Ivy's talk."""
+    """Returns the progress after another line of Ivy's output."""
     if match := re.match(r"\s+found \S+#(\S+);(\S+) in ", line):
         return replace(so_far, found=so_far.found + 1, current=f"{match[1]} {match[2]}")
     if match := re.match(r"downloading \S*/(\S+) \.\.\.", line):
@@ -300,8 +300,8 @@ def after_line(so_far: FetchProgress, line: str) -> FetchProgress:
     return so_far
 
 
-def tells_of_failure(line: str) -> bool:
-    """Is this a line of Ivy's talk that says why a fetch failed?"""
+def is_failure(line: str) -> bool:
+    """Whether a line of Ivy's output says why a download failed."""
     return bool(
         re.search(
             r"not found|FAILED|SERVER ERROR|unresolved|Exception|Error\b|error:|timed out", line
@@ -313,8 +313,8 @@ def _fetch_failed(jar_set: JarSet, why: str, root: Path) -> ConfigError:
     return ConfigError(
         f"Could not fetch {' and '.join(jar_set.packages)}: {why}",
         hint=(
-            "Check the network (a proxy, the registry's answer) and run the command again; nothing "
-            f"half-fetched was kept. Everything that was said: {root / (jar_set.name + '.log')}"
+            "Check the network (proxy, registry) and run the command again; incomplete downloads "
+            f"are not kept. See the log {root / (jar_set.name + '.log')}"
         ),
     )
 
@@ -338,7 +338,7 @@ def _is_required(jar: Path, jar_set: JarSet) -> bool:
 
 
 def _is(jar: Path, artifact: str) -> bool:
-    """Is this Ivy's `group_artifact-version.jar` of the artifact?"""
+    """Whether a jar is Ivy's `group_artifact-version.jar` of the artifact."""
     return re.search(rf"_{re.escape(artifact)}-\d[^/]*\.jar$", jar.name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Finds the Java that brokers run on, or says how to get one."""
+"""Finds Java for brokers and Spark; if there is none, says how to install it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab.errors import ConfigError
 from trimtab.settings import java_home
 
 OLDEST_JAVA = 17
-"""Kafka 4 brokers and Spark 4 both refuse anything older."""
+"""The oldest version that Kafka 4 brokers and Spark 4 support."""
 
 _INSTALL = (
     f"Install Java {OLDEST_JAVA} or newer and put it on the PATH. "
@@ -21,22 +21,20 @@ _INSTALL = (
 
 
 def find_java() -> Path:
-    """Returns the `java` of JAVA_HOME, else of the PATH; raises ConfigError if it will not do."""
+    """Returns `java` from JAVA_HOME, else from the PATH; raises ConfigError if unusable."""
     home = java_home()
     found = shutil.which("java") if home is None else shutil.which("java", path=str(home / "bin"))
     if found is None:
-        where = "on the PATH" if home is None else f"in {home}, which JAVA_HOME names"
+        where = "on the PATH" if home is None else f"in JAVA_HOME ({home})"
         raise ConfigError(f"There is no Java {where}.", hint=_INSTALL)
     asked = subprocess.run(
         [found, "-version"], capture_output=True, text=True, check=False, timeout=60
     )
     said = asked.stderr + asked.stdout
     version = java_version(said)
-    # macOS ships a `java` that only says where to get one
+    # macOS has a `java` that only prints where to download Java
     if asked.returncode != 0 or version is None:
-        raise ConfigError(
-            f"{found} does not run: {said.strip() or 'it said nothing'}", hint=_INSTALL
-        )
+        raise ConfigError(f"{found} does not run: {said.strip() or 'no output'}", hint=_INSTALL)
     if version < OLDEST_JAVA:
         raise ConfigError(
             f"{found} is Java {version}; Kafka and Spark need {OLDEST_JAVA} or newer.",
@@ -46,7 +44,7 @@ def find_java() -> Path:
 
 
 def java_version(said: str) -> int | None:
-    """Returns the major version in the answer of `java -version`, None if it names none.
+    """Returns the major version in the output of `java -version`, None if there is none.
 
     >>> java_version('openjdk version "17.0.15" 2025-04-15')
     17

@@ -1,8 +1,8 @@
-"""Free ports of 127.0.0.1, reserved for as long as the process that asked for them lives.
+"""Chooses free ports of 127.0.0.1 and reserves them until this process ends.
 
-A port is free between the moment it is chosen and the moment a broker listens on it, and again
-while a killed broker is away. So each chosen port is also a locked file: two processes that start
-clusters at the same time never choose the same port.
+A port looks free until a broker listens on it, and again while a killed broker is down. So each
+chosen port is also a locked file: two processes that start clusters at the same time never choose
+the same port.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import IO
 
 HOST = "127.0.0.1"
-_RANGE = range(20_000, 32_000)  # below the ports that systems deal out to clients by themselves
+_RANGE = range(20_000, 32_000)  # below the ephemeral ports of common systems
 
 _reserved: dict[int, IO[str]] = {}
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Returns distinct free ports that no other process was given."""
+    """Returns distinct free ports that no other process has reserved."""
     ports: list[int] = []
     for port in random.sample(_RANGE, k=len(_RANGE)):
         if len(ports) == count:
@@ -33,7 +33,7 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def is_free(port: int) -> bool:
-    """Could a server listen on this port now?"""
+    """Whether a server could listen on this port now."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

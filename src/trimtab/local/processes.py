@@ -1,10 +1,10 @@
-"""Processes that outlive the command which started them, known again by pid and start time.
+"""Processes that outlive the command that started them, identified by pid and start time.
 
-A pid alone is no name: after a crash or a reboot it may belong to a stranger, and a signal sent
-to it would hit the wrong one. Pid and start time together are unique on a machine. Linux counts
-the start time from its boot, so there the boot is part of it.
+A pid alone does not identify a process: after a crash or a reboot another process may have it, and
+would get our signals. Pid and start time together are unique on a machine. Linux counts the start
+time from boot, so there the boot id is part of it.
 
-Run as a program, this file announces itself and becomes another one: see `spawn_announced`.
+Run as a program, this file records its process and then executes another: see `spawn_announced`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import BinaryIO, NoReturn
 
 _KILLED_WITHIN_S = 30.0
 SENDER_NICE = -10
-"""How far a load goes ahead of what it is sent to."""
+"""Priority (nice value) of a load generator, above the brokers it sends to."""
 
-# Children must be asked for their exit, or they stay behind as zombies.
+# Children must be waited for, or they remain as zombies.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 class ProcessState(StrEnum):
-    """What became of a process."""
+    """State of a process."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -41,47 +41,47 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process that cannot be taken for another one: its pid and when it was started."""
+    """Identifies a process by its pid and start time."""
 
     pid: int
     started: str
 
 
 def spawn(argv: Sequence[str], *, folder: Path, log: Path) -> ProcessId:
-    """Starts a process in a session of its own, so that Ctrl-C in the terminal passes it by."""
+    """Starts a process in its own session, so that Ctrl-C in the terminal does not reach it."""
     return _spawn(argv, folder=folder, log=log, stdin=subprocess.DEVNULL)
 
 
 def spawn_announced(
     argv: Sequence[str], *, folder: Path, log: Path, announcement: Path, lock: BinaryIO
 ) -> ProcessId:
-    """Starts a process that writes down who it is before it becomes the program asked for.
+    """Starts a process that records its pid and start time before it executes the program.
 
-    It holds `lock` (by sharing the open file) until that is written, so that whoever gets the lock
-    later finds every process that was ever started under it, even if the starter was killed.
+    It holds `lock` (by sharing the open file) until the record is written, so the next holder of
+    the lock finds every process started under it, even if the starting process was killed.
     """
     itself = (sys.executable, "-I", "-S", __file__, str(announcement), *argv)
     return _spawn(itself, folder=folder, log=log, stdin=lock)
 
 
 def process_state(process: ProcessId) -> ProcessState:
-    """Returns the state of a process; a stranger under the same pid means that ours is dead."""
+    """Returns the state of a process; another process with the same pid means ours is dead."""
     if _has_ended(process.pid):
         return ProcessState.DEAD
-    match _look(process.pid):
+    match _state_and_start(process.pid):
         case (code, started) if started == process.started and code not in "ZX":
             return ProcessState.PAUSED if code in "Tt" else ProcessState.RUNNING
         case _:
-            _has_ended(process.pid)  # it may have ended between the two looks
+            _has_ended(process.pid)  # it may have ended between the two checks
             return ProcessState.DEAD
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a child of ours has ended, which is asked for so that no zombie stays."""
+    """Whether a child process has ended; waiting for it also removes the zombie."""
     child = _children.get(pid)
     if child is None or child.poll() is None:
         return False
-    _children.pop(pid, None)  # another thread may have been faster
+    _children.pop(pid, None)  # another thread may have removed it
     return True
 
 
@@ -93,23 +93,23 @@ def send(process: ProcessId, number: signal.Signals) -> None:
 
 
 def end(processes: Iterable[ProcessId], *, patience_s: float) -> None:
-    """Ends processes and returns when all are gone; asks first if there is patience, then kills.
+    """Ends processes and returns when all have ended: SIGTERM if `patience_s` > 0, then SIGKILL.
 
-    Raises ConfigError if one outlives even that.
+    Raises ConfigError if a process is still alive afterwards.
     """
     ours = tuple(processes)
     if patience_s > 0:
         for process in ours:
             send(process, signal.SIGTERM)
-            send(process, signal.SIGCONT)  # a paused one hears nothing else
+            send(process, signal.SIGCONT)  # a paused process handles no other signal
         wait_until_dead(ours, patience_s)
     for process in ours:
         send(process, signal.SIGKILL)
     if alive := wait_until_dead(ours, _KILLED_WITHIN_S):
-        from trimtab.errors import ConfigError  # the program below runs without our packages
+        from trimtab.errors import ConfigError  # not importable as a program
 
         raise ConfigError(
-            f"Still there {_KILLED_WITHIN_S:g} s after they were killed: processes "
+            f"Still running {_KILLED_WITHIN_S:g} s after SIGKILL: processes "
             f"{', '.join(str(process.pid) for process in alive)}.",
             hint="They may wait for a disk or a debugger. Run the command again when they are "
             "gone.",
@@ -117,7 +117,7 @@ def end(processes: Iterable[ProcessId], *, patience_s: float) -> None:
 
 
 def wait_until_dead(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
-    """Returns those that are still alive when the time is up."""
+    """Returns the processes that are still alive when the time is up."""
     deadline = time.monotonic() + timeout_s
     while alive := [p for p in processes if process_state(p) is not ProcessState.DEAD]:
         if time.monotonic() > deadline:
@@ -128,11 +128,11 @@ def wait_until_dead(processes: Sequence[ProcessId], timeout_s: float) -> list[Pr
 
 @contextlib.contextmanager
 def ahead_of_others() -> Iterator[None]:
-    """This thread goes before all others while the block runs, where the system allows it.
+    """Raises the priority of this thread while the block runs, if the system allows it.
 
-    A load comes from outside: that it shares a machine with what it is sent to must not slow it.
+    A load generator should not be slowed down by brokers that run on the same machine.
     """
-    before = os.getpriority(os.PRIO_PROCESS, 0)  # on Linux, of this thread and those it starts
+    before = os.getpriority(os.PRIO_PROCESS, 0)  # on Linux: of this thread and its children
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, SENDER_NICE)
     try:
@@ -152,18 +152,18 @@ def _spawn(argv: Sequence[str], *, folder: Path, log: Path, stdin: BinaryIO | in
             start_new_session=True,
         )
     _children[child.pid] = child
-    seen = _look(child.pid)
+    seen = _state_and_start(child.pid)
     return ProcessId(child.pid, seen[1] if seen else "")
 
 
-def _look(pid: int) -> tuple[str, str] | None:
+def _state_and_start(pid: int) -> tuple[str, str] | None:
     """Returns the one-letter state and the start time of a pid."""
     if Path("/proc/self/stat").exists():
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
             return None
-        fields = stat.rpartition(")")[2].split()  # the name before it may hold blanks
+        fields = stat.rpartition(")")[2].split()  # the name before it may contain blanks
         code, threads, started = fields[0], int(fields[17]), fields[19]
         # A killed process counts as a zombie while its last threads still hold files and ports.
         return ("D" if code == "Z" and threads > 1 else code), f"{_boot_id()} {started}"
@@ -179,8 +179,8 @@ def _boot_id() -> str:
 
 
 def _announce_and_become(announcement: Path, argv: Sequence[str]) -> NoReturn:
-    """Writes pid and start time, lets go of the lock that is its standard input, runs `argv`."""
-    seen = _look(os.getpid())
+    """Writes pid and start time, releases the lock (its standard input), executes `argv`."""
+    seen = _state_and_start(os.getpid())
     half = announcement.with_name(f".{announcement.name}.{os.getpid()}.part")
     half.write_text(
         json.dumps({"v": 1, "pid": os.getpid(), "started": seen[1] if seen else ""}),

@@ -1,4 +1,4 @@
-"""The columns of every table, and the check that a source has them."""
+"""The schema of every table, and the check of a source against it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ DECISIONS = StructType(
         StructField("to", _INT),
         StructField("plan", _TEXT),
         StructField("reason", _TEXT),
-        StructField("forecast", _TEXT),  # JSON: its keys are the planner's
+        StructField("forecast", _TEXT),  # JSON; each planner has its own keys
     ]
 )
 REJECTS = _table(ts=_TIME, source=_TEXT, reason=_TEXT, raw=_TEXT)
@@ -146,7 +146,7 @@ TABLES = {
 
 
 def _as_json(table: StructType, **other: DataType) -> StructType:
-    """The JSON of a record: `v`, and times and keys as they stand there."""
+    """The schema of a JSON record: with `v`, and with times and keys as JSON has them."""
 
     def written(kind: DataType) -> DataType:
         return _LONG if kind == _TIME else _TEXT if kind == BinaryType() else kind
@@ -163,19 +163,19 @@ DECISION = _as_json(DECISIONS)
 
 
 def fitting(frame: DataFrame, table: str, *, source: str) -> DataFrame:
-    """The table's columns in order, or an error that names the first one that does not fit."""
+    """Selects the table's columns in order; raises an error for the first that does not match."""
     found = {f.name: f.dataType for f in frame.schema.fields}
     for wanted in TABLES[table].fields:
         if wanted.name not in found:
             raise SchemaMismatch(
                 f"{source}: column {wanted.name} is missing.",
-                hint=f"A table of {table} has {', '.join(TABLES[table].names)}; "
-                f"here are {', '.join(found) or 'none'}.",
+                hint=f"A table of {table} needs {', '.join(TABLES[table].names)}; "
+                f"this one has {', '.join(found) or 'no columns'}.",
             )
         have = found[wanted.name]
         if have.simpleString() != wanted.dataType.simpleString():
             raise SchemaMismatch(
                 f"{source}: column {wanted.name} is {have.simpleString()}, "
-                f"wanted is {wanted.dataType.simpleString()}."
+                f"expected {wanted.dataType.simpleString()}."
             )
     return frame.select(*TABLES[table].names)

@@ -1,8 +1,8 @@
-"""Builds the Spark session: the one place with Spark configuration.
+"""Builds the Spark session; all Spark configuration is set here.
 
-The JVM's log goes to a file that errors name; `verbose` brings it back to stderr. On a master other
-than `local` the executors get our package as a zip, and one small task checks at start-up that they
-have the third-party packages they need.
+The JVM's log goes to a file, which error messages name; `verbose` sends it to stderr. On a master
+other than `local` the executors get our package as a zip, and a small task checks at start-up that
+they have the third-party packages they need.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from pyspark.sql import SparkSession
 from trimtab.errors import ConfigError, MeasurementError, TrimtabError
 
 Session = SparkSession
-"""For those who pass a session on and must not know Spark."""
+"""Type of a session for modules that may not import Spark."""
 
 EXECUTOR_PACKAGES = ("pyarrow", "pandas", "numpy", "scipy", "datasketches")
-"""What executors on a real cluster must have installed, at our versions."""
+"""Packages that executors on a real cluster must have installed, in our versions."""
 
 MASTER_PATIENCE_S = 5.0
 """How long a connection to a standalone master may take."""
@@ -45,7 +45,7 @@ EXECUTOR_PATIENCE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """How a session is built; `conf` wins over everything else.
+    """How a session is built; `conf` overrides everything else.
 
     `packages` are the Python packages that executors of a real cluster get from here.
     """
@@ -62,7 +62,7 @@ class SparkOptions:
 
 
 def configuration(options: SparkOptions) -> dict[str, str]:
-    """Every Spark property we set: our defaults, the file, the master asked for, `conf`."""
+    """All Spark properties: our defaults, then the properties file, the master and `conf`."""
     conf = {
         "spark.app.name": options.app,
         "spark.master": "local[*]",
@@ -73,10 +73,10 @@ def configuration(options: SparkOptions) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Ten times the default: counting keys pays for each batch, and a batch is still small.
+        # Ten times the default: counting keys has a cost per batch, and batches stay small.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # Checkpoints: a rename per file is enough with one driver, and three times as fast.
+        # Checkpoints: with one driver a rename per file is safe, and three times as fast.
         "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution."
         "streaming.FileSystemBasedCheckpointFileManager",
         "spark.sql.streaming.minBatchesToRetain": "2",
@@ -96,13 +96,13 @@ def configuration(options: SparkOptions) -> dict[str, str]:
 
 
 def is_local(conf: Mapping[str, str]) -> bool:
-    """Whether driver and executors are one process."""
+    """Whether driver and executors run in one process."""
     master = conf["spark.master"]
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _read_properties(path: Path) -> dict[str, str]:
-    """A `spark-defaults.conf`: name, white space or `=`, value."""
+    """Parses a `spark-defaults.conf`: name, white space or `=`, value."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -117,7 +117,7 @@ def _read_properties(path: Path) -> dict[str, str]:
 
 
 def check_master(options: SparkOptions) -> None:
-    """Refuses a standalone master of which no address can be reached; others are not checked."""
+    """Raises an error if no address of a standalone master can be reached."""
     master = configuration(options)["spark.master"]
     if not master.startswith("spark://"):
         return
@@ -134,15 +134,15 @@ def check_master(options: SparkOptions) -> None:
         except OSError as error:
             failures.append(f"{address}: {error.strerror or error}")
     raise ConfigError(
-        f"No Spark master answers at {'; '.join(failures)}.",
-        hint="Check that the master runs, and --master, --conf and --properties-file.",
+        f"No Spark master could be reached: {'; '.join(failures)}.",
+        hint="Check that the master is running, and check --master, --conf and --properties-file.",
     )
 
 
 def build(options: SparkOptions) -> SparkSession:
-    """Starts Spark, or says why it does not start and which log tells more."""
+    """Starts Spark; on failure, raises an error with the cause and the path of the log."""
     conf = configuration(options)
-    # Workers take the driver's own interpreter, else another python3 may be found first.
+    # Workers use the driver's interpreter; another python3 may come first on their PATH.
     if "spark.pyspark.python" not in conf:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -156,15 +156,15 @@ def build(options: SparkOptions) -> SparkSession:
             gateway = launch_gateway(_spark_conf(conf), popen)  # type: ignore[no-untyped-call]
             context = SparkContext(conf=SparkConf(_jvm=gateway.jvm), gateway=gateway)
         session = SparkSession(context)
-        _hush(context)
+        _silence_trigger_warnings(context)
     except PySparkRuntimeError as error:
         raise ConfigError(
-            f"Spark did not start on {master}: {_last_words(log, said_before)}",
-            hint=f"The log is {log}.",
+            f"Spark did not start on {master}: {_last_error(log, said_before)}",
+            hint=f"See the log {log}.",
         ) from error
     except Py4JError as error:
         raise ConfigError(
-            f"Spark did not start on {master}: {said_by(error)}", hint=f"The log is {log}."
+            f"Spark did not start on {master}: {cause_of(error)}", hint=f"See the log {log}."
         ) from error
     atexit.register(_stop, session)
     if not local:
@@ -174,22 +174,22 @@ def build(options: SparkOptions) -> SparkSession:
 
 
 def _stop(session: SparkSession) -> None:
-    """Stops Spark; harmless when its process ended before us."""
+    """Stops Spark; does nothing if its process has already ended."""
     with suppress(Py4JError, OSError):
         session.stop()
 
 
-def _last_words(log: Path, skip: int) -> str:
-    """The last line with an error that the JVM wrote since we started it."""
+def _last_error(log: Path, skip: int) -> str:
+    """The last error line that the JVM has logged since it was started."""
     with log.open("rb") as file:
         file.seek(skip)
         lines = file.read().decode(errors="replace").splitlines()
     errors = [line for line in lines if re.search(r"Exception|[Ee]rror\b", line)]
-    return (errors or lines or ["it said nothing"])[-1].strip()
+    return (errors or lines or ["the log is empty"])[-1].strip()
 
 
-def said_by(error: BaseException) -> str:
-    """The one line of an error that names the cause; traces of Java and Python are left out."""
+def cause_of(error: BaseException) -> str:
+    """The line of an error that names the cause, without Java and Python stack traces."""
     if isinstance(error, TrimtabError):
         return error.message
     lines = [line.strip() for line in _text(error).splitlines() if line.strip()]
@@ -211,15 +211,15 @@ def _text(error: BaseException) -> str:
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Turns errors of Spark into ours; `what` says what was being done."""
+    """Raises errors of Spark as Trimtab's; `what` names the operation."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise MeasurementError(f"Spark failed while {what}: {said_by(error)}") from error
+        raise MeasurementError(f"Spark failed while {what}: {cause_of(error)}") from error
 
 
-def _hush(context: SparkContext) -> None:
-    """Silences a warning per trigger, several times a second, that a trigger took its time."""
+def _silence_trigger_warnings(context: SparkContext) -> None:
+    """Silences a warning, several times a second, that a trigger took longer than its interval."""
     if context._jvm is not None:
         log4j = context._jvm.org.apache.logging.log4j
         name = "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor"
@@ -235,10 +235,10 @@ def _spark_conf(conf: Mapping[str, str]) -> SparkConf:
 
 @contextmanager
 def _quiet(log: Path, *, verbose: bool) -> Iterator[dict[str, object]]:
-    """What `Popen` needs so that the JVM leaves terminal and working folder alone.
+    """`Popen` arguments that keep the JVM away from the terminal and the working folder.
 
-    Spark drops folders of its own where it is started, so it starts beside its log. A signal to
-    our process group is ours to answer; the JVM ends when we do, since it reads our pipe.
+    Spark creates folders in its working folder, so it is started in the folder of its log. Signals
+    to our process group do not reach the JVM; it ends with us, since it reads our pipe.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     apart: dict[str, object] = {"cwd": log.parent, "start_new_session": True}
@@ -250,13 +250,13 @@ def _quiet(log: Path, *, verbose: bool) -> Iterator[dict[str, object]]:
 
 
 def storage_path(path: str | Path) -> str:
-    """A path as Spark takes it: a local one absolute, one with a scheme as it is."""
+    """A path for Spark: a local path made absolute, a path with a scheme unchanged."""
     text = str(path)
     return text if "://" in text else str(Path(text).absolute())
 
 
 def _ship(context: SparkContext, packages: tuple[str, ...]) -> None:
-    """Sends these packages, as they are installed here, to the executors in one zip."""
+    """Sends the installed versions of these packages to the executors in one zip."""
     target = Path(tempfile.mkdtemp(prefix="trimtab-")) / "trimtab.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in packages:
@@ -277,7 +277,7 @@ def _missing(names: tuple[str, ...]) -> list[str]:
 
 
 def _check_executors(context: SparkContext, master: str, packages: tuple[str, ...]) -> None:
-    """Runs one task that imports what executors need; nobody waits for ever for a free worker."""
+    """Runs a task that imports what executors need; fails if no executor is free in time."""
     wanted = (*EXECUTOR_PACKAGES, *packages)
     with ThreadPoolExecutor(1, thread_name_prefix="spark-check") as thread:
         task = context.parallelize([0], 1).map(lambda _: _missing(wanted))
@@ -287,13 +287,13 @@ def _check_executors(context: SparkContext, master: str, packages: tuple[str, ..
         except TimeoutError as error:
             context.cancelAllJobs()
             raise ConfigError(
-                f"No executor of {master} took a task within {EXECUTOR_PATIENCE_S:g} s.",
-                hint="Is there a worker with free cores and memory? See spark.executor.memory.",
+                f"No executor of {master} accepted a task within {EXECUTOR_PATIENCE_S:g} s.",
+                hint="Check that a worker has free cores and memory (spark.executor.memory).",
             ) from error
         except Py4JError as error:
             raise ConfigError(
-                f"The executors of {master} could not run a Python task: {said_by(error)}",
-                hint="They need the driver's Python version; name it with "
+                f"The executors of {master} could not run a Python task: {cause_of(error)}",
+                hint="They need the driver's Python version; set it with "
                 "--conf spark.pyspark.python=PATH.",
             ) from error
     if missing:
@@ -308,7 +308,7 @@ def _check_executors(context: SparkContext, master: str, packages: tuple[str, ..
 def watched(
     session: SparkSession, report: Callable[[int, int], None], *, every_s: float = 0.3
 ) -> Iterator[None]:
-    """Reports (tasks done, tasks known) of the running jobs while the block runs."""
+    """Reports (finished tasks, total tasks) of the running jobs while the block runs."""
     tracker, done = session.sparkContext.statusTracker(), threading.Event()
 
     def poll() -> None:

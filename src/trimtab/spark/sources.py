@@ -1,7 +1,7 @@
-"""Sources: Kafka topics or files → typed samples and events.
+"""Reads Kafka topics and files as typed samples and events.
 
-Reading is lazy and is asked for by the jobs only. Of a payload we take sizes and keys, never the
-value. Telemetry that does not parse ends in `rejects` with its reason.
+Reads are lazy; only jobs start them. Of users' records only sizes and keys are read, never values.
+Telemetry that cannot be parsed goes to `rejects` with a reason.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from trimtab.errors import BadFile
@@ -37,7 +37,7 @@ RAW_JSON = "_not_json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSpan:
-    """What to read from Kafka: offsets per partition, `starts` included, `ends` not."""
+    """What to read from Kafka: offsets per partition, `starts` inclusive, `ends` exclusive."""
 
     cluster: Cluster
     starts: Mapping[TopicPartition, int]
@@ -46,7 +46,7 @@ class KafkaSpan:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing between starts and ends."""
+        """Whether there is no offset between starts and ends."""
         return all(self.ends[p] <= start for p, start in self.starts.items())
 
 
@@ -67,10 +67,10 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 def read_span(
     session: SparkSession, span: KafkaSpan, *, min_partitions: int | None = None
 ) -> DataFrame:
-    """A bounded read; `min_partitions` lets all cores read a skewed topic."""
+    """A batch read; `min_partitions` spreads a skewed topic over all cores."""
     reader = (
         session.read.format("kafka")
-        # By name, so that a partition added meanwhile is no surprise.
+        # By partition number, so that partitions added meanwhile are ignored.
         .option("assign", _names(span.starts))
         .option("startingOffsets", _offsets(span.starts))
         .option("endingOffsets", _offsets(span.ends))
@@ -90,15 +90,15 @@ def read_stream(
     *,
     starting: str,
 ) -> DataFrame:
-    """An unbounded read that lives through topics deleted, made anew or grown."""
+    """A streaming read that survives deleted, recreated and extended topics."""
     return (
         session.readStream.format("kafka")
         .option("subscribePattern", pattern)
         .option("startingOffsets", starting)
         .option("failOnDataLoss", "false")
-        # The default of 500 ms would add half a second to every figure.
+        # The default of 500 ms would delay every result by half a second.
         .option("kafka.fetch.max.wait.ms", "10")
-        # A topic made a moment ago should not wait five minutes to be seen.
+        # The default of five minutes would delay the discovery of a new topic.
         .option("kafka.metadata.max.age.ms", "1000")
         .options(**cluster.for_spark())
         .load()
@@ -106,33 +106,33 @@ def read_stream(
 
 
 def is_json(path: Path) -> bool:
-    """Whether files are JSON, else they are Parquet; refuses what is neither, or not there."""
+    """Whether files are JSON (true) or Parquet (false); raises an error otherwise."""
     if not path.exists():
-        raise BadFile(f"{path}: there is no such file or folder")
+        raise BadFile(f"{path}: no such file or folder")
     names = [path.name] if path.is_file() else [p.name for p in path.rglob("*") if p.is_file()]
     if any(name.endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")) for name in names):
         return True
     if not any(name.endswith(".parquet") for name in names):
         raise BadFile(
-            f"{path}: neither Parquet nor JSON was found there",
+            f"{path}: neither Parquet nor JSON files found",
             hint="Give a .parquet or .json file, or a folder of them.",
         )
     return False
 
 
 def read_files(session: SparkSession, path: Path, table: str) -> DataFrame:
-    """A Parquet or JSON table of ours; JSON lines that do not parse are kept in `RAW_JSON`."""
+    """Reads a Parquet or JSON table; JSON lines that cannot be parsed are kept in `RAW_JSON`."""
     if is_json(path):
-        # As text first: Spark's JSON source does not look at columns that nobody asks for, and
-        # would let through what is wrong in them.
+        # As text first: Spark's JSON source does not parse columns that are not selected, so
+        # it would not notice errors in them.
         lines = session.read.text(storage_path(path), recursiveFileLookup=True)
         return _from_json(lines, table)
     return fitting(session.read.parquet(storage_path(path)), table, source=str(path))
 
 
 def _json(text: Column | str, schema: StructType) -> Column:
-    """Parsed JSON; text that does not fit the schema is kept in `RAW_JSON`."""
-    # A new schema, since `StructType.add` would change the one it is called on.
+    """Parses JSON; text that does not match the schema is kept in `RAW_JSON`."""
+    # A new schema, because `StructType.add` modifies the schema it is called on.
     kept = StructType([*schema.fields, StructField(RAW_JSON, StringType())])
     return F.from_json(text, kept, {"columnNameOfCorruptRecord": RAW_JSON})
 
@@ -154,8 +154,8 @@ def events(raw: DataFrame) -> DataFrame:
 
 
 def telemetry(raw: DataFrame) -> DataFrame:
-    """Telemetry records → samples with a `reason`, which is null where nothing is wrong."""
-    return _judged(
+    """Telemetry records → samples with a `reason` for rejection, null for valid rows."""
+    return _checked(
         raw,
         TELEMETRY,
         needed=("ts", "topic", "partition", "leader", "sample_id"),
@@ -170,26 +170,26 @@ _RECEIPT_TIMES = ("event_ts", "started_ts", "finished_ts")
 
 
 def receipt_records(raw: DataFrame) -> DataFrame:
-    """Receipt records → receipts with a `reason`, which is null where nothing is wrong."""
-    judged = _judged(
+    """Receipt records → receipts with a `reason` for rejection, null for valid rows."""
+    checked = _checked(
         raw,
         RECEIPT,
         needed=(*_RECEIPT_TEXTS, *_RECEIPT_COUNTS, *_RECEIPT_TIMES),
         counts=(*_RECEIPT_COUNTS, *_RECEIPT_TIMES),
         times=_RECEIPT_TIMES,
     )
-    return judged.withColumn("key", _key())
+    return checked.withColumn("key", _key())
 
 
 def decisions(raw: DataFrame) -> DataFrame:
-    """Decision records → decisions; what is none of ours is left out."""
+    """Decision records → decisions; invalid records are left out."""
     needed = ("ts", "group", "action", "from", "to")
-    judged = _judged(raw, DECISION, needed=needed, counts=("ts",), times=("ts",), why="rejected")
-    return judged.where("rejected is null").select(*DECISIONS.names)
+    checked = _checked(raw, DECISION, needed=needed, counts=("ts",), times=("ts",), why="rejected")
+    return checked.where("rejected is null").select(*DECISIONS.names)
 
 
 def control(raw: DataFrame) -> DataFrame:
-    """Control records → one row per partition named, or one without: who said what, and when."""
+    """Control records → one row per named partition, or one row without: sender, type, time."""
     text = F.col("value").cast("string")
     told = raw.select(F.from_json(text, _CONTROL).alias("t")).select("t.*")
     ours = told.where((F.col("v") == VERSION) & F.col("ts").between(0, _LAST_TS))
@@ -204,10 +204,10 @@ _CONTROL = (
     "partitions array<struct<topic string, partition int, committed long>>"
 )
 _LAST_TS = 253_402_300_799_999_999
-"""The last microsecond of the calendar, in the year 9999."""
+"""The last microsecond that a timestamp can hold, in the year 9999."""
 
 
-def _judged(
+def _checked(
     raw: DataFrame,
     schema: StructType,
     *,
@@ -216,25 +216,25 @@ def _judged(
     times: tuple[str, ...],
     why: str = "reason",
 ) -> DataFrame:
-    """Records of one of our topics, parsed; `why` is null where nothing is wrong with one."""
+    """Parsed records of one of Trimtab's topics; `why` is null for valid records."""
     text = F.col("value").cast("string")
     parsed = _json(text, schema)
     frame = raw.select(text.alias("raw"), F.col("timestamp").alias("arrived"), parsed.alias("t"))
     flat = frame.select("raw", "arrived", "t.*")
     whole = flat.withColumn(why, _why_rejected(needed, counts, times))
-    # Of a rejected row only the text is kept: its time may be one that no calendar has.
+    # Only the text of a rejected row is kept: its time may be out of range.
     good = F.col(why).isNull()
     return whole.withColumns({t: F.timestamp_micros(F.when(good, F.col(t))) for t in times})
 
 
 def between(ts: str, from_ts: int, to_ts: int) -> Column:
-    """Whether a time lies from `from_ts` (included) to `to_ts` (not), in microseconds."""
+    """Whether a time is from `from_ts` (inclusive) to `to_ts` (exclusive), in microseconds."""
     micros = F.unix_micros(ts)
     return (micros >= from_ts) & (micros < to_ts)
 
 
 _AHEAD_S = 60
-"""A sample stamped further ahead of its arrival is no sample of ours."""
+"""A sample whose timestamp is further ahead of its arrival is rejected."""
 
 
 def _why_rejected(
@@ -255,24 +255,24 @@ def _why_rejected(
 
 
 def samples(parsed: DataFrame) -> DataFrame:
-    """The good rows of `telemetry`."""
+    """The valid rows of `telemetry`."""
     return parsed.where("reason is null").select(*SAMPLES.names)
 
 
 def receipts(parsed: DataFrame) -> DataFrame:
-    """The good rows of `receipt_records`."""
+    """The valid rows of `receipt_records`."""
     return parsed.where("reason is null").select(*RECEIPTS.names)
 
 
 def rejects(parsed: DataFrame, *, source: str) -> DataFrame:
-    """The bad rows of `telemetry` or `receipt_records`, as they were."""
+    """The rejected rows of `telemetry` or `receipt_records`, with their original text."""
     return parsed.where("reason is not null").select(
         F.col("arrived").alias("ts"), F.lit(source).alias("source"), "reason", "raw"
     )
 
 
 def split_files(frame: DataFrame, *, source: str, table: str) -> tuple[DataFrame, DataFrame]:
-    """Rows read from files → (good rows, rejects)."""
+    """Rows read from files → (valid rows, rejects)."""
     needed = {
         "events": ("topic", "partition", "offset", "ts", "key_bytes", "value_bytes"),
         "samples": ("topic", "partition", "leader", "ts"),
@@ -293,12 +293,12 @@ def split_files(frame: DataFrame, *, source: str, table: str) -> tuple[DataFrame
 
 
 def _key() -> Column:
-    """A key as our JSON has it: text where it is valid UTF-8, else base64."""
+    """A key as in Trimtab's JSON: text if it is valid UTF-8, else base64."""
     return F.coalesce(F.encode("key", "UTF-8"), F.unbase64("key_b64"))
 
 
 def _from_json(lines: DataFrame, table: str) -> DataFrame:
-    """JSON lines as people and our topics write them: times in microseconds, keys as text."""
+    """JSON lines as in Trimtab's topics → table columns: times in microseconds, keys as text."""
     schema = TABLES[table]
     times = [f.name for f in schema.fields if f.dataType == TimestampType()]
     shape = {**dict.fromkeys(times, LongType()), "key": StringType()}

@@ -105,7 +105,7 @@ def test_a_master_that_cannot_be_reached_is_noticed_before_spark_is_started(
     code, err = measure("--topic", "orders", "--master", f"spark://127.0.0.1:{port}")
 
     assert code == 2
-    assert f"No Spark master answers at 127.0.0.1:{port}" in err
+    assert f"No Spark master could be reached: 127.0.0.1:{port}" in err
     assert "Spark was started" not in err
 
 
@@ -148,7 +148,9 @@ def test_a_topic_that_does_not_exist_yet_is_named_when_measuring_goes_on(
 def test_a_master_that_nobody_listens_at_is_named() -> None:
     (port,) = free_ports(1)
 
-    with pytest.raises(ConfigError, match=rf"No Spark master answers at 127\.0\.0\.1:{port}"):
+    with pytest.raises(
+        ConfigError, match=rf"No Spark master could be reached: 127\.0\.0\.1:{port}"
+    ):
         check_master(SparkOptions(master=f"spark://127.0.0.1:{port}"))
 
 

@@ -136,7 +136,7 @@ def test_a_topic_whose_partitions_never_appear_is_an_error_that_says_so(
     ensure_topics(admin, OwnTopics())
     monkeypatch.setattr(admin, "topics", lambda names: ())
 
-    with pytest.raises(MeasurementError, match="not its partitions"):
+    with pytest.raises(MeasurementError, match="settings but no partitions"):
         ensure_topics(admin, OwnTopics())
 
 
@@ -192,7 +192,7 @@ def test_two_that_grow_a_topic_per_broker_at_once_find_the_same():
 
 
 def test_a_topic_per_broker_that_cannot_grow_is_an_error(monkeypatch):
-    monkeypatch.setattr(topics, "_HEARD_WITHIN_S", 0.0)
+    monkeypatch.setattr(topics, "_EXTENDED_WITHIN_S", 0.0)
     admin = brokers(2)
     ensure_per_broker(admin, WEIGHTS, {1, 2}, {1})
 

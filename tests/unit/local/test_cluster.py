@@ -19,7 +19,7 @@ from trimtab.errors import BadFile, ClusterStartFailed, ConfigError
 from trimtab.local import processes
 from trimtab.local.broker_properties import node_properties
 from trimtab.local.class_archive import class_archive
-from trimtab.local.cluster import LocalCluster, SaslUser, last_words
+from trimtab.local.cluster import LocalCluster, SaslUser, last_error
 from trimtab.local.cluster_state import (
     CONTROLLER,
     BrokerProcessState,
@@ -115,7 +115,7 @@ def test_a_state_file_that_is_none_is_named_with_a_way_out(tmp_path, text):
     cluster.folder.mkdir(parents=True)
     (cluster.folder / "cluster.json").write_text(text)
 
-    with pytest.raises(BadFile, match=r"cluster\.json is not the state") as caught:
+    with pytest.raises(BadFile, match=r"cluster\.json is not a valid cluster state") as caught:
         cluster.status()
 
     assert str(cluster.folder) in (caught.value.hint or "")
@@ -191,7 +191,7 @@ def test_a_folder_that_somebody_else_made_is_never_removed(tmp_path, verb):
     (cluster.folder / "logs").mkdir(parents=True)
     (cluster.folder / "thesis.txt").write_text("years of work")
 
-    with pytest.raises(ConfigError, match="was not made by Trimtab") as caught:
+    with pytest.raises(ConfigError, match="was not created by Trimtab") as caught:
         getattr(cluster, verb)()
 
     assert "TRIMTAB_HOME" in (caught.value.hint or "")
@@ -283,13 +283,13 @@ def test_brokers_are_told_rack_listeners_and_the_users_own_properties(tmp_path):
 
 @pytest.mark.parametrize("key", ["node.id", "listeners", "log.dirs"])
 def test_a_property_that_is_the_clusters_own_is_refused(tmp_path, key):
-    with pytest.raises(ConfigError, match="own to set"):
+    with pytest.raises(ConfigError, match="is set by the local cluster"):
         LocalCluster(home=tmp_path, properties={key: "1"})
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden"])
 def test_a_name_that_could_leave_the_folder_is_refused(tmp_path, name):
-    with pytest.raises(ConfigError, match="cannot name a cluster"):
+    with pytest.raises(ConfigError, match="Invalid cluster name"):
         LocalCluster(name, home=tmp_path)
 
 
@@ -330,8 +330,8 @@ def test_a_port_that_one_process_was_given_is_given_to_no_other():
         ("", "none"),
     ],
 )
-def test_the_last_words_of_a_log_are_its_last_error(log, words):
-    assert last_words(log) == words
+def test_the_last_error_of_a_log_are_its_last_error(log, words):
+    assert last_error(log) == words
 
 
 def wait_until(condition):

@@ -170,7 +170,7 @@ def test_after_a_failed_fetch_the_next_one_succeeds(tmp_path, spark):
 def test_a_fetch_that_ends_well_without_a_required_jar_is_refused(tmp_path, spark):
     spark.delivers(*BROKER_JARS[1:])
 
-    with pytest.raises(ConfigError, match=r"no kafka_2\.13 among"):
+    with pytest.raises(ConfigError, match=r"kafka_2\.13 missing"):
         fetch_broker(tmp_path, spark)
 
     assert not folder(tmp_path).exists()

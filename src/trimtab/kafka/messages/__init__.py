@@ -1,8 +1,8 @@
-"""Messages of Kafka's protocol that kafka-python does not know yet.
+"""Messages of Kafka's protocol that kafka-python does not have yet.
 
-The `.json` files are Apache Kafka's own schemas (4.3.1, Apache License 2.0), which kafka-python
-turns into messages as it does with those it brings along. Brokers answer `DescribeGroups` for
-classic groups only; groups of the consumer protocol (KIP-848) need `ConsumerGroupDescribe`.
+The `.json` files are Apache Kafka's own schemas (4.3.1, Apache License 2.0); kafka-python generates
+messages from them as from its own. Brokers answer `DescribeGroups` for classic groups only; groups
+of the consumer protocol (KIP-848) need `ConsumerGroupDescribe`.
 """
 
 from __future__ import annotations
@@ -15,4 +15,4 @@ class ConsumerGroupDescribeRequest(ApiMessage, load_json=__name__):  # type: ign
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=__name__):  # type: ignore[call-arg, misc]
-    """State and members of groups; the client finds this class by its number."""
+    """State and members of groups; kafka-python finds this class by its API key."""

@@ -60,7 +60,7 @@ from trimtab.model.murmur2 import home
 from trimtab.observe import metrics
 from trimtab.spark import sources
 from trimtab.spark.schemas import HOT_KEYS, LAG, PARTITION_RATES, REJECTS
-from trimtab.spark.session import said_by
+from trimtab.spark.session import cause_of
 from trimtab.spark.warehouse import Folder, Warehouse
 
 log = structlog.get_logger()
@@ -234,7 +234,7 @@ class RatesQuery:
             try:
                 self._keep(session, *self._unwritten[0])
             except _PASSING as error:
-                log.warning("tables_were_not_written", why=said_by(error))
+                log.warning("tables_were_not_written", why=cause_of(error))
                 return
             self._unwritten.popleft()
 
@@ -606,7 +606,7 @@ class Supervised:
         try:
             self._tick()
         except _PASSING as error:
-            log.warning("query_is_in_trouble", query=self.stream.name, why=said_by(error))
+            log.warning("query_is_in_trouble", query=self.stream.name, why=cause_of(error))
 
     def _tick(self) -> None:
         if self.query is None:
@@ -634,7 +634,7 @@ class Supervised:
 
     def _died(self) -> None:
         error = self.query.exception() if self.query is not None else None
-        why = said_by(error) if error is not None else "stopped by somebody else"
+        why = cause_of(error) if error is not None else "stopped by somebody else"
         log.warning("query_died", query=self.stream.name, why=why, again_in_s=self._pause_s)
         metrics.measure_restarts_total.labels(self.stream.name).inc()
         self.query = None
