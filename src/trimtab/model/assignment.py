@@ -1,4 +1,4 @@
-"""Who reads what: partitions mapped to consumer indexes, and the difference of two such maps."""
+"""Assignments of partitions to consumer indexes, and the difference of two assignments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimtab.model.cluster import Group, Member, TopicPartition
 class Assignment(Mapping[TopicPartition, int]):
     """Partition → consumer index. A consumer without a partition is not part of it.
 
-    `notes` is what its maker has to say of it; two assignments are equal whatever is said of them.
+    `notes` are remarks of the planner that made it; they do not count in comparisons.
 
     >>> a = Assignment({TopicPartition("t", 0): 2, TopicPartition("t", 1): 2})
     >>> a.consumers
@@ -43,11 +43,11 @@ class Assignment(Mapping[TopicPartition, int]):
         return tuple(sorted(set(self.owners.values())))
 
     def only(self, partitions: Mapping[TopicPartition, object]) -> Assignment:
-        """What is left when the departed partitions are dropped."""
+        """The part of the assignment that concerns these partitions."""
         return Assignment({p: c for p, c in self.owners.items() if p in partitions})
 
     def without(self, dead: frozenset[int]) -> Assignment:
-        """What is left when these consumers are gone."""
+        """The assignment without these consumers."""
         return Assignment({p: c for p, c in self.owners.items() if c not in dead})
 
     def loads(self, of: Mapping[TopicPartition, float]) -> dict[int, float]:
@@ -60,15 +60,15 @@ class Assignment(Mapping[TopicPartition, int]):
 
 
 def moved(before: Assignment, after: Assignment) -> tuple[TopicPartition, ...]:
-    """Partitions that stand on both sides with different owners, ascending."""
+    """Partitions that are in both assignments with different owners, sorted."""
     return tuple(sorted(p for p, c in before.items() if after.get(p, c) != c))
 
 
 def numbered_members(group: Group, topics: frozenset[str]) -> dict[int, Member]:
     """The members of a group that read these topics, numbered from 0.
 
-    Members are numbered by the smallest of these partitions that they own, so that their names
-    play no part; members that own none have no number.
+    Members are numbered by the smallest of these partitions that they own, so the numbers do not
+    depend on member ids; members that own none have no number.
     """
     reading = [m for m in group.members if any(p.topic in topics for p in m.partitions)]
     first = {m.member_id: min(p for p in m.partitions if p.topic in topics) for m in reading}
@@ -76,7 +76,7 @@ def numbered_members(group: Group, topics: frozenset[str]) -> dict[int, Member]:
 
 
 def present_assignment(group: Group, topics: frozenset[str]) -> Assignment:
-    """Who reads the partitions of these topics now, by `numbered_members`."""
+    """The current assignment of the partitions of these topics, by `numbered_members`."""
     owners: dict[TopicPartition, int] = {}
     for consumer, member in numbered_members(group, topics).items():
         for partition in sorted(p for p in member.partitions if p.topic in topics):

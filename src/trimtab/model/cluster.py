@@ -1,4 +1,4 @@
-"""What a cluster looks like at one moment: brokers, partitions, groups."""
+"""The state of a cluster at one time: brokers, partitions, groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_LEADER = BrokerId(-1)
 
 
 class TopicPartition(NamedTuple):
-    """A partition's name; orders by topic in code-point order, then by number."""
+    """The name of a partition; sorts by topic in code-point order, then by number."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A broker, its rack, and whether it is alive; None is unknown."""
+    """A broker, its rack, and whether it is alive; None means unknown."""
 
     id: BrokerId
     rack: str | None = None
@@ -32,9 +32,9 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """One partition's place on the brokers; sizes and offsets are None where unknown.
+    """The replicas of a partition; sizes and offsets are None if unknown.
 
-    `elr` are the eligible leader replicas: out of sync, yet they have all that was acknowledged.
+    `elr` are the eligible leader replicas: out of sync, but with all acknowledged records.
     """
 
     topic: str
@@ -49,18 +49,18 @@ class Replicas:
 
     @property
     def name(self) -> TopicPartition:
-        """The partition this speaks of."""
+        """The name of the partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def offline(self) -> bool:
-        """Whether nobody leads this partition."""
+        """Whether this partition has no leader."""
         return self.leader == NO_LEADER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A live member of a consumer group and what it owns; a static one has an instance id."""
+    """A live member of a consumer group and its partitions; a static member has an instance id."""
 
     member_id: str
     client_id: str
@@ -71,7 +71,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A consumer group: its members and what they have committed."""
+    """A consumer group: its members and committed offsets."""
 
     name: str
     state: str
@@ -81,7 +81,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """The whole cluster at one moment, ordered, so that equal clusters are equal values."""
+    """The whole cluster at one time, sorted, so that equal clusters are equal values."""
 
     ts: int
     cluster: str | None
@@ -93,11 +93,11 @@ class ClusterSnapshot:
         names = [p.name for p in self.partitions]
         if len(set(names)) != len(names):
             twice = next(n for i, n in enumerate(names) if n in names[:i])
-            raise ValueError(f"partition {twice} stands twice in the snapshot")
+            raise ValueError(f"partition {twice} appears twice in the snapshot")
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topic names, ascending."""
+        """All topic names, sorted."""
         return tuple(sorted({p.topic for p in self.partitions}))
 
     def of_topics(self, topics: frozenset[str]) -> tuple[Replicas, ...]:

@@ -1,7 +1,7 @@
-"""Value ⇄ versioned JSON: files, topics and the web speak only this.
+"""Value ⇄ versioned JSON, as used in files, in topics and on the web.
 
-Every shape is in the contracts page of the documentation. Reading is strict: what is wrong is
-named with file and place; unknown fields are warnings in files and ignored in records.
+The formats are in the contracts page of the documentation. Reading is strict: errors name the file
+and the place; unknown fields give warnings in files and are ignored in records.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VERSION = 1
 
 
 def dumps(value: Json, *, indent: int | None = None) -> str:
-    """JSON text; NaN and infinity have no place in it."""
+    """JSON text; NaN and infinity are not allowed."""
     return json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent)
 
 
@@ -52,9 +52,9 @@ _LEFT_OUT = re.compile(r"(id|ts|.*_(id|ts|start|end))$")
 
 
 def canonical(value: Json) -> str:
-    """The form that hashes are taken of: names sorted, no spaces, its times and ids left out.
+    """The text that hashes are computed from: names sorted, no spaces, without times and ids.
 
-    Only the outermost names are fields of ours: below, a name may be a topic called "user_id".
+    Times and ids are left out at the top level only: below it, a topic may be called "user_id".
 
     >>> canonical({"b": 1.5, "a": [2], "id": "x", "made_ts": 3})
     '{"a":[2],"b":1.5}'
@@ -70,7 +70,7 @@ def short_hash(value: Json) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:12]
 
 
-# ---------------------------------------------------------------- small pieces
+# ---------------------------------------------------------------- common parts
 
 
 def by_partition(values: Mapping[TopicPartition, Any]) -> Json:
@@ -82,7 +82,7 @@ def by_partition(values: Mapping[TopicPartition, Any]) -> Json:
 
 
 def read_by_partition(node: Node | None, read: Callable[[Node], _T]) -> dict[TopicPartition, _T]:
-    """Reads `{topic: {"0": value}}`; nothing where there is no node."""
+    """Reads `{topic: {"0": value}}`; empty if there is no node."""
     out: dict[TopicPartition, _T] = {}
     if node is None:
         return out
@@ -93,7 +93,7 @@ def read_by_partition(node: Node | None, read: Callable[[Node], _T]) -> dict[Top
 
 
 def key_field(key: bytes) -> Json:
-    """`key` when it is text, else `key_b64`."""
+    """`key` if it is text, else `key_b64`."""
     try:
         return {"key": key.decode()}
     except UnicodeDecodeError:
@@ -109,16 +109,16 @@ def read_key(node: Node) -> bytes:
     try:
         return base64.b64decode(encoded.text(), validate=True)
     except ValueError:
-        encoded.fail("is not base64")
+        encoded.fail("is not valid base64")
 
 
 def tidy(number: float) -> float:
-    """A whole float as an integer, so that files read as people write them."""
+    """Converts a whole float to an integer, so that files show 5 instead of 5.0."""
     return int(number) if float(number).is_integer() else number
 
 
 def tidied(value: Any) -> Any:
-    """All whole floats in a tree as integers: equal plans have equal files, and so equal ids."""
+    """Converts all whole floats in a tree to integers, so that equal plans have equal ids."""
     match value:
         case Mapping():
             return {name: tidied(v) for name, v in value.items()}
@@ -150,7 +150,7 @@ def loads_from(node: Node) -> Loads:
 
 
 def rate_steps_from(node: Node) -> RateSteps:
-    """Reads only the rates of a loads file: what a consumer can carry is not needed for them."""
+    """Reads only the rates of a loads file; a capacity is not required."""
     node.version()
     node.known("v", "capacity", "unit", "sla_s", "assignment", "capacities", "steps")
     steps = []
@@ -163,12 +163,12 @@ def rate_steps_from(node: Node) -> RateSteps:
             )
         )
     if not steps:
-        node.need("steps").fail("has no step")
+        node.need("steps").fail("has no steps")
     return RateSteps(unit=read_unit(node.get("unit")), steps=tuple(steps))
 
 
 def read_unit(node: Node | None) -> Unit:
-    """The unit of loads; bytes/s where it is not said."""
+    """The unit of loads; bytes/s if it is not given."""
     if node is None:
         return Unit.BYTES_S
     if node.value not in list(Unit):
@@ -177,7 +177,7 @@ def read_unit(node: Node | None) -> Unit:
 
 
 def read_capacities(node: Node) -> dict[int, float]:
-    """What single consumers can carry, by number."""
+    """Capacities of single consumers, by number."""
     return {node.index(consumer): value.number(above=0) for consumer, value in node.items()}
 
 
@@ -210,7 +210,7 @@ def snapshot_from(node: Node) -> ClusterSnapshot:
         entry.known("id", "rack", "capacity", "alive")
         broker = entry.need("id").integer(least=0)
         if broker in brokers:
-            entry.fail(f"broker {broker} stands here twice")
+            entry.fail(f"broker {broker} appears twice")
         rack, capacity, alive = (entry.get(name) for name in ("rack", "capacity", "alive"))
         brokers[broker] = Broker(
             id=BrokerId(broker),
@@ -222,7 +222,7 @@ def snapshot_from(node: Node) -> ClusterSnapshot:
     for entry in node.need("partitions").list():
         read = _read_replicas(entry, brokers)
         if read.name in partitions:
-            entry.fail(f"partition {read.name} stands here twice")
+            entry.fail(f"partition {read.name} appears twice")
         partitions[read.name] = read
     cluster, ts = node.get("cluster"), node.get("ts")
     return ClusterSnapshot(
@@ -242,13 +242,13 @@ def _read_replicas(entry: Node, brokers: Mapping[int, Broker]) -> Replicas:
     def known(node: Node) -> BrokerId:
         broker = node.integer()
         if broker not in brokers:
-            node.fail(f"broker {broker} is not among the brokers")
+            node.fail(f"broker {broker} is not in the list of brokers")
         return BrokerId(broker)
 
     def list_of(name: str) -> tuple[BrokerId, ...]:
         ids = tuple(known(n) for n in entry.need(name).list())
         if len(set(ids)) != len(ids):
-            entry.need(name).fail("names a broker twice")
+            entry.need(name).fail("lists a broker twice")
         return ids
 
     def maybe(name: str) -> int | None:
@@ -260,10 +260,10 @@ def _read_replicas(entry: Node, brokers: Mapping[int, Broker]) -> Replicas:
     for name, word, listed in (("isr", "in sync", isr), ("elr", "eligible", elr)):
         for broker in listed:
             if broker not in replicas:
-                entry.need(name).fail(f"broker {broker} is {word} without being a replica")
+                entry.need(name).fail(f"broker {broker} is {word} but not a replica")
     leads = NO_LEADER if leader.value == NO_LEADER else known(leader)
     if leads != NO_LEADER and leads not in replicas:
-        leader.fail(f"broker {leads} leads without being a replica")
+        leader.fail(f"broker {leads} is the leader but not a replica")
     return Replicas(
         topic=entry.need("topic").text(),
         partition=entry.need("partition").integer(least=0),
@@ -359,7 +359,7 @@ def measurement_from(node: Node) -> Measurement:
     for entry in node.need("partitions").list():
         load = _read_partition_load(entry)
         if load.name in partitions:
-            entry.fail(f"partition {load.name} stands here twice")
+            entry.fail(f"partition {load.name} appears twice")
         partitions[load.name] = load
     cluster, keys = node.get("cluster"), node.get("keys")
     return Measurement(
@@ -429,7 +429,7 @@ def _read_key_load(entry: Node) -> KeyLoad:
     )
 
 
-# ---------------------------------------------------------------- records of our topics
+# ---------------------------------------------------------------- records of Trimtab's topics
 
 
 def telemetry_to(
@@ -547,7 +547,7 @@ def offsets_from(node: Node) -> dict[TopicPartition, tuple[int, int]]:
 
 
 def read_loads(path: str | Path) -> tuple[Loads | Measurement, list[str]]:
-    """A loads file or a measurement, told apart by `kind`, with the warnings."""
+    """Reads a loads file or a measurement, by its `kind`; also returns the warnings."""
     node = parse_file(path)
     kind = node.get("kind")
     if kind is None:
@@ -558,7 +558,7 @@ def read_loads(path: str | Path) -> tuple[Loads | Measurement, list[str]]:
 
 
 def read_rates(path: str | Path) -> tuple[RateSteps | Measurement, list[str]]:
-    """The rates of a loads file, which need not say a capacity, or a measurement."""
+    """Reads the rates of a loads file, with or without a capacity, or a measurement."""
     node = parse_file(path)
     if node.get("kind") is None:
         return rate_steps_from(node), node.warnings
@@ -566,6 +566,6 @@ def read_rates(path: str | Path) -> tuple[RateSteps | Measurement, list[str]]:
 
 
 def read_snapshot(path: str | Path) -> tuple[ClusterSnapshot, list[str]]:
-    """A snapshot file, with the warnings."""
+    """Reads a snapshot file; also returns the warnings."""
     node = parse_file(path)
     return snapshot_from(node), node.warnings

@@ -1,9 +1,9 @@
-"""What controller and consumers tell one another, and what is kept of it: frozen values.
+"""Messages between controller and consumers, decisions and receipts, as frozen values.
 
-A `Command` goes from the controller to one consumer, a `Report` from a consumer to the controller.
-`epoch` rises with every start of a controller, `seq` with every command of an epoch;
-`incarnation` is a fresh random name of one consumer process; a command that names one is for that
-process alone, for the next one under the same index may already read in its place.
+The controller sends a `Command` to one consumer; a consumer sends a `Report` to the controller.
+`epoch` increases with every start of a controller, `seq` with every command of an epoch.
+`incarnation` is a random id of one consumer process. A command with an incarnation is only for
+that process, since a new process with the same index may already have replaced it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Partitions = tuple[TopicPartition, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Read these partitions from where they are committed."""
+    """Command: read these partitions from their committed offsets."""
 
     epoch: int
     seq: int
@@ -31,7 +31,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Read these partitions no more."""
+    """Command: stop reading these partitions."""
 
     epoch: int
     seq: int
@@ -41,7 +41,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateQuery:
-    """Say what you read."""
+    """Command: report the partitions that you read."""
 
     epoch: int
     query_id: str
@@ -49,7 +49,7 @@ class StateQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """These are read from now on."""
+    """Report: the consumer has started to read these partitions."""
 
     consumer: int
     incarnation: str
@@ -60,7 +60,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """These are read no more; all up to `committed` is done, None where nothing ever was."""
+    """Report: these partitions are no longer read; `committed` is None if nothing was committed."""
 
     consumer: int
     incarnation: str
@@ -72,7 +72,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateReport:
-    """The answer to a query: what is read now."""
+    """Report: the partitions that are read now, in answer to a query."""
 
     consumer: int
     incarnation: str
@@ -82,7 +82,7 @@ class StateReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """A consumer process has begun and waits for commands."""
+    """Report: a consumer process has started and waits for commands."""
 
     consumer: int
     incarnation: str
@@ -91,7 +91,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """A sign of life, and the most that this consumer has been seen to handle; None is unknown."""
+    """Heartbeat with the highest rate that this consumer has processed; None means unknown."""
 
     consumer: int
     incarnation: str
@@ -101,7 +101,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRate:
-    """The same from a member of a subscribed group, which has a member id and no index."""
+    """The same from a member of a subscribed group, which has a member id instead of an index."""
 
     member: str
     incarnation: str
@@ -111,9 +111,9 @@ class MemberRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOrder:
-    """Somebody asks the controller to carry out a plan that is kept in `trimtab.plans`.
+    """A request to the controller to carry out a plan that is stored in `trimtab.plans`.
 
-    It is not begun after `expires_ts`, and not undone without need before `hold_s` have passed.
+    It is not started after `expires_ts`; for `hold_s` its result is changed only if necessary.
     """
 
     plan: str
@@ -128,7 +128,7 @@ ControlMessage = Command | Report | MemberRate | PlanOrder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """What a controller leaves behind for the next one; `clean` is false during a hand-over.
+    """The saved state of a controller, for its successor; `clean` is false during a hand-over.
 
     `members` are the numbers of a subscribed group's members or pods, by name.
     """
@@ -140,7 +140,7 @@ class GroupState:
 
 
 class Action(StrEnum):
-    """What a decision came to."""
+    """The action of a decision."""
 
     NONE = "none"
     SCALE_UP = "scale_up"
@@ -151,7 +151,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What was decided for a group, from how many consumers to how many, and why."""
+    """A decision for a group: the action, the number of consumers before and after, the reason."""
 
     ts: int
     group: str
@@ -165,7 +165,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """One record was processed: by whom, when, and its place in its key's sequence."""
+    """A processed record: the consumer, the time, and its number among the records of its key."""
 
     run: str
     group: str
@@ -185,7 +185,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRate:
-    """What `trimtab.rates` says of one partition; None is unknown."""
+    """The rates of a partition in `trimtab.rates`; None means unknown."""
 
     bytes_s: float | None
     records_s: float | None

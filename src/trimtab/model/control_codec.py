@@ -1,7 +1,7 @@
 """Value ⇄ versioned JSON for the topics of a consumer group: control, state, decisions, receipts.
 
-The shapes are in the contracts page of the documentation. Unknown fields of a record are ignored,
-an unknown version or type is refused.
+The formats are in the contracts page of the documentation. Unknown fields of a record are ignored;
+an unknown version or type is an error.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def control_from(node: Node) -> ControlMessage:
     kind = node.need("type")
     read = _READERS.get(kind.text())
     if read is None:
-        kind.fail(f"is unknown: {kind.value}")
+        kind.fail(f"unknown type {kind.value}")
     return read(node)
 
 

@@ -1,4 +1,4 @@
-"""How people write durations: on the command line and in settings."""
+"""Parses durations of the command line and of settings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>us|ms|s|m|h|d)?")
 _UNITS = {"us": 1e-6, "ms": 1e-3, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MOST_S = 36500 * 86400.0
-"""Longer than that no clock or timer of Python takes."""
+"""Python's clocks and timers do not accept longer durations."""
 
 
 def duration_s(text: str) -> float:
-    """Reads `500ms`, `30s`, `2m`, `1.5h`, `1d`; a bare number is seconds.
+    """Parses `500ms`, `30s`, `2m`, `1.5h`, `1d`; a number without a unit is in seconds.
 
     >>> duration_s("500ms"), duration_s("2m"), duration_s("30")
     (0.5, 120.0, 30.0)

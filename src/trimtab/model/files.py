@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Writes files atomically."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from trimtab.errors import BadFile
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a file that no reader ever sees half of."""
-    with replacing(path) as out, _told_of(path):
+    """Writes a file so that a reader never sees a part of it."""
+    with replacing(path) as out, _write_errors(path):
         out.write(content.encode() if isinstance(content, str) else content)
         out.flush()
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Gives a file to write to; it takes its place when the block ends well, else it is dropped.
+    """Opens a temporary file that replaces `path` if the block succeeds, else is deleted.
 
-    A link keeps pointing where it does. Devices, pipes and what our own output goes to cannot be
-    replaced: they are written into.
+    A symbolic link stays a link; its target is replaced. Devices, pipes and our own standard output
+    cannot be replaced: they are written to directly.
     """
-    with _told_of(path):
+    with _write_errors(path):
         stream = _opened_stream(path)
         place = path.resolve()
         half = place.with_name(f".{place.name}.{os.getpid()}.part")
@@ -37,10 +37,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         try:
             yield out
         finally:
-            with _told_of(path):
-                out.close()  # what is left in the buffer is written now
+            with _write_errors(path):
+                out.close()  # writes the rest of the buffer
         if stream is None:
-            with _told_of(path):
+            with _write_errors(path):
                 half.replace(place)
     finally:
         if stream is None:
@@ -48,13 +48,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _opened_stream(path: Path) -> BinaryIO | None:
-    """Opens what is no plain file; None for a plain file, or for none yet."""
+    """Opens a path that is not a regular file; None if it is one, or does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:
         return None
     for number in (1, 2):
-        # /dev/stdout may be a file too, and what its other writers say must not get lost.
+        # /dev/stdout may be a regular file, too; its other writers must not lose their output.
         if _is_open_as(number, found):
             return open(number, "wb", closefd=False)
     return None if stat.S_ISREG(found.st_mode) else path.open("wb")
@@ -63,12 +63,12 @@ def _opened_stream(path: Path) -> BinaryIO | None:
 def _is_open_as(number: int, found: os.stat_result) -> bool:
     try:
         return os.path.samestat(found, os.fstat(number))
-    except OSError:  # a process may have been started without it
+    except OSError:  # the process may have been started without this descriptor
         return False
 
 
 @contextmanager
-def _told_of(path: Path) -> Iterator[None]:
+def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

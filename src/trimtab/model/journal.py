@@ -1,4 +1,4 @@
-"""The journal of a plan: how far its execution has come, so that a crash resumes on any machine."""
+"""The journal of a plan: the progress of its execution, to resume after a crash on any machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class PlanState(StrEnum):
-    """Where the execution of a plan is."""
+    """State of the execution of a plan."""
 
     MADE = "made"
     RUNNING = "running"
@@ -30,15 +30,15 @@ TRANSITIONS: Mapping[PlanState, frozenset[PlanState]] = {
     PlanState.CANCELLED: frozenset({PlanState.MADE, PlanState.ROLLED_BACK}),
     PlanState.ROLLED_BACK: frozenset({PlanState.MADE}),
 }
-"""What may follow what; a plan that ended is carried out again only after it is `made` again."""
+"""Allowed transitions; a plan that has ended can only be executed again after `made`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """One entry; it is written before the step that it names.
+    """An entry of the journal; it is written before the step that it names.
 
-    `found` holds the settings to restore: where → name → value, None where it was not set. `why` is
-    the reason of an end that was not wanted.
+    `found` holds the settings to restore: where → name → value, None if it was not set. `why` is
+    the reason why the execution failed or was cancelled.
     """
 
     plan: str
@@ -51,5 +51,5 @@ class JournalEntry:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will be done for this plan."""
+        """Whether the execution of this plan has ended."""
         return self.state not in {PlanState.MADE, PlanState.RUNNING}

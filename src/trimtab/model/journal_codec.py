@@ -8,7 +8,7 @@ from trimtab.model.reading import Node
 
 
 def journal_to(entry: JournalEntry) -> Json:
-    """A journal entry; `why` is there only where there is a reason to give."""
+    """A journal entry; `why` is left out if there is no reason."""
     return {
         "v": VERSION,
         "plan": entry.plan,
@@ -29,7 +29,7 @@ def journal_from(node: Node) -> JournalEntry:
         state.fail(f"should be one of {', '.join(PlanState)}, is {state.value}")
     step, of = node.need("step").integer(least=0), node.need("of").integer(least=0)
     if step > of:
-        node.need("step").fail(f"is {step} of {of}")
+        node.need("step").fail(f"is step {step} of {of}")
     return JournalEntry(
         plan=node.need("plan").text(),
         state=PlanState(state.value),

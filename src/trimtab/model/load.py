@@ -1,4 +1,4 @@
-"""How heavy things are: loads of partitions and keys, and where the figures come from."""
+"""Loads of partitions and keys, with their sources, and capacities of consumers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 
 MEASURED_HEADROOM = 1 / 6
-"""Part of a measured capacity that is left free unless said otherwise: C = 5/6 of the peak."""
+"""Default share of a measured capacity that is left free: C = 5/6 of the peak."""
 
 
 class Unit(StrEnum):
-    """What a load is counted in."""
+    """The unit of a load."""
 
     BYTES_S = "bytes/s"
     RECORDS_S = "records/s"
 
 
 class Source(StrEnum):
-    """Where a rate comes from."""
+    """The source of a rate."""
 
     LOG_DIRS = "log_dirs"
     OFFSETS = "offsets"
@@ -31,10 +31,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLoad:
-    """One partition's measured rates and lag; None is unknown, never 0.
+    """One partition's measured rates and lag; None means unknown, never 0.
 
-    `committed_s` is what each group committed per second, in records, and `least_lag` the lowest
-    lag that any look showed; `lag` is that of the last one.
+    `committed_s` are the records per second that each group committed, `least_lag` is the lowest
+    lag of all samples, and `lag` that of the last sample.
     """
 
     topic: str
@@ -51,15 +51,15 @@ class PartitionLoad:
 
     @property
     def name(self) -> TopicPartition:
-        """The partition this speaks of."""
+        """The name of the partition."""
         return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLoad:
-    """A heavy key: its count lies between `lower` and `upper`, both included.
+    """A heavy key: its count is between `lower` and `upper`, both inclusive.
 
-    Its home is None where the number of partitions is unknown.
+    Its home partition is None if the number of partitions is unknown.
     """
 
     topic: str
@@ -72,7 +72,7 @@ class KeyLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What the pipeline found over one span of time."""
+    """The result of a measurement over one time span."""
 
     cluster: str | None
     from_ts: int
@@ -83,7 +83,7 @@ class Measurement:
     keys: tuple[KeyLoad, ...] = ()
 
     def loads(self, unit: Unit) -> dict[TopicPartition, float]:
-        """Each partition's load in `unit`; partitions of unknown load are left out."""
+        """The load of each partition in `unit`; partitions with unknown load are left out."""
         loads = {}
         for p in self.partitions:
             load = p.bytes_s if unit is Unit.BYTES_S else p.records_s
@@ -94,7 +94,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadStep:
-    """The loads of one iteration, and the lags where the file has them."""
+    """The loads of one step, and the lags if the file has them."""
 
     loads: Mapping[TopicPartition, float]
     lags: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class RateSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loads(RateSteps):
-    """A loads file: what a consumer can carry, and what each step asks for."""
+    """A loads file: the capacity of a consumer, and the loads of each step."""
 
     capacity: float
     sla_s: float | None = None
@@ -120,7 +120,7 @@ class Loads(RateSteps):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
-    """What the consumers of a group can carry: `capacity` each, or what `capacities` says."""
+    """Capacities of a group's consumers: `capacity` for each, unless in `capacities`."""
 
     capacity: float
     capacities: Mapping[int, float] = field(default_factory=dict)
@@ -135,10 +135,10 @@ class GroupLimits:
                 raise ValueError(f"a capacity is given for consumer {consumer}: indexes start at 0")
 
     def of(self, consumer: int) -> float:
-        """What this consumer can carry."""
+        """The capacity of this consumer."""
         return self.capacities.get(consumer, self.capacity)
 
     @property
     def largest(self) -> float:
-        """What the largest consumer can carry."""
+        """The capacity of the largest consumer."""
         return max((self.capacity, *self.capacities.values()))

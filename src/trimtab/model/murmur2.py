@@ -1,12 +1,12 @@
-"""Kafka's murmur2: the partition that the default partitioner gives a key.
+"""Kafka's murmur2: the partition that the default partitioner chooses for a key.
 
-Why      Whoever plans moves of keys must know where a key is when nobody moves it.
+Why      A plan that moves keys must know the default partition of each key.
 Promise  `home(key, m) = (murmur2(key) & 0x7fffffff) mod m`, as the Java client computes it;
          `homes` is the same for many keys.
 Cost     O(length); `homes` hashes all keys of one length together, in numpy.
 Paper    Appleby's MurmurHash2 with Kafka's seed.
 
->>> murmur2(b"21") - 2**32  # as the Java client's own test has it, which is signed
+>>> murmur2(b"21") - 2**32  # as in the Java client's own test, where it is signed
 -973932308
 >>> home(b"21", 8), homes([b"21", b"foobar", b""], 8).tolist()
 (4, [4, 6, 1])
@@ -61,7 +61,7 @@ def homes(keys: Sequence[bytes], partitions: int) -> NDArray[np.int64]:
 
 
 def _murmur2_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Returns the hash of each row; arithmetic on uint32 arrays wraps as the hash wants it."""
+    """Returns the hash of each row; uint32 arithmetic wraps around as the hash requires."""
     import numpy as np
 
     count, length = rows.shape

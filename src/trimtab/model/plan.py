@@ -1,6 +1,6 @@
-"""A plan: what moves from where to where, why, what comes of it, what it costs, how to undo it.
+"""Plans: the moves with their reasons, the expected result, the cost, and the inverse moves.
 
-`Plan` is one envelope for all layers, generic in its moves and in the figures before and after.
+`Plan` is one envelope for all layers, generic in its moves and in the state before and after.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CostT = TypeVar("CostT")
 
 
 class Layer(StrEnum):
-    """What is placed where; see the glossary. Records have no plans: partitioners place them."""
+    """What is placed (see the glossary). Records have no plans: partitioners place them."""
 
     CONSUMERS = "consumers"
     KEYS = "keys"
@@ -29,7 +29,7 @@ class Layer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What the plan speaks of."""
+    """The group and the topics of a plan."""
 
     group: str | None
     topics: tuple[str, ...]
@@ -37,7 +37,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
-    """A partition that no consumer can carry, and why."""
+    """A partition whose load is above every consumer's capacity, with the reason."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class Unplaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(Generic[MoveT, InverseT, StateT, CostT]):
-    """What the plans of all layers have; the id is that of the canonical form (`plan_id`).
+    """The fields of all layers' plans; the id is a hash of the canonical form (`plan_id`).
 
     `bound` is the lower bound of the layer's first objective, `gap` how far above it the plan is.
     """
@@ -75,16 +75,16 @@ class Plan(Generic[MoveT, InverseT, StateT, CostT]):
 class Reason(StrEnum):
     """Why a partition moves to another consumer."""
 
-    ARRIVAL = "arrival"  # nobody had it
-    ORPHAN = "orphan"  # the consumer that had it is dead
-    OVERLOAD = "overload"  # the consumer that had it carries more than it can
-    CONSOLIDATE = "consolidate"  # the consumer that had it is dissolved
-    REPACK = "repack"  # the planner found a better place, by its own rule
+    ARRIVAL = "arrival"  # it had no consumer
+    ORPHAN = "orphan"  # its consumer is dead
+    OVERLOAD = "overload"  # its consumer is above its capacity
+    CONSOLIDATE = "consolidate"  # its consumer is removed
+    REPACK = "repack"  # the planner's own rule found a better consumer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMove:
-    """One partition changes its consumer; `source` is None for arrivals and orphans."""
+    """A partition moves to another consumer; `source` is None for arrivals and orphans."""
 
     topic: str
     partition: int
@@ -101,13 +101,13 @@ class ConsumerMove:
 
     @property
     def counts(self) -> bool:
-        """Whether this is a move at all: an arrival or an orphan had no place to leave."""
+        """Whether this counts as a move; arrivals and orphans do not, as they had no consumer."""
         return self.source is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InverseMove:
-    """One step back."""
+    """The inverse of a move."""
 
     topic: str
     partition: int
@@ -117,7 +117,7 @@ class InverseMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerState:
-    """The figures a consumers' plan is judged by."""
+    """The figures that consumers' plans are compared by."""
 
     consumers: int
     max_load: float
@@ -125,7 +125,7 @@ class ConsumerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What carrying out the plan costs; `orphan_load` is apart, since nobody could avoid it."""
+    """The cost of executing the plan; `orphan_load` is separate, as it cannot be avoided."""
 
     moves: int
     moved_load: float
@@ -135,7 +135,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberName:
-    """Who a consumer is to the brokers."""
+    """A consumer as the brokers know it: member id, client id and host."""
 
     client_id: str
     host: str
@@ -149,8 +149,8 @@ class MemberName:
 class ConsumerPlan(Plan[ConsumerMove, InverseMove, ConsumerState, Cost]):
     """Which consumer of a group reads which partition.
 
-    `members` names the consumers that a live group had, by number. It is for people: the id does
-    not depend on it.
+    `members` are the consumers of the live group, by number. They are for display only: the plan's
+    id does not depend on them.
     """
 
     assignment: Assignment
@@ -159,7 +159,7 @@ class ConsumerPlan(Plan[ConsumerMove, InverseMove, ConsumerState, Cost]):
 
     @property
     def previous(self) -> Assignment:
-        """Who read what before; arrivals and orphans had nobody."""
+        """The assignment before the plan; arrivals and orphans are not in it."""
         left = {m.name: m.source for m in self.moves}
         owners = {p: left.get(p, consumer) for p, consumer in self.assignment.items()}
         return Assignment({p: c for p, c in owners.items() if c is not None})
@@ -171,14 +171,14 @@ class ConsumerPlan(Plan[ConsumerMove, InverseMove, ConsumerState, Cost]):
 class KeyReason(StrEnum):
     """Why a key gets another partition."""
 
-    COOL = "cool"  # it is no longer hot, and goes home
+    COOL = "cool"  # it is no longer hot and returns to its home partition
     PLACE = "place"  # it has become hot
-    BALANCE = "balance"  # its partition carries too much
+    BALANCE = "balance"  # its partition is overloaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyMove:
-    """A key gets another partition; `count` are its records in the window."""
+    """A key moves to another partition; `count` is the number of its records in the window."""
 
     key: bytes
     source: int
@@ -190,7 +190,7 @@ class KeyMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyInverse:
-    """One step back."""
+    """The inverse of a move."""
 
     key: bytes
     source: int
@@ -199,7 +199,7 @@ class KeyInverse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyState:
-    """The figures a keys' plan is judged by."""
+    """The figures that keys' plans are compared by."""
 
     e_lb: float
     imbalance: float
@@ -207,7 +207,7 @@ class KeyState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCost:
-    """What carrying out a keys' plan costs: keys that move, and their records in the window."""
+    """The cost of executing a keys' plan: moved keys, and their records in the window."""
 
     moves: int
     count: int
@@ -222,7 +222,7 @@ class KeyPlan(Plan[KeyMove, KeyInverse, KeyState, KeyCost]):
 
 
 class ReplicaReason(StrEnum):
-    """Why a partition gets other replicas, or the same in another order."""
+    """Why a partition gets other replicas, or the same replicas in another order."""
 
     REORDER = "reorder"  # another leader; no data moves
     SWAP = "swap"  # two partitions exchange a broker
@@ -231,7 +231,7 @@ class ReplicaReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaMove:
-    """A partition's replicas, leader first, before and after; `bytes` are those to be copied."""
+    """A partition's replicas, leader first, before and after; `bytes` is the data to copy."""
 
     topic: str
     partition: int
@@ -244,7 +244,7 @@ class ReplicaMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaInverse:
-    """One step back."""
+    """The inverse of a move."""
 
     topic: str
     partition: int
@@ -254,7 +254,7 @@ class ReplicaInverse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerState:
-    """The load of the worst broker: now, after one failure, after two, and after that of a rack."""
+    """The highest load of a broker: now, and after one failure, two failures, or a rack's."""
 
     f0: float
     f1: float
@@ -264,7 +264,7 @@ class BrokerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCost:
-    """What carrying out a brokers' plan costs."""
+    """The cost of executing a brokers' plan."""
 
     moves: int
     bytes: int

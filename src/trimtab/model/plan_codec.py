@@ -1,4 +1,4 @@
-"""Plan ⇄ versioned JSON, for the plans of every layer, and the ids that are taken of them."""
+"""Plan ⇄ versioned JSON, for the plans of every layer, and the ids of plans and snapshots."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plan_id(plan: AnyPlan) -> str:
 
 
 def consumers_snapshot_id(partitions: Iterable[TopicPartition], assignment: Assignment) -> str:
-    """What a consumers' plan rests on: the topics' partitions and the group's assignment."""
+    """The id of a consumers' plan's input: the topics' partitions and the group's assignment."""
     numbers: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         numbers.setdefault(topic, []).append(partition)
@@ -97,7 +97,7 @@ def plan_to(plan: AnyPlan) -> Json:
 
 
 def _of_layer(plan: AnyPlan) -> Json:
-    """What differs between layers, in the order of the contract."""
+    """The fields that differ between layers, in the order of the format."""
     figures = {"before": tidied(asdict(plan.before)), "after": tidied(asdict(plan.after))}
     match plan:
         case ConsumerPlan():
@@ -166,13 +166,13 @@ def _place_to(move: ReplicaMove | ReplicaInverse) -> Json:
 
 
 def plan_from(node: Node) -> AnyPlan:
-    """Reads a plan of any layer; refuses one whose content is not what its id promises."""
+    """Reads a plan of any layer; raises PlanDamaged if its content does not match its id."""
     node.version()
     if node.need("kind").value != "plan":
         node.need("kind").fail(f"should be plan, is {node.need('kind').value}")
     layer = node.need("layer")
     if layer.value not in list(Layer):
-        layer.fail(f"layer {layer.value} is unknown, this release knows {', '.join(Layer)}")
+        layer.fail(f"unknown layer {layer.value}; this release supports {', '.join(Layer)}")
     plan: AnyPlan
     match Layer(layer.value):
         case Layer.CONSUMERS:
@@ -186,21 +186,21 @@ def plan_from(node: Node) -> AnyPlan:
     promised, found = node.need("id").text(), plan_id(plan)
     if promised != found:
         raise PlanDamaged(
-            f"{node.origin}: the plan calls itself {promised}, its content is that of {found}.",
-            hint="The file was changed or damaged. Make the plan again with "
+            f"{node.origin}: the plan has the id {promised}, but its content has the id {found}.",
+            hint="The file was changed or damaged. Create the plan again with "
             f'"trimtab plan {plan.layer}".',
         )
     return plan
 
 
 def read_plan(path: str | Path) -> tuple[AnyPlan, list[str]]:
-    """A plan file, with the warnings."""
+    """Reads a plan file; also returns the warnings."""
     node = parse_file(path)
     return plan_from(node), node.warnings
 
 
 def _envelope(node: Node, layer: Layer) -> dict[str, Any]:
-    """The fields that all layers have and read alike."""
+    """The fields that are the same in all layers."""
     return {
         "layer": layer,
         "planner": node.need("planner").text(),
@@ -293,7 +293,7 @@ def _scope(node: Node) -> Scope:
 
 def _choice(node: Node, kind: type[_E]) -> _E:
     if node.value not in list(kind):
-        node.fail(f"unknown reason {node.value}; this release knows {', '.join(kind)}")
+        node.fail(f"unknown reason {node.value}; this release supports {', '.join(kind)}")
     return kind(node.value)
 
 
@@ -362,7 +362,7 @@ def _members(node: Node | None) -> dict[int, MemberName]:
     members = {}
     for number, name in () if node is None else node.items():
         if not number.isdecimal():
-            name.fail(f"{number} is not the number of a consumer")
+            name.fail(f"{number} is not a consumer of the plan")
         name.known("client_id", "host", "member_id")
         members[int(number)] = MemberName(
             client_id=name.need("client_id").text(),
@@ -414,7 +414,7 @@ def _replicas(node: Node) -> Mapping[str, Any]:
     def brokers(name: str) -> tuple[BrokerId, ...]:
         ids = tuple(BrokerId(n.integer(least=0)) for n in node.need(name).list())
         if not ids or len(set(ids)) != len(ids):
-            node.need(name).fail("should name each replica once, and at least one")
+            node.need(name).fail("should list at least one replica, and each only once")
         return ids
 
     return {

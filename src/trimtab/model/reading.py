@@ -1,7 +1,7 @@
-"""Reads JSON that people may have written by hand, and says where it is wrong.
+"""Reads JSON, also written by hand, with errors that name the file and the place.
 
-A `Node` is a JSON value together with its file and its place in it, so that every complaint names
-both. Numbers keep their type: an integer stays exact.
+A `Node` is a JSON value with its file and its place in the file, so every error message names both.
+Numbers keep their type: an integer stays exact.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 from trimtab.errors import BadFile
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
-_LONGEST = 2**63 - 1
-"""The highest number that Kafka and arrays hold; counts, times and ids are no higher."""
+_LARGEST = 2**63 - 1
+"""The largest 64-bit integer, which is the limit of Kafka and arrays."""
 
 
 class _Object(dict[str, Any]):
-    """A JSON object that remembers names that stood in it twice, and one that is no Unicode."""
+    """A JSON object that keeps names that appear twice, and a name that is not valid Unicode."""
 
     twice: tuple[str, ...] = ()
     broken: str | None = None
@@ -40,7 +40,7 @@ def _object(pairs: list[tuple[str, Any]]) -> _Object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A JSON value and where it stands."""
+    """A JSON value with its file and place."""
 
     value: Any
     origin: str
@@ -48,12 +48,12 @@ class Node:
     warnings: list[str] = field(default_factory=list)
 
     def fail(self, what: str, *, hint: str | None = None) -> NoReturn:
-        """Raises the one line that names file, place and fault."""
+        """Raises BadFile with one line that names the file, the place and the error."""
         where = f"{self.origin}: {self.place}" if self.place else self.origin
         raise BadFile(f"{where}: {what}", hint=hint)
 
     def at(self, step: str | int, value: Any) -> Node:
-        """The node below this one."""
+        """The node of a field or an element."""
         dotted = f".{step}" if self.place else str(step)
         place = f"{self.place}[{step}]" if isinstance(step, int) else f"{self.place}{dotted}"
         return Node(value=value, origin=self.origin, place=place, warnings=self.warnings)
@@ -63,13 +63,13 @@ class Node:
         if not isinstance(self.value, _Object):
             self.fail(f"should be an object, is {_kind(self.value)}")
         if self.value.twice:
-            self.fail(f"{_quoted(self.value.twice[0])} stands here twice")
+            self.fail(f"{_quoted(self.value.twice[0])} appears twice")
         if self.value.broken is not None:
             self.fail(f"the name {_quoted(self.value.broken)} is not valid Unicode")
         return self.value
 
     def get(self, name: str) -> Node | None:
-        """The field of that name, or None where it is absent or null."""
+        """The field of that name, or None if it is missing or null."""
         value = self.object().get(name)
         return None if value is None else self.at(name, value)
 
@@ -104,7 +104,7 @@ class Node:
         return self.value
 
     def number(self, *, least: float | None = None, above: float | None = None) -> float:
-        """This value as a finite number, within the limits asked for."""
+        """This value as a finite number within the given limits."""
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.fail(f"should be a number, is {_kind(value)}")
@@ -112,7 +112,7 @@ class Node:
             self.fail(f"should be a finite number, is {str(value)[:20]}")
         if least is not None and value < least:
             self.fail(
-                f"is negative: {value}" if least == 0 else f"is {value}, the least is {least}"
+                f"is negative: {value}" if least == 0 else f"is {value}, the minimum is {least}"
             )
         if above is not None and value <= above:
             self.fail(f"should be above {above:g}, is {value}")
@@ -123,12 +123,12 @@ class Node:
         value = self.number(least=least)
         if value != int(value):
             self.fail(f"should be a whole number, is {value}")
-        if abs(int(value)) > _LONGEST:
-            self.fail(f"is {str(value)[:20]}, the most is {_LONGEST}")
+        if abs(int(value)) > _LARGEST:
+            self.fail(f"is {str(value)[:20]}, the maximum is {_LARGEST}")
         return int(value)
 
     def plain(self) -> Any:
-        """This value without its place, once every name and number in it is sound."""
+        """This value without its place; every name and number in it is checked first."""
         if isinstance(self.value, dict):
             return {name: node.plain() for name, node in self.items()}
         if isinstance(self.value, list):
@@ -138,22 +138,22 @@ class Node:
         return self.text() if isinstance(self.value, str) else self.value
 
     def index(self, name: str) -> int:
-        """A name of this object read as an index: decimal, no sign, no leading zero."""
+        """A name in this object as an index: decimal, no sign, no leading zero."""
         if not _INDEX.fullmatch(name):
-            self.fail(f"{_quoted(name)} is not a number such as 0, 1, 2")
+            self.fail(f"{_quoted(name)} is not an index such as 0, 1, 2")
         return int(name)
 
     def version(self, newest: int = 1) -> None:
-        """Refuses a version we do not know."""
+        """Raises BadFile for an unknown version."""
         found = self.need("v")
         if found.value != newest or isinstance(found.value, bool):
             found.fail(
-                f"version {json.dumps(found.value)} is unknown, this release reads {newest}",
-                hint="Written by a newer Trimtab? Update this one.",
+                f"unknown version {json.dumps(found.value)}; this release reads version {newest}",
+                hint="If a newer Trimtab wrote it, update this one.",
             )
 
     def known(self, *names: str) -> None:
-        """Notes a warning for every field that nobody reads."""
+        """Adds a warning for every unknown field."""
         place = f" in {self.place}" if self.place else ""
         self.warnings.extend(
             f"{self.origin}: field {_quoted(name)}{place} is unknown and was ignored"
@@ -163,7 +163,7 @@ class Node:
 
 
 def parse(text: str | bytes, *, origin: str) -> Node:
-    """Reads JSON text; `origin` is what complaints call it."""
+    """Parses JSON text; `origin` is its name in error messages."""
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
         value = json.loads(decoded, object_pairs_hook=_object)
@@ -173,10 +173,10 @@ def parse(text: str | bytes, *, origin: str) -> Node:
         ended = error.pos >= len(error.doc.rstrip())
         what = "the JSON ends too early (truncated?)" if ended else error.msg
         if not error.doc.strip():
-            raise BadFile(f"{origin}: is empty, JSON was expected") from error
+            raise BadFile(f"{origin}: is empty; JSON was expected") from error
         raise BadFile(f"{origin}: line {error.lineno} column {error.colno}: {what}") from error
-    except ValueError as error:  # an integer of thousands of digits
-        raise BadFile(f"{origin}: a number in it is too long") from error
+    except ValueError as error:  # an integer with thousands of digits
+        raise BadFile(f"{origin}: contains a number that is too long") from error
     except RecursionError as error:
         raise BadFile(f"{origin}: nested too deeply") from error
     return Node(value=value, origin=origin)
@@ -191,7 +191,7 @@ def parse_file(path: str | Path) -> Node:
 
 
 def _representable(value: float) -> bool:
-    """Whether a float can hold it: a JSON integer may be of any size."""
+    """Whether the value fits a float: a JSON integer may have any size."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -210,7 +210,7 @@ def _kind(value: object) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it can be written as UTF-8: JSON can name one half of a surrogate pair."""
+    """Whether text can be written as UTF-8: JSON allows half of a surrogate pair."""
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -10,7 +10,7 @@ Headers = tuple[tuple[str, bytes], ...]
 
 
 class Record(NamedTuple):
-    """One record of a topic; its time is the one that Kafka keeps, in milliseconds."""
+    """A record of a topic; its time is Kafka's timestamp, in milliseconds."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""How much of the keyless records each broker should get: what steering tells producers."""
+"""The share of keyless records for each broker, as steering publishes it to producers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Weights by broker, of one moment; only their ratios matter.
+    """Weights by broker at one time; only their ratios matter.
 
     Attributes:
-        ts: When they were made, microseconds since 1970 UTC.
-        valid_s: After so long nobody knows any more: all brokers count the same.
-        weights: 0 is a broker to leave alone; one that is not named has none of its own.
+        ts: When they were computed, in microseconds since 1970 UTC.
+        valid_s: How long they are valid; afterwards all brokers have the same weight.
+        weights: 0 means send nothing to this broker; other brokers may be missing.
     """
 
     ts: int
@@ -23,7 +23,7 @@ class Weights:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.valid_s) and self.valid_s > 0):
-            raise ValueError(f"weights hold for a positive time, not {self.valid_s} s")
+            raise ValueError(f"valid_s must be positive, not {self.valid_s}")
         for broker, weight in self.weights.items():
             if not (math.isfinite(weight) and weight >= 0):
-                raise ValueError(f"broker {broker} cannot weigh {weight}")
+                raise ValueError(f"broker {broker}: invalid weight {weight}")

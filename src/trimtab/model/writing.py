@@ -1,4 +1,4 @@
-"""Plans, loads and snapshots as files: what `read_plan`, `read_loads` and `read_snapshot` read."""
+"""Writes plans, loads and snapshots as files for `read_plan`, `read_loads`, `read_snapshot`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from trimtab.model.plan_codec import plan_to
 
 
 def write_plan(plan: AnyPlan, path: str | Path) -> None:
-    """Writes a plan file, whole or not at all, as `trimtab plan -o` does."""
+    """Writes a plan file atomically, as `trimtab plan -o` does."""
     _write(plan_to(plan), path)
 
 
 def write_loads(loads: Loads | Measurement, path: str | Path) -> None:
-    """Writes a loads file or a measurement, whole or not at all."""
+    """Writes a loads file or a measurement atomically."""
     _write(loads_to(loads) if isinstance(loads, Loads) else measurement_to(loads), path)
 
 
 def write_snapshot(snapshot: ClusterSnapshot, path: str | Path) -> None:
-    """Writes a snapshot file, whole or not at all."""
+    """Writes a snapshot file atomically."""
     _write(snapshot_to(snapshot), path)
 
 

@@ -1,8 +1,7 @@
-"""How the doors log: structured events in the past tense, to stderr; JSON when nobody watches.
+"""Logging: structured events in the past tense to stderr; JSON if stderr is not a terminal.
 
-A program that uses our producers and consumers, and has not configured structlog, gets their events
-through Python's own logging, under the name `trimtab`: nothing of ours is ever printed to its
-stdout.
+In a program that uses our producers and consumers without configuring structlog, events go to
+Python's own logging, under the name `trimtab`; nothing is printed to stdout.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import structlog
 
 
 def configure(*, verbose: bool = False) -> None:
-    """Sets logging up for a process; `verbose` lets the Kafka clients speak too."""
+    """Configures logging of a process; `verbose` includes the logs of the Kafka clients."""
     watched = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -28,51 +27,51 @@ def configure(*, verbose: bool = False) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.INFO if verbose else logging.WARNING
         ),
-        # Looked up at each event, so that a stderr replaced later is the one written to. A line
-        # and its end in one write: the clients' threads write there, too.
+        # stderr is looked up at each event, in case it is replaced later. The line and its end
+        # are one write, since the clients' threads write there, too.
         logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
     clients: Any = logging.getLogger("kafka"), logging.getLogger("librdkafka")
     for client in clients:
-        # Not DEBUG: at that level a client prints its whole configuration.
+        # Not DEBUG: at that level a client logs its whole configuration.
         client.setLevel(logging.INFO if verbose else logging.CRITICAL)
         client.handlers = [logging.StreamHandler()] if verbose else [logging.NullHandler()]
         client.propagate = False
 
 
 class LibraryLog:
-    """Says events where structlog was told to, or else through Python's logging."""
+    """Logs events with structlog if it is configured, else with Python's logging."""
 
     def debug(self, event: str, **facts: Any) -> None:
-        """Something for those who look for a fault."""
-        self._say("debug", event, facts)
+        """Logs an event for debugging."""
+        self._log("debug", event, facts)
 
     def info(self, event: str, **facts: Any) -> None:
-        """Something that happened."""
-        self._say("info", event, facts)
+        """Logs an event."""
+        self._log("info", event, facts)
 
     def warning(self, event: str, **facts: Any) -> None:
-        """Something that should be looked at."""
-        self._say("warning", event, facts)
+        """Logs an event that needs attention."""
+        self._log("warning", event, facts)
 
     def error(self, event: str, **facts: Any) -> None:
-        """Something that went wrong."""
-        self._say("error", event, facts)
+        """Logs an error."""
+        self._log("error", event, facts)
 
     def exception(self, event: str, **facts: Any) -> None:
-        """Something that went wrong, with where."""
-        self._say("exception", event, facts)
+        """Logs an error with its stack trace."""
+        self._log("exception", event, facts)
 
     @staticmethod
-    def _say(level: str, event: str, facts: Mapping[str, Any]) -> None:
+    def _log(level: str, event: str, facts: Mapping[str, Any]) -> None:
         if structlog.is_configured():
             getattr(structlog.get_logger(), level)(event, **facts)
             return
-        told = " ".join([event, *(f"{name}={value!r}" for name, value in facts.items())])
-        getattr(logging.getLogger("trimtab"), level)("%s", told)
+        text = " ".join([event, *(f"{name}={value!r}" for name, value in facts.items())])
+        getattr(logging.getLogger("trimtab"), level)("%s", text)
 
 
 def library_log() -> LibraryLog:
-    """The log of a module that other people's programs use."""
+    """The log of a module that users' programs import."""
     return LibraryLog()

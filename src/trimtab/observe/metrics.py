@@ -1,7 +1,7 @@
-"""Every Prometheus metric we expose, named `trimtab_<stage>_<noun>_<unit>`.
+"""All Prometheus metrics of Trimtab, named `trimtab_<stage>_<noun>_<unit>`.
 
-What kafka-exporter has, too, is shown under its name as well, so that its dashboards and alerts
-work without it.
+Metrics that kafka-exporter also has are exposed under its names, too, so that its dashboards and
+alerts work without it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from prometheus_client.registry import Collector
 from trimtab.errors import ConfigError
 
 Series = Mapping[tuple[str, ...], float | None]
-"""Values by their labels; None is unknown and not shown."""
+"""Values by labels; None means unknown and is not exposed."""
 
 
 class SeriesGauge(Collector):
-    """A gauge whose series are read when it is scraped, so that those that are gone disappear.
+    """A gauge whose series are read at each scrape, so that old series disappear.
 
-    `twin` is the name that kafka-exporter has for it, under which the series are shown a second
-    time; there the label `group` is `consumergroup`. `also` names the metric of other exporters
-    that says the same, or nearly so.
+    `twin` is its name in kafka-exporter, under which the series are exposed a second time; there
+    the label `group` is `consumergroup`. `also` is the same or a similar metric of other exporters.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class SeriesGauge(Collector):
         REGISTRY.register(self)
 
     def read_from(self, read: Callable[[], Series] | None) -> None:
-        """Shows what `read` returns at each scrape; with None it shows nothing."""
+        """Exposes what `read` returns at each scrape; None exposes nothing."""
         self._read = read
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
@@ -49,7 +48,7 @@ class SeriesGauge(Collector):
         yield from self._families()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The series as they are now."""
+        """The current series."""
         series = sorted((self._read() if self._read else {}).items())
         for family in self._families():
             for labels, value in series:
@@ -78,7 +77,7 @@ monitor_partition_begin_offset = SeriesGauge(
 )
 monitor_partition_end_offset = SeriesGauge(
     "trimtab_monitor_partition_end_offset",
-    "Offset that the next record of a partition gets",
+    "Offset of the next record of a partition",
     _PARTITION,
     twin="kafka_topic_partition_current_offset",
 )
@@ -115,19 +114,19 @@ monitor_group_lag_records = SeriesGauge(
 
 measure_partition_bytes_per_second = SeriesGauge(
     "trimtab_measure_partition_bytes_per_second",
-    "Stored bytes per second that producers add to a partition",
+    "Bytes per second that producers write to a partition, as stored",
     _PARTITION,
     also="kafka_server_brokertopicmetrics_bytesin_total as a rate, there per topic only",
 )
 measure_partition_records_per_second = SeriesGauge(
     "trimtab_measure_partition_records_per_second",
-    "Records per second that producers add to a partition",
+    "Records per second that producers write to a partition",
     _PARTITION,
     also="rate(kafka_topic_partition_current_offset)",
 )
 measure_group_lag_seconds = SeriesGauge(
     "trimtab_measure_group_lag_seconds",
-    "How long ago the first record was written that a group has not committed",
+    "Age of the oldest record that a group has not committed",
     _GROUP_PARTITION,
     also="kafka_consumergroup_group_lag_seconds",
 )
@@ -139,19 +138,19 @@ measure_input_rows_per_second = Gauge(
     "trimtab_measure_input_rows_per_second", "Rows read per second by the newest batch", ["query"]
 )
 measure_behind_rows = Gauge(
-    "trimtab_measure_behind_rows", "Rows in Kafka that were not read yet", ["query"]
+    "trimtab_measure_behind_rows", "Rows in Kafka that are not read yet", ["query"]
 )
 measure_freshness_seconds = Gauge(
     "trimtab_measure_freshness_seconds", "Now minus the newest sample or window end", ["query"]
 )
 measure_restarts_total = Counter(
-    "trimtab_measure_restarts_total", "Restarts of a query that had died", ["query"]
+    "trimtab_measure_restarts_total", "Restarts of a failed query", ["query"]
 )
 measure_rejects_total = Counter(
-    "trimtab_measure_rejects_total", "Telemetry records that did not parse", ["query"]
+    "trimtab_measure_rejects_total", "Telemetry records that could not be parsed", ["query"]
 )
 measure_late_total = Counter(
-    "trimtab_measure_late_total", "Records that came after their window was closed", ["query"]
+    "trimtab_measure_late_total", "Records that arrived after their window was closed", ["query"]
 )
 measure_gaps_total = Counter(
     "trimtab_measure_gaps_total", "Offsets that were skipped between two batches", ["query"]
@@ -159,7 +158,7 @@ measure_gaps_total = Counter(
 
 outcome_latency_seconds = Gauge(
     "trimtab_outcome_latency_seconds",
-    "From event time to the end of processing, in the newest closed window",
+    "Time from event time to the end of processing, in the newest closed window",
     ["group", "quantile"],
 )
 outcome_within_sla_ratio = Gauge(
@@ -169,7 +168,7 @@ outcome_within_sla_ratio = Gauge(
 )
 
 controller_consumers = Gauge(
-    "trimtab_controller_consumers", "Consumers that exist, as the controller knows", ["group"]
+    "trimtab_controller_consumers", "Consumers that the controller knows", ["group"]
 )
 controller_partition_bytes_per_second = SeriesGauge(
     "trimtab_controller_partition_bytes_per_second",
@@ -182,7 +181,9 @@ controller_partition_records_per_second = SeriesGauge(
     _GROUP_PARTITION,
 )
 controller_decisions_total = Counter(
-    "trimtab_controller_decisions_total", "Decisions, doing nothing included", ["group", "action"]
+    "trimtab_controller_decisions_total",
+    "Decisions, including those without a change",
+    ["group", "action"],
 )
 controller_violations_total = Counter(
     "trimtab_controller_violations_total",
@@ -198,9 +199,7 @@ steer_probe_seconds = Gauge(
     "90th percentile of the latency of the newest produce probes",
     ["broker"],
 )
-steer_published_total = Counter(
-    "trimtab_steer_published_total", "Records of weights that were published"
-)
+steer_published_total = Counter("trimtab_steer_published_total", "Published records of weights")
 
 forward_records_total = Counter(
     "trimtab_forward_records_total", "Records forwarded and acknowledged", ["topic"]
@@ -214,7 +213,7 @@ ALL = tuple(
 
 
 def serve(port: int, *, host: str = "127.0.0.1") -> None:
-    """Serves the metrics; on the loopback address unless told otherwise."""
+    """Serves the metrics, by default on the loopback address."""
     try:
         start_http_server(port, addr=host, registry=REGISTRY)
     except OSError as error:

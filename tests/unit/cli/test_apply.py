@@ -117,7 +117,7 @@ def test_a_damaged_plan_is_refused_with_exit_code_5(plan, capsys):
     assert run(["apply", str(plan)]) == 5
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"error: {plan}: the plan calls itself")
+    assert err.startswith(f"error: {plan}: the plan has the id")
 
 
 def test_half_a_plan_is_a_bad_file(plan, capsys):

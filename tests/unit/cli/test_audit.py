@@ -460,7 +460,7 @@ def test_a_broken_snapshot_gets_one_line_and_exit_code_2(
 
     assert run(["audit", "--snapshot", "broken.json"]) == 2
     assert capsys.readouterr().err == (
-        "error: broken.json: partitions[0].replicas[1]: broker 77 is not among the brokers\n"
+        "error: broken.json: partitions[0].replicas[1]: broker 77 is not in the list of brokers\n"
     )
 
 

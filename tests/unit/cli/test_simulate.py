@@ -161,9 +161,9 @@ def test_a_planner_that_nobody_knows_is_refused(packing):
             "stream.json: steps[0].loads.t.0: is negative: -1",
         ),
         ('{"v":1,"capacity":1,"steps":[{"loads":{"t":{"0":NaN}}}]}', "steps[0].loads.t.0"),
-        ('{"v":1,"capacity":1,"steps":[{"loads":{"t":{"0":1,"0":2}}}]}', "stands here twice"),
+        ('{"v":1,"capacity":1,"steps":[{"loads":{"t":{"0":1,"0":2}}}]}', "appears twice"),
         ({**STREAM, "steps": [{"loads": {"t": {"0": 1e308, "1": 1e308}}}]}, "steps[0]: the loads"),
-        ({**STREAM, "steps": []}, "has no step"),
+        ({**STREAM, "steps": []}, "has no steps"),
     ],
 )
 def test_a_stream_that_is_wrong_is_refused_in_one_line_that_names_the_place(

@@ -94,7 +94,7 @@ def test_a_control_record_is_written_as_the_contract_has_it_and_read_again(text,
     ("text", "why"),
     [
         ('{"v":2,"type":"hello","ts":1,"consumer":0,"incarnation":"a","partitions":[]}', "version"),
-        ('{"v":1,"type":"dance","ts":1}', "unknown: dance"),
+        ('{"v":1,"type":"dance","ts":1}', "unknown type dance"),
         ('{"v":1,"type":"start","ts":1,"epoch":1,"partitions":[]}', "seq"),
         ('{"v":1,"type":"hello","ts":1,"consumer":-1,"incarnation":"a","partitions":[]}', "negat"),
     ],

@@ -56,7 +56,7 @@ def written(path, **columns):
         ({"load": [float("nan")]}, r"steps\[0\].loads.a.0: should be a finite number"),
         ({"load": [None]}, r"steps\[0\].loads.a.0: should be a number, is null"),
         ({"step": [2]}, r"row 0: there is no step 2"),
-        ({"partition": [-1]}, r"\"-1\" is not a number"),
+        ({"partition": [-1]}, r"\"-1\" is not an index"),
         ({"topic": pa.array([None], pa.string())}, r"column topic has 1 row\(s\) of null"),
         (
             {"step": [0, 0], "topic": ["a"] * 2, "partition": [0] * 2, "load": [1.0] * 2},

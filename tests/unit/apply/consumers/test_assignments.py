@@ -304,7 +304,7 @@ def test_an_answer_reads_as_it_was_written() -> None:
         ({"members": [request_member := {"member_id": "m", "client_id": "c", "owned": []}] * 2},
          "members: has duplicates"),
         ({"partitions": [{"topic": "t", "partition": -1}]}, "partition: is negative"),
-        ({"v": 2}, "version 2 is unknown"),
+        ({"v": 2}, "unknown version 2"),
     ],
 )  # fmt: skip
 def test_a_request_that_makes_no_sense_is_refused_with_its_place(change, named) -> None:

@@ -124,7 +124,7 @@ def test_a_controller_killed_right_after_the_fork_leaves_no_consumer_unknown(fol
         from pathlib import Path
         from trimtab.local import processes
         from trimtab.apply.consumers.backends.processes import ProcessBackend
-        processes._look = lambda pid: os.kill(os.getpid(), signal.SIGKILL)
+        processes._state_and_start = lambda pid: os.kill(os.getpid(), signal.SIGKILL)
         ProcessBackend(lambda i: ["/bin/sh", "-c", {GENTLE!r}], Path({str(folder)!r})).create([0])
     """
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)

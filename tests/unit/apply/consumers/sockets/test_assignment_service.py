@@ -163,7 +163,7 @@ def test_only_a_newer_plan_is_a_reason_to_rejoin() -> None:
     [
         ("/assignment", b"{", 400, "ends too early"),
         ("/assignment", {"v": 1, "group": "g", "generation": 1}, 400, 'has no "members"'),
-        ("/assignment", {"v": 9}, 400, "version 9 is unknown"),
+        ("/assignment", {"v": 9}, 400, "unknown version 9"),
         ("/rejoin", {"v": 1, "group": "g", "version": "x"}, 400, "should be a number"),
         ("/rejoin", {"v": 1, "group": "other", "version": 1}, 404, "other is unknown here"),
         ("/else", {}, 404, "Unknown path: /else"),
