@@ -1,10 +1,10 @@
-"""Records that are due: what is to be sent when, whatever the receiver does meanwhile.
+"""Blocks of records with the times at which they are due, independent of the receiver.
 
-Why      An open-loop generator must know each record's time before it knows how sending goes.
-         Keyed streams, rate schedules, keyless load and traces all become the same blocks.
-Promise  Blocks follow one another in the order of time and are a pure function of their source.
-         `Numbering` counts each key's records 1, 2, 3 …; a record without a key is counted in the
-         partition it is meant for, and not at all where the client chooses the partition.
+Why      An open-loop generator fixes each record's time before it sends.
+         Keyed streams, rate schedules, keyless load and traces are all converted to these blocks.
+Promise  Blocks are in the order of time and are a pure function of their source.
+         `Numbering` counts each key's records 1, 2, 3 …; a record without a key is counted in its
+         partition, and has no number if the client chooses the partition.
 Cost     O(1) per record; `Numbering` keeps one number per distinct key.
 
 >>> steady = RateSchedule.constant([2.0, 1.0], duration_s=2.0)
@@ -29,13 +29,13 @@ from trimtab.workload.key_streams import KeyStream, key_bytes
 from trimtab.workload.rate_streams import RateSchedule, arrival_blocks
 
 BLOCK_RECORDS = 2048
-"""Small, so that preparing a block takes a few milliseconds only."""
+"""Small, so that preparing a block takes only a few milliseconds."""
 
 ANY_PARTITION = -1
 
 
 class Acks(StrEnum):
-    """Who must have a record before it counts as acknowledged."""
+    """Which replicas must have a record before it counts as acknowledged."""
 
     ALL = "all"
     LEADER = "1"
@@ -44,9 +44,9 @@ class Acks(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """Some records in the order of time; without `keys` no record has a key.
+    """A block of records in the order of time; without `keys` no record has a key.
 
-    Without `partitions`, or where one is `ANY_PARTITION`, the client chooses.
+    The client chooses the partition if `partitions` is missing or has `ANY_PARTITION`.
     """
 
     times_s: NDArray[np.float64]
@@ -62,7 +62,7 @@ class Due:
         return repeat(None, len(self)) if self.keys is None else self.keys
 
     def each_partition(self) -> Iterable[int]:
-        """Returns the partition meant for every record."""
+        """Returns the partition of every record, or `ANY_PARTITION`."""
         if self.partitions is None:
             return repeat(ANY_PARTITION, len(self))
         partitions: list[int] = self.partitions.tolist()
@@ -88,7 +88,7 @@ def keyed(stream: KeyStream, *, duration_s: float, value_bytes: int) -> Iterator
 def partitioned(
     schedule: RateSchedule, *, seed: int, value_bytes: int, poisson: bool = False
 ) -> Iterator[Due]:
-    """Yields records without keys, each meant for the partition whose rate asks for it."""
+    """Yields records without keys, each with a partition, by the partitions' rates."""
     for times_s, partitions in arrival_blocks(
         schedule, seed=seed, poisson=poisson, block_records=BLOCK_RECORDS
     ):
@@ -96,13 +96,13 @@ def partitioned(
 
 
 def keyless(schedule: RateSchedule, *, seed: int, value_bytes: int) -> Iterator[Due]:
-    """Yields records without keys at Poisson arrivals, for the client to place."""
+    """Yields records without keys at Poisson arrivals; the client chooses partitions."""
     for block in partitioned(schedule, seed=seed, value_bytes=value_bytes, poisson=True):
         yield Due(times_s=block.times_s, value_bytes=value_bytes)
 
 
 def until(blocks: Iterable[Due], duration_s: float) -> Iterator[Due]:
-    """Yields what is due before `duration_s`."""
+    """Yields the records that are due before `duration_s`."""
     for block in blocks:
         count = int(np.searchsorted(block.times_s, duration_s))
         if count:
@@ -116,13 +116,13 @@ def schedule_of(
 ) -> RateSchedule:
     """Returns the record rates of a topic in a loads file, each step held for `step_s`.
 
-    A file that names a single topic speaks of whichever topic is loaded.
+    If the file has a single topic, its rates are used for any topic.
     """
     named = sorted({partition.topic for step in loads.steps for partition in step.loads})
     if topic not in named and len(named) != 1:
         raise ConfigError(
             f"{origin} has loads of {', '.join(named) or 'no topic'}, none of {topic}.",
-            hint="Give --topic one of these names, or a file that speaks of one topic only.",
+            hint="Set --topic to one of these names, or use a file with a single topic.",
         )
     source = topic if topic in named else named[0]
     of_topic = [
@@ -138,7 +138,7 @@ def schedule_of(
 
 
 class Numbering:
-    """Numbers the records of each key; remembers how far each key has come."""
+    """Numbers the records of each key, across blocks."""
 
     __slots__ = ("_last",)
 

@@ -1,14 +1,14 @@
 """Keyed records in time: Zipf–Mandelbrot keys, steady or drifting, at Poisson arrivals.
 
-Why      Simulators, benchmarks and `trimtab load` need the same skewed load, again and again.
+Why      Simulators, benchmarks and `trimtab load` need the same repeatable, skewed load.
 Promise  `P(k) ∝ (v + k)^−s` for `k = 0 … keys − 1`. A stream is a pure function of its fields:
          the same seed gives the same records whatever the size of the blocks, and a longer
          stream begins with the shorter one. With a shift, the record sent at `t` has the key
          `k + shift · ⌊t / shift_every_s⌋`. With ticks, records due are sent at the next tick.
 Cost     O(1) per record, vectorised: some 10^7 records/s; memory for a block.
 Paper    The workload of Bhattacharya & Wood. Sampling: rejection-inversion of Hörmann & Derflinger
-         (1996): invert the integral of the density, round, and reject the little that rounding
-         put in excess (about one draw in a thousand with the defaults).
+         (1996): invert the integral of the density, round, and reject the excess from rounding
+         (about one draw in a thousand with the defaults).
 
 >>> zipf = ZipfMandelbrot()
 >>> [round(100 * zipf.share(k), 2) for k in range(3)]
@@ -66,7 +66,7 @@ class ZipfMandelbrot:
         return mass
 
     def ranks(self, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        """Yields independent draws without end, in blocks of varying size."""
+        """Yields independent draws endlessly, in blocks of varying size."""
         first = self._area(np.float64(0.5)) - self.v**-self.s  # key 0 gets exactly its density
         last = self._area(np.float64(self.keys - 0.5))
         while True:
@@ -94,7 +94,7 @@ class ZipfMandelbrot:
 
 
 class KeyBlock(NamedTuple):
-    """Some records in the order of time: when each is sent, and its key."""
+    """A block of records in the order of time: send times and keys."""
 
     times_s: NDArray[np.float64]
     keys: NDArray[np.int64]
@@ -114,7 +114,7 @@ class KeyStream:
     def __post_init__(self) -> None:
         if not (0 < self.rate_s < math.inf and self.shift_every_s > 0 and self.shift >= 0):
             raise ValueError(
-                "a rate and the time between shifts are positive and a shift is not negative: "
+                "rate_s and shift_every_s must be positive, and shift must not be negative: "
                 f"{self.rate_s}, {self.shift_every_s}, {self.shift}"
             )
         if self.tick_s is not None and self.tick_s <= 0:
@@ -123,7 +123,7 @@ class KeyStream:
     def blocks(self, duration_s: float, *, block_records: int = _DRAWS) -> Iterator[KeyBlock]:
         """Yields the records due before `duration_s`, `block_records` at a time."""
         if block_records < 1:
-            raise ValueError(f"a block holds at least 1 record, not {block_records}")
+            raise ValueError(f"a block must have at least 1 record, not {block_records}")
         for_times, for_keys = np.random.SeedSequence(self.seed).spawn(2)
         due = Tap(self._due(duration_s, np.random.default_rng(for_times)))
         ranks = Tap(self.distribution.ranks(np.random.default_rng(for_keys)))
@@ -134,7 +134,7 @@ class KeyStream:
             yield KeyBlock(times, ranks.take(times.size) + drift)
 
     def _due(self, duration_s: float, rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
-        """Yields when the records are due, as a Poisson process has it."""
+        """Yields the times at which records are due, as a Poisson process."""
         for arrivals in unit_poisson(rng):
             times = arrivals / self.rate_s
             yield times[: np.searchsorted(times, duration_s)]

@@ -1,15 +1,15 @@
 """Write rates of partitions over time, and the arrivals that follow them.
 
-Why      Planners are judged on rates that change: ramps as in Ezzeddine et al., random walks as
-         in Landau et al. The same schedule feeds simulators and, record by record, a real topic.
+Why      Planners are evaluated on changing rates: ramps as in Ezzeddine et al., random walks as
+         in Landau et al. The same schedule is used by simulators and to load a real topic.
 Promise  A `RateSchedule` is piecewise linear, its integral exact, and a rate at a jump is the one
          after it. A stream or a series of arrivals is a pure function of its arguments; a longer
          one begins with the shorter one; the arrivals of a partition do not depend on the others.
 Cost     `rate_at` and `cumulative` O(log segments) and O(segments); arrivals O(1) each, vectorised.
 Paper    Landau et al., section VI-B, eq. 15 (differs: loads are also clamped at the capacity,
-         without which the published figures do not come out); Ezzeddine et al., workload 1.
+         which the published figures require); Ezzeddine et al., workload 1.
          Arrivals: the times at which the integral of the rate reaches the points of a process of
-         rate 1, which are evenly spaced or Poisson.
+         rate 1, evenly spaced or Poisson.
 
 >>> ramp = RateSchedule.ramp([0.0], [10.0], duration_s=4.0, end_s=2.0)
 >>> ramp.rate_at(0, 1.0), ramp.cumulative(0, 1.0), ramp.records
@@ -39,7 +39,7 @@ _DRAWS = 1 << 13  # per step; a fixed number, so that no sum depends on the call
 
 
 class Segment(NamedTuple):
-    """From `start_s` on the rate goes in a straight line, to reach `last` as the segment ends."""
+    """The rate changes linearly from `first` at `start_s` to `last` at the end of the segment."""
 
     start_s: float
     first: float
@@ -48,14 +48,14 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RateSchedule:
-    """Per partition a rate over time, from 0 to `duration_s`; nothing arrives outside."""
+    """A rate over time for each partition, from 0 to `duration_s`; it is 0 outside."""
 
     duration_s: float
     partitions: tuple[tuple[Segment, ...], ...]
 
     def __post_init__(self) -> None:
         if not 0 < self.duration_s < math.inf:
-            raise ValueError(f"a schedule lasts longer than 0 s, and ends; not {self.duration_s}")
+            raise ValueError(f"duration_s must be positive and finite, not {self.duration_s}")
         for partition, segments in enumerate(self.partitions):
             starts = [segment.start_s for segment in segments]
             if not starts or starts[0] != 0 or starts[-1] >= self.duration_s:
@@ -67,7 +67,7 @@ class RateSchedule:
 
     @classmethod
     def constant(cls, rates: Sequence[float], *, duration_s: float) -> RateSchedule:
-        """Returns a schedule in which every partition keeps its rate."""
+        """Returns a schedule with a constant rate for each partition."""
         return cls(duration_s, tuple((Segment(0.0, rate, rate),) for rate in rates))
 
     @classmethod
@@ -98,7 +98,7 @@ class RateSchedule:
         """Returns a schedule that holds each row of `loads`, one rate per partition, for a step."""
         rows = np.asarray(loads, dtype=np.float64)
         if rows.ndim != 2 or 0 in rows.shape:
-            raise ValueError(f"loads need steps and partitions, not the shape {rows.shape}")
+            raise ValueError(f"loads must be steps × partitions, not of shape {rows.shape}")
         starts = [step_s * step for step in range(len(rows))]
         return cls(
             step_s * len(rows),
@@ -119,7 +119,7 @@ class RateSchedule:
         )
 
     def stretched(self, factor: float) -> RateSchedule:
-        """Returns the schedule with every time multiplied by `factor`, the rates as they are."""
+        """Returns the schedule with every time multiplied by `factor` and the same rates."""
         return RateSchedule(
             self.duration_s * factor,
             tuple(
@@ -152,7 +152,7 @@ class RateSchedule:
 
     @property
     def records(self) -> float:
-        """What all partitions receive over the whole schedule."""
+        """The number of records of all partitions over the whole schedule."""
         return math.fsum(self.cumulative(p, self.duration_s) for p in range(len(self.partitions)))
 
     def _end_s(self, partition: int, index: int) -> float:
@@ -161,7 +161,7 @@ class RateSchedule:
 
 
 def ezzeddine_workload_1() -> RateSchedule:
-    """Returns 5 partitions over 600 s at 15/s, four of which climb to 60/s, two and one and one."""
+    """Returns 5 partitions over 600 s at 15/s; four rise to 60/s: two, then one, then one."""
     low, high, end_s = 15.0, 60.0, 480.0
 
     def climbing_from(start_s: float) -> tuple[Segment, ...]:
@@ -190,20 +190,20 @@ def landau_stream(
     """Returns a bounded random walk per partition: row 0 is the initial state, then the iterations.
 
     A step is uniform within ± `delta` percent of the capacity. Loads stay within 0 and `cap`, or
-    have no upper end with `cap=None`. A `start` that is a number is a fraction of the capacity.
-    `integer` draws whole numbers, bounds included.
+    have no upper limit with `cap=None`. A number as `start` is a fraction of the capacity.
+    `integer` draws whole numbers, with inclusive bounds.
     """
     step = delta * capacity / 100
     if not (step >= 0 and 0 < capacity < math.inf and partitions >= 1 and iterations >= 0):
         raise ValueError(
-            "delta and iterations are not negative, capacity and partitions are positive: "
+            "delta and iterations must not be negative, capacity and partitions must be positive: "
             f"{delta}, {iterations}, {capacity}, {partitions}"
         )
     if start != "uniform" and not 0 <= start <= 1:
-        raise ValueError(f"a start is 'uniform' or a fraction of the capacity, not {start}")
+        raise ValueError(f"start must be 'uniform' or a fraction of the capacity, not {start}")
     limit = capacity if cap == "capacity" else cap
     if limit is not None and not limit > 0:
-        raise ValueError(f"a cap is positive, not {limit}")
+        raise ValueError(f"cap must be positive, not {limit}")
     level = None if start == "uniform" else start * capacity
     whole = all(float(x).is_integer() for x in (step, capacity, limit, level) if x is not None)
     if integer and not whole:
@@ -220,14 +220,14 @@ def landau_stream(
 
     loads = np.empty((iterations + 1, partitions), dtype=np.int64 if integer else np.float64)
     loads[0] = draws(0, capacity, (partitions,)) if level is None else level
-    # In one draw, rows outermost: iterations first, then partitions in ascending order.
+    # One draw for all, row by row: by iteration, then by partition.
     for k, phi in enumerate(draws(-step, step, (iterations, partitions)), start=1):
         loads[k] = np.clip(loads[k - 1] + phi, 0, limit)
     return loads
 
 
 def unit_poisson(rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
-    """Yields the arrivals of a Poisson process of rate 1, without end."""
+    """Yields the arrivals of a Poisson process of rate 1, endlessly."""
     last = 0.0
     while True:
         arrivals = last + np.cumsum(rng.standard_exponential(_DRAWS))
@@ -236,7 +236,7 @@ def unit_poisson(rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
 
 
 def unit_spaced(rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
-    """Yields arrivals exactly 1 apart, without end; the first one is drawn from [0, 1)."""
+    """Yields arrivals exactly 1 apart, endlessly; the first is drawn from [0, 1)."""
     first = rng.random()
     count = 0
     while True:
@@ -253,7 +253,7 @@ def arrivals(
 
 
 class ArrivalBlock(NamedTuple):
-    """Some arrivals in the order of time: when, and in which partition."""
+    """A block of arrivals in the order of time, with their partitions."""
 
     times_s: NDArray[np.float64]
     partitions: NDArray[np.int64]
@@ -264,7 +264,7 @@ def arrival_blocks(
 ) -> Iterator[ArrivalBlock]:
     """Yields the arrivals of all partitions merged in the order of time; ties by partition."""
     if block_records < 1:
-        raise ValueError(f"a block holds at least 1 record, not {block_records}")
+        raise ValueError(f"a block must have at least 1 record, not {block_records}")
     merged = Tap(_merged(schedule, seed=seed, poisson=poisson))
     while (block := merged.take(block_records)).size:
         yield ArrivalBlock(block["time_s"], block["partition"])
@@ -280,7 +280,7 @@ class Tap:
         self._rest: NDArray[Any] | None = None
 
     def take(self, count: int) -> NDArray[Any]:
-        """Returns the next `count` elements, or what is left of them."""
+        """Returns the next `count` elements, or fewer at the end."""
         rest = next(self._arrays, np.empty(0)) if self._rest is None else self._rest
         pieces, got = [rest], rest.size
         while got < count and (piece := next(self._arrays, None)) is not None:
@@ -297,7 +297,7 @@ def _arrivals(
     """Yields a partition's arrival times: the inverse of its integral at the points of a process.
 
     Within a segment that began at `first` and changes by `slope`, an amount `a` has arrived after
-    the time `t` with `first · t + slope · t² / 2 = a`; its root is written so that nothing cancels.
+    the time `t` with `first · t + slope · t² / 2 = a`; its root is computed without cancellation.
     """
     segments = schedule.partitions[partition]
     starts, first, last = (np.array(column) for column in zip(*segments, strict=True))
@@ -308,7 +308,7 @@ def _arrivals(
     rng = np.random.default_rng([seed, partition])
     for points in unit_poisson(rng) if poisson else unit_spaced(rng):
         due = points[: np.searchsorted(points, total)]
-        # Of several segments that begin with the same amount, all but the last are at rate 0.
+        # Of segments that begin with the same amount, all but the last have rate 0.
         at = np.searchsorted(before, due, side="right") - 1
         amount = due - before[at]
         ahead = first[at] + np.sqrt(np.maximum(first[at] ** 2 + 2 * slope[at] * amount, 0.0))
@@ -332,7 +332,7 @@ def _merged(schedule: RateSchedule, *, seed: int, poisson: bool) -> Iterator[NDA
                 waiting[p] = times
         if not waiting:
             return
-        # Beyond the earliest end of what is at hand, a record yet unseen could come in between.
+        # After the earliest end of the loaded blocks, records not loaded yet could come first.
         horizon = min(float(times[-1]) for times in waiting.values())
         ready = {p: int(np.searchsorted(t, horizon, side="right")) for p, t in waiting.items()}
         block = np.empty(

@@ -1,12 +1,12 @@
-"""Traces: records that were sent once, in Parquet, to be sent again.
+"""Traces: recorded loads in Parquet files, to be sent again.
 
-Columns  `t_s` (seconds from the start) or `ts` (microseconds since 1970, the first row being the
-         start), ascending; `key` (bytes or text), `partition`, `value_bytes`, each of which may be
-         missing or null: no key, the client's choice, the size that the reader is told.
-         Recorded traces also have `offset`; further columns do no harm.
-Promise  A trace is checked from end to end before its first record is handed out. A recording
-         appears under its name when it is complete.
-Cost     Reading takes memory for one batch, writing for one row group.
+Columns  `t_s` (seconds from the start) or `ts` (microseconds since 1970; the first row is the
+         start), ascending; `key` (bytes or text), `partition`, `value_bytes`. These three may be
+         missing or null: no key, the client's choice, the default size.
+         Recorded traces also have `offset`; other columns are ignored.
+Promise  A trace is checked completely before its first record is returned. A recording gets its
+         name only when it is complete.
+Cost     Reading needs memory for one batch, writing for one row group.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ROW_GROUP = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """Records that were sent, in the order of time; an offset of −1 is unknown."""
+    """Records that were sent, in the order of time; an offset of −1 means unknown."""
 
     times_s: NDArray[np.float64]
     keys: Sequence[bytes | None]
@@ -45,7 +45,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A trace that has been checked; `partitions` is how many a topic needs to hold it."""
+    """A checked trace; `partitions` is the number of partitions that a topic needs for it."""
 
     path: Path
     records: int
@@ -55,9 +55,9 @@ class Trace:
     def blocks(
         self, *, value_bytes: int, speed: float = 1.0, by_key: bool = False
     ) -> Iterator[Due]:
-        """Yields the records, `speed` times as fast; `by_key` leaves partitions to the client."""
+        """Yields the records, `speed` times as fast; `by_key` lets the client choose partitions."""
         if not 0 < speed < math.inf:
-            raise ValueError(f"a speed is finite and positive, not {speed}")
+            raise ValueError(f"speed must be finite and positive, not {speed}")
         return self._blocks(value_bytes, speed, by_key)
 
     def _blocks(self, value_bytes: int, speed: float, by_key: bool) -> Iterator[Due]:
@@ -78,7 +78,7 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """Checks a trace from end to end."""
+    """Reads and checks a whole trace."""
     records, first, last, highest = 0, 0.0, 0.0, ANY_PARTITION
     with _opened(path) as file:
         columns = _columns(file, path)
@@ -129,7 +129,7 @@ class TraceWriter:
         self._file = pq.ParquetWriter(out, self._schema)
 
     def write(self, sent: Sent) -> None:
-        """Adds records, which are later than all before them."""
+        """Adds records; they must be later than all earlier ones."""
         pa = self._pa
         columns = [
             sent.times_s,
@@ -143,7 +143,7 @@ class TraceWriter:
             self._write_row_group()
 
     def close(self) -> None:
-        """Writes what waits, and the end of the file."""
+        """Writes the remaining records and the end of the file."""
         if self._waiting:
             self._write_row_group()
         self._file.close()
@@ -155,7 +155,7 @@ class TraceWriter:
 
 @contextmanager
 def recording(path: Path) -> Iterator[TraceWriter]:
-    """Gives a writer; the file appears under its name when this ends well, else not at all."""
+    """Opens a writer; the file is created only if the block succeeds."""
     with replacing(path) as out:
         writer = TraceWriter(out)
         try:
@@ -177,7 +177,7 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     except (OSError, pa.ArrowException) as error:
         raise BadFile(
             f"{path}: cannot be read as Parquet: {error}.",
-            hint="A trace is what `trimtab load … --record FILE` writes.",
+            hint="Traces are written by `trimtab load … --record FILE`.",
         ) from error
     with file:
         yield file
@@ -189,14 +189,14 @@ def _columns(file: pq.ParquetFile, path: Path) -> list[str]:
     time = next((name for name in ("t_s", "ts") if name in present), None)
     if time is None:
         raise BadFile(
-            f"{path}: there is no column t_s or ts, only {', '.join(present) or 'nothing'}.",
+            f"{path}: no column t_s or ts; the columns are {', '.join(present) or 'none'}.",
             hint="t_s is in seconds from the start, ts in microseconds since 1970.",
         )
     return [time, *(c for c in ("key", "partition", "value_bytes") if c in present)]
 
 
 def _start(columns: Sequence[str], times_s: NDArray[np.float64]) -> float:
-    """Returns when the trace starts, on its own clock."""
+    """Returns the start time of the trace, in its own time."""
     return 0.0 if columns[0] == "t_s" else float(times_s[0])
 
 
@@ -227,7 +227,7 @@ def _keys(batch: pa.RecordBatch, path: Path) -> list[bytes | None] | None:
 
 
 def _whole(batch: pa.RecordBatch, name: str, otherwise: int, path: Path) -> NDArray[np.int64]:
-    """Returns a column of whole numbers, with `otherwise` in place of what is unknown."""
+    """Returns a column of whole numbers, with `otherwise` in place of nulls."""
     import pyarrow as pa
 
     if name not in batch.schema.names:

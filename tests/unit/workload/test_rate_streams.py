@@ -130,7 +130,7 @@ def test_segments_that_make_no_schedule_are_refused(segments):
 
 @pytest.mark.parametrize("duration_s", [0, -1, math.inf, math.nan])
 def test_a_schedule_has_a_duration(duration_s):
-    with pytest.raises(ValueError, match="lasts"):
+    with pytest.raises(ValueError, match="duration_s must be positive"):
         RateSchedule.constant([1.0], duration_s=duration_s)
 
 

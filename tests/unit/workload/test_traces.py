@@ -146,7 +146,7 @@ def test_speed_must_be_positive(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [
-        ({"key": ["a"]}, "no column t_s or ts, only key"),
+        ({"key": ["a"]}, "no column t_s or ts; the columns are key"),
         ({"t_s": [0.0, 2.0, 1.0]}, "row 2 is earlier"),
         ({"t_s": [-1.0]}, "row 0 is earlier"),
         ({"t_s": [0.0, None]}, "row 1 has no time"),

@@ -1,4 +1,4 @@
-"""Fills topics as fast as a client takes records, for runs that begin with full ones."""
+"""Fills topics as fast as the client can send, for runs that start with full topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fill(
     *,
     what: str,
 ) -> None:
-    """Sends all values where they belong; one that the leader does not acknowledge is an error."""
+    """Sends all values to their partitions; raises an error if one is not acknowledged."""
     failed: list[str] = []
 
     def on_delivery(error: Any, _: Any) -> None:

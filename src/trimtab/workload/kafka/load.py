@@ -1,18 +1,14 @@
-"""Sends records to a real topic when they are due, and says how well it kept to that.
+"""Sends records to a real topic when they are due, and reports how well it kept the schedule.
 
-Why      A generator that waits for a slow broker measures its own patience. This one is open loop:
-         the schedule goes by the clock, whatever acknowledgements do.
-Promise  Every record is sent at its time or, when the client's queue is full or the machine too
-         slow, as soon as possible after it, and then counted as late; none is dropped. Latency
-         runs from the time a record was due to its acknowledgement, so that being late is part
-         of it. One idempotent producer sends everything: a retry neither repeats nor reorders.
-         Keys go to the partition that the Java client gives them (murmur2).
-Cost     Some 10 µs of one core per record; memory for what is in flight, half a million records
-         at most, and for one number per distinct key.
+Promise  Open loop: the schedule follows the clock, not the acknowledgements. Every record is sent
+         when due or, if the client's queue is full or the machine too slow, as soon as possible,
+         and then counts as late; none is dropped. Latency runs from due time to acknowledgement.
+         One idempotent producer sends everything: retries neither duplicate nor reorder.
+         Keys go to the partition that the Java client would choose (murmur2).
+Cost     Some 10 µs of one core per record; memory for at most half a million records in flight.
 
-Each record has the headers `tt-seq` (its number among those of its key, or of its partition when
-it has no key) and `tt-ts` (when it was due, microseconds since 1970), 8 bytes, big-endian, signed.
-Its own timestamp is the time it was due, too.
+Headers of each record: `tt-seq` (its number in its key, or in its partition if it has no key) and
+`tt-ts` (due time, microseconds since 1970; also its timestamp): 8 bytes, big-endian, signed.
 """
 
 from __future__ import annotations
@@ -44,9 +40,9 @@ from trimtab.workload.traces import Sent
 
 _librdkafka_log = logging.getLogger("librdkafka")
 
-_CHUNK_RECORDS = 500  # between two looks at the clock and at the acknowledgements
+_CHUNK_RECORDS = 500  # between two checks of the clock and the acknowledgements
 _LEAST_WAIT_S = 0.001  # the client waits for whole milliseconds
-_LONGEST_WAIT_S = 0.1  # so that a stop is soon obeyed
+_LONGEST_WAIT_S = 0.1  # so that a stop takes effect soon
 _QUEUE_RECORDS = 500_000
 _QUEUE_KBYTES = 512 * 1024
 _METADATA_S = 10.0
@@ -62,18 +58,18 @@ _WRONGLY_ASKED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """How hard the client tries; after `timeout_s` without success a record has failed."""
+    """Delivery settings of the producer; a record fails after `timeout_s` without success."""
 
     acks: Acks = Acks.ALL
     linger_ms: float = 5.0
     timeout_s: float = 120.0
 
     def config(self) -> dict[str, Any]:
-        """Returns the client's settings for it."""
+        """Returns the client's settings."""
         ordered: dict[str, Any] = (
             {"enable.idempotence": True}
             if self.acks is Acks.ALL
-            # Without idempotence, a retry overtakes nothing only if nothing else is under way.
+            # Without idempotence, retries keep the order only with one request in flight.
             else {"max.in.flight.requests.per.connection": 1}
         )
         return ordered | {
@@ -84,7 +80,7 @@ class Delivery:
 
 
 class Ack(NamedTuple):
-    """A record that was acknowledged; `offset` is −1 where no broker told it."""
+    """An acknowledged record; `offset` is −1 if the broker did not report it."""
 
     key: bytes | None
     seq: int | None
@@ -93,7 +89,7 @@ class Ack(NamedTuple):
 
 
 class LoadProgress(NamedTuple):
-    """How far a load has come; `behind_s` is how late the newest record was sent."""
+    """Progress of a load; `behind_s` is how late the newest record was sent."""
 
     time_s: float
     sent: int
@@ -104,12 +100,12 @@ class LoadProgress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSummary:
-    """What was asked for and what became of it.
+    """The result of a load.
 
     `asked` are the records due until the end, or until the load was stopped; each of those sent
-    was acknowledged or failed. Rates are per second. A record is late when it was sent more than
-    `late_after_ms` after it was due. `failures` counts the failed by the client's reason.
-    `acknowledged` and the latencies are None where nobody acknowledges (`acks=0`).
+    was acknowledged or failed. Rates are per second. A record is late if it was sent more than
+    `late_after_ms` after it was due. `failures` counts failed records by the client's reason.
+    `acknowledged` and the latencies are None with `acks=0`.
     """
 
     asked: int
@@ -131,7 +127,7 @@ class LoadSummary:
 
     @property
     def shortfall(self) -> str | None:
-        """Says by how much and why the schedule was not kept; None if it was."""
+        """How far and why the load fell behind its schedule; None if it kept it."""
         if not self.late:
             return None
         why = (
@@ -146,7 +142,7 @@ class LoadSummary:
 
 
 class RecordProducer(Protocol):
-    """What is needed of a producer: confluent-kafka's, or a twin of it in tests."""
+    """The methods needed of a producer: confluent-kafka's, or a fake in tests."""
 
     def produce(
         self,
@@ -159,22 +155,22 @@ class RecordProducer(Protocol):
         timestamp: int,
         headers: dict[str, str | bytes | None],
     ) -> None:
-        """Queues a record; raises BufferError when the queue is full."""
+        """Queues a record; raises BufferError if the queue is full."""
         ...
 
     def poll(self, timeout: float) -> int:
-        """Waits for acknowledgements, at most that many seconds, and tells of them."""
+        """Waits for acknowledgements up to `timeout` seconds, and runs their callbacks."""
         ...
 
     def flush(self, timeout: float) -> int:
-        """Waits until nothing is under way; returns how much still is."""
+        """Waits until no record is in flight; returns the number still in flight."""
         ...
 
 
-# ---------------------------------------------------------------- doors
+# ---------------------------------------------------------------- Kafka
 
 
-def send(  # noqa: PLR0913 - each is a choice of its own
+def send(  # noqa: PLR0913 - independent options
     blocks: Iterable[Due],
     *,
     topic: str,
@@ -189,21 +185,21 @@ def send(  # noqa: PLR0913 - each is a choice of its own
     record: Callable[[Sent], None] | None = None,
     stop: threading.Event | None = None,
 ) -> LoadSummary:
-    """Sends all blocks to a topic that exists, each record when it is due.
+    """Sends all blocks to an existing topic, each record when it is due.
 
     Args:
-        blocks: What is due; time 0 is when sending begins.
-        topic: Where the records go.
+        blocks: The records; time 0 is the start of sending.
+        topic: The topic to send to.
         cluster: The cluster of that topic.
-        delivery: How hard the client tries.
-        seed: Of the values' bytes.
-        late_after_s: A record sent later than that after its time is counted late.
-        duration_s: What rates are taken over; until the last record is due, when not given.
-        clock: Seconds that only grow.
-        on_progress: Is told how far it is, several times a second.
-        on_ack: Is told each record that is acknowledged, as it happens.
-        record: Is given all acknowledged records, in the order of their due times.
-        stop: Once set, nothing more is sent; what is under way is still delivered.
+        delivery: Delivery settings of the producer.
+        seed: Seed of the values' bytes.
+        late_after_s: A record sent later than this after its due time counts as late.
+        duration_s: The time that rates refer to; by default until the last record is due.
+        clock: A monotonic clock, in seconds.
+        on_progress: Called with the progress several times a second.
+        on_ack: Called for each record when it is acknowledged.
+        record: Called with all acknowledged records, in the order of their due times.
+        stop: Once set, no more records are sent; those in flight are still delivered.
     """
     chosen = delivery or Delivery()
     with _producer(cluster, chosen) as producer:
@@ -231,23 +227,23 @@ def ensure_topic(
     replication_factor: int | None = None,
     least_partitions: int = 1,
 ) -> int:
-    """Returns how many partitions a topic has; one that is missing is made if `create` says so.
+    """Returns the number of partitions of a topic; creates it with `create` partitions if missing.
 
-    A topic is made with as many in-sync replicas required as leave one to be lost.
+    A new topic has min.insync.replicas such that one replica may be lost.
     """
-    refusals: list[KafkaError] = []
+    auth_errors: list[KafkaError] = []
     with kafka_errors(f"asking {cluster.servers} for its topics"):
-        admin = AdminClient(_client(cluster, refusals))
-        found = _metadata(admin, refusals)
+        admin = AdminClient(_client(cluster, auth_errors))
+        found = _metadata(admin, auth_errors)
     if topic not in found.topics:
         if create is None:
             raise ConfigError(
-                f"There is no topic {topic}.", hint=f"--create {least_partitions} would make it."
+                f"There is no topic {topic}.", hint=f"Create it with --create {least_partitions}."
             )
         if create < least_partitions:
             raise ConfigError(
                 f"A topic of {create} partitions is too small: this load needs {least_partitions}.",
-                hint=f"Give --create {least_partitions} or more.",
+                hint=f"Use --create {least_partitions} or more.",
             )
         replicas = replication_factor or min(_MOST_REPLICAS, len(found.brokers))
         made = NewTopic(
@@ -263,8 +259,8 @@ def ensure_topic(
                 code = error.args[0].code()
                 if code in _WRONGLY_ASKED:
                     raise ConfigError(
-                        f"The brokers refused to make topic {topic}: {reason_of(error)}",
-                        hint="Look at --topic, --create and --replication-factor.",
+                        f"The brokers refused to create topic {topic}: {reason_of(error)}",
+                        hint="Check --topic, --create and --replication-factor.",
                     ) from error
                 if code != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -278,7 +274,7 @@ def ensure_topic(
 
 
 def _wait_for_leaders(admin: AdminClient, topic: str) -> int:
-    """Returns how many partitions the topic has, once somebody leads each of them."""
+    """Returns the number of partitions of a topic as soon as each has a leader."""
     deadline = time.monotonic() + _METADATA_S
     while True:
         with kafka_errors(f"asking for topic {topic}"):
@@ -294,49 +290,49 @@ def _wait_for_leaders(admin: AdminClient, topic: str) -> int:
                 f"Topic {topic} has no leader for partitions {sorted(leaderless)}."
                 if leaderless
                 else f"Topic {topic} is not known to the brokers {_METADATA_S:.0f} s after it "
-                "was made.",
-                hint="Look at the brokers; with a local cluster: trimtab cluster status",
+                "was created.",
+                hint="Check the brokers; with a local cluster: trimtab cluster status",
             )
         time.sleep(0.1)
 
 
 @contextmanager
 def _producer(cluster: Cluster, delivery: Delivery) -> Iterator[Producer]:
-    refusals: list[KafkaError] = []
-    config = _client(cluster, refusals) | delivery.config()
+    auth_errors: list[KafkaError] = []
+    config = _client(cluster, auth_errors) | delivery.config()
     with kafka_errors("starting the producer"):
         producer = Producer(
             config
             | {
-                "partitioner": "murmur2_random",  # the client's own default is not the Java one's
+                "partitioner": "murmur2_random",  # librdkafka's default differs from Java's
                 "queue.buffering.max.messages": _QUEUE_RECORDS,
                 "queue.buffering.max.kbytes": _QUEUE_KBYTES,
             }
         )
-        _metadata(producer, refusals)  # connected before the clock starts
+        _metadata(producer, auth_errors)  # connected before the clock starts
     yield producer
 
 
-def _client(cluster: Cluster, refusals: list[KafkaError]) -> dict[str, Any]:
-    """Returns a client's settings; it puts into `refusals` that brokers do not accept who it is."""
+def _client(cluster: Cluster, auth_errors: list[KafkaError]) -> dict[str, Any]:
+    """Returns a client's settings; authentication failures are added to `auth_errors`."""
 
     def on_error(error: KafkaError) -> None:
         if is_authentication(KafkaException(error)):
-            refusals.append(error)
+            auth_errors.append(error)
 
     return cluster.client("trimtab-load", {"error_cb": on_error, "logger": _librdkafka_log})
 
 
-def _metadata(client: AdminClient | Producer, refusals: Sequence[KafkaError]) -> Any:
-    """Asks for brokers and topics; a client that is refused would try until its time is up."""
+def _metadata(client: AdminClient | Producer, auth_errors: Sequence[KafkaError]) -> Any:
+    """Asks for brokers and topics; fails at once if authentication fails."""
     deadline, patience_s = time.monotonic() + _METADATA_S, 1.0
     while True:
         try:
             return client.list_topics(timeout=patience_s)
         except KafkaException as error:
-            client.poll(0)  # it tells of refusals only when asked
-            if refusals:
-                raise KafkaException(refusals[0]) from error
+            client.poll(0)  # runs the error callback
+            if auth_errors:
+                raise KafkaException(auth_errors[0]) from error
             left_s = deadline - time.monotonic()
             if not is_passing(error) or left_s <= 0:
                 raise
@@ -346,7 +342,7 @@ def _metadata(client: AdminClient | Producer, refusals: Sequence[KafkaError]) ->
 # ---------------------------------------------------------------- sending
 
 
-def send_through(  # noqa: PLR0913 - each is a choice of its own
+def send_through(  # noqa: PLR0913 - independent options
     producer: RecordProducer,
     blocks: Iterable[Due],
     *,
@@ -362,9 +358,9 @@ def send_through(  # noqa: PLR0913 - each is a choice of its own
     record: Callable[[Sent], None] | None = None,
     stop: threading.Event | None = None,
 ) -> LoadSummary:
-    """As `send`, through a producer that is there already; it only ever waits inside of it."""
+    """Like `send`, with an existing producer; it waits only inside the producer's methods."""
     coming = iter(blocks)
-    first = list(islice(coming, 1))  # made before the clock starts
+    first = list(islice(coming, 1))  # prepared before the clock starts
     run = _Run(
         producer=producer,
         topic=topic,
@@ -417,12 +413,12 @@ def _rate(records: int, span_s: float) -> float:
 
 
 def _due_by(block: Due, time_s: float, *, skip: int = 0) -> int:
-    """Returns how many records are due by a time, leaving out the first ones."""
+    """Returns how many records are due by a time, without the first `skip`."""
     return max(0, int(np.searchsorted(block.times_s, time_s, side="right")) - skip)
 
 
 class _Prepared(NamedTuple):
-    """What sends each record of a block: columns, for a row each would keep the collector busy."""
+    """A block ready to send: columns, since one object per record would slow garbage collection."""
 
     values: list[bytes]
     keys: list[bytes | None]
@@ -433,7 +429,7 @@ class _Prepared(NamedTuple):
 
 
 class _Run:
-    """One load under way."""
+    """A running load."""
 
     def __init__(
         self,
@@ -462,15 +458,15 @@ class _Run:
         self._started_ts = started_ts
         self._clock = clock
         self._start = tally.start = clock()
-        self._told_s = -math.inf
+        self._reported_s = -math.inf
 
     @property
     def now(self) -> float:
-        """Seconds since the load began."""
+        """Seconds since the start of the load."""
         return self._clock() - self._start
 
     def send(self, block: Due) -> int:
-        """Sends a block, each record at its time; returns how many, fewer when it must stop."""
+        """Sends a block, each record when due; returns how many were sent, fewer if stopped."""
         flight = self.tally.begin(block, self._numbering.of(block))
         records = self._prepared(block, flight)
         times = block.times_s.tolist()
@@ -494,7 +490,7 @@ class _Run:
                 else:
                     self._producer.poll(0)
             self.tally.settle()
-            self._tell(max(0.0, now - times[min(at, count - 1)]))
+            self._report_progress(max(0.0, now - times[min(at, count - 1)]))
         self.last_due_s = times[-1] if at == count else self.now
         flight.close(sent=at)
         return at
@@ -502,12 +498,12 @@ class _Run:
     def deliver(self) -> None:
         """Waits until every record is acknowledged or has failed."""
         while self._producer.flush(_LONGEST_WAIT_S):
-            self._tell(0.0)
+            self._report_progress(0.0)
         self.tally.settle()
-        self._tell(0.0, always=True)
+        self._report_progress(0.0, always=True)
 
     def _send_some(self, records: _Prepared, first: int, end: int, flight: _Flight) -> int:
-        """Queues records until `end`; returns the first that found no room."""
+        """Queues records until `end`; returns the index of the first that did not fit the queue."""
         produce, topic = self._producer.produce, self._topic
         at = first
         for value, key, partition, told, timestamp, headers in zip(
@@ -556,11 +552,11 @@ class _Run:
             ],
         )
 
-    def _tell(self, behind_s: float, *, always: bool = False) -> None:
+    def _report_progress(self, behind_s: float, *, always: bool = False) -> None:
         now = self.now
-        if self._on_progress is None or not (always or now - self._told_s >= _LONGEST_WAIT_S):
+        if self._on_progress is None or not (always or now - self._reported_s >= _LONGEST_WAIT_S):
             return
-        self._told_s = now
+        self._reported_s = now
         tally = self.tally
         self._on_progress(LoadProgress(now, self.sent, tally.acknowledged, tally.failed, behind_s))
 
@@ -572,7 +568,7 @@ def _eight_bytes(numbers: NDArray[np.int64]) -> list[bytes]:
 
 
 class _Values:
-    """Record values: pieces of one seeded buffer."""
+    """Record values: slices of one seeded buffer."""
 
     __slots__ = ("_buffer", "_pieces", "_rng")
     _PIECES = 64
@@ -602,7 +598,7 @@ class _Values:
 
 
 class _Tally:
-    """What became of the records, block by block, in the order they were sent."""
+    """Counts the results of the records, block by block, in the order they were sent."""
 
     def __init__(
         self,
@@ -630,13 +626,13 @@ class _Tally:
         return self.failures.total()
 
     def begin(self, block: Due, numbers: list[int | None]) -> _Flight:
-        """Takes up a block that is about to be sent."""
+        """Registers a block before it is sent."""
         flight = _Flight(block, numbers, self)
         self._flights.append(flight)
         return flight
 
     def settle(self) -> None:
-        """Counts the blocks of which every record has met its fate."""
+        """Counts the blocks whose records have all been acknowledged or have failed."""
         while self._flights and self._flights[0].open == 0:
             self._count(self._flights.popleft())
 
@@ -663,7 +659,7 @@ class _Tally:
 
 
 class _Flight:
-    """A block on its way: when each record was sent and acknowledged, and where it went."""
+    """A block in flight: send and acknowledgement times, partitions and offsets."""
 
     __slots__ = (
         *("acked_at", "block", "numbers", "offsets", "open", "partitions", "sent", "sent_at"),
@@ -685,7 +681,7 @@ class _Flight:
         self._tally = tally
 
     def delivered(self, at: int, error: KafkaError | None, message: Any) -> None:
-        """Notes what the client says of a record."""
+        """Records the delivery report of a record."""
         self.open -= 1
         tally = self._tally
         if error is not None:
@@ -700,7 +696,7 @@ class _Flight:
             tally.on_ack(Ack(key, self.numbers[at], where, max(offset, -1)))
 
     def close(self, *, sent: int) -> None:
-        """Says that no more of it is sent."""
+        """Marks that no more records of the block are sent."""
         self.sent = sent
         self.open -= 1 + len(self.block) - sent
 
@@ -715,13 +711,13 @@ class _Latencies:
         self._counts = np.zeros(math.ceil(math.log(86_400 / self._LEAST_S) / self._GROWTH) + 1)
 
     def add(self, seconds: NDArray[np.float64]) -> None:
-        """Counts some latencies."""
+        """Adds latencies."""
         grown = np.log(np.maximum(seconds, self._LEAST_S) / self._LEAST_S) / self._GROWTH
         buckets = np.minimum(np.rint(grown).astype(np.int64), self._counts.size - 1)
         self._counts += np.bincount(buckets, minlength=self._counts.size)
 
     def percentile_ms(self, percent: float) -> float | None:
-        """Returns the nearest-rank percentile, within 0.5 %; None when there was none."""
+        """Returns the nearest-rank percentile, within 0.5 %; None if there are no latencies."""
         ranks = np.cumsum(self._counts)
         if not ranks[-1]:
             return None
