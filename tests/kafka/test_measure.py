@@ -182,7 +182,7 @@ def test_a_partition_whose_older_records_are_deleted_is_measured_from_where_its_
     assert [p.records_s for p in partitions] == [pytest.approx(10.0, rel=0.01)] * 3
     assert [p.complete for p in partitions] == [False, True, True]
     assert [note.partition(";")[0] for note in found.notes] == [
-        f"{topic}-0: older records are deleted"
+        f"{topic}-0: older records were deleted"
     ]
 
 
@@ -231,7 +231,7 @@ def test_the_verb_measures_over_a_sasl_listener_and_prints_no_password(
     # Records of 10 s, asked for a minute: the rate is over those, and it is said.
     assert span_s == pytest.approx(10.0, abs=0.5)
     assert not any(p["complete"] for p in found["partitions"])
-    assert "its rates are over these 10.0 s, not over the 60 s asked for" in said.err
+    assert "its rates are over these 10.0 s, not over the requested 60 s" in said.err
     assert sasl_user.password not in said.out + said.err
 
 

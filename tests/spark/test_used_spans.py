@@ -64,8 +64,8 @@ def test_records_of_a_part_of_the_span_are_counted_over_that_part(spark: SparkSe
         "idle-1": (0.0, True),
     }
     assert [note.partition(":")[0] for note in found.notes] == ["ended", "young", "logged-0"]
-    assert "over these 60.0 s, not over the 3600 s asked for" in found.notes[1]
-    assert "older records are deleted" in found.notes[2]
+    assert "over these 60.0 s, not over the requested 3600 s" in found.notes[1]
+    assert "older records were deleted" in found.notes[2]
     assert (found.measurement.from_ts, found.measurement.to_ts) == (0, HOUR_S * MICROS)
 
 
@@ -228,8 +228,8 @@ def test_a_partition_first_written_within_the_span_counts_from_its_first_record(
     complete = [p.complete for p in found.measurement.partitions]
     assert complete == [True, False, True, True, False]
     assert [note.partition(";")[0] for note in found.notes] == [
-        "t-1: nothing was in it before",
-        "t-4: nothing was in it before",
+        "t-1: it had no earlier records",
+        "t-4: it had no earlier records",
     ]
 
 

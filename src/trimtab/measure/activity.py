@@ -1,13 +1,13 @@
-"""Over which part of a span a topic had records: that part is what its rate is divided by.
+"""The part of a span in which a topic had records; its rate is computed over that part.
 
-Why      A topic that is a minute old has no rate "of the last hour", and a load that has ended has
-         none of the time after it. Averaged over the whole span, both look far too light.
-Promise  An end of the span is left out if it was silent for longer than a second, than ten mean
-         pauses, and than a pause that the topic made twice: one pause is an outage, two are a
+Why      A topic that is a minute old, or whose load has ended, would get a rate far too low if it
+         were averaged over the whole span.
+Promise  The start or end of the span is left out if it has no records for longer than a second,
+         ten mean pauses, and any pause that occurred twice: one pause is an outage, two are a
          rhythm. So steady, sparse and bursty topics keep the whole span; a rhythm's silent end is
-         noted if it is more than a tenth of it. Before the very first record rhythm counts for
-         nothing. Per topic: a partition that is silent while others flow has a rate of 0.
-Cost     O(words), a word being the activity of 60 slots of time.
+         noted if it is more than a tenth of the span. Before a topic's first record ever, rhythm
+         is ignored. Per topic: a partition without records while others have some has a rate of 0.
+Cost     O(words); a word is the activity of 60 time slots.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from datetime import UTC, datetime
 from trimtab.measure.windows import MICROS
 
 SLOTS = 60
-"""Slots per word: the bits of a signed 64-bit number, and a round number of a minute."""
+"""Slots per word: they fit a signed 64-bit number, and divide a minute evenly."""
 
 _FEW_RECORDS = 10
 _SILENT_S = 1.0
 _PAUSES = 10.0
 _MOST_OF_IT = 0.9
-"""A rate over this share of the span asked for is complete."""
+"""A rate over this share of the requested span is complete."""
 _MUCH_OF_IT = 0.1
-"""A silent end of this share is noted where it is counted in."""
+"""A silent start or end of this share is noted if it is included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
     """When a topic had records within a span; times are microseconds.
 
-    `rhythm_us` is the longest pause that it made at least twice; `born` says that its first record
-    is the very first that it ever had.
+    `rhythm_us` is the longest pause that occurred at least twice; `born` is true if its first
+    record is the first that the topic ever had.
     """
 
     first_ts: int
@@ -46,7 +46,7 @@ class Activity:
 
     @property
     def mean_pause_us(self) -> float:
-        """The mean time between two records; infinite where there is only one."""
+        """The mean time between two records; infinite if there is only one."""
         if self.records < 2:
             return float("inf")
         return (self.last_ts - self.first_ts) / (self.records - 1)
@@ -54,9 +54,9 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """The part of a span that a rate is over; `thin` where records span too little for a rate.
+    """The part of a span that a rate is computed over; `thin` if it is too short for a rate.
 
-    `quiet_us` are the silent beginning and end that are counted in and long enough to be noted.
+    `quiet_us` are the silent start and end that are included and long enough to be noted.
     """
 
     asked: tuple[int, int]
@@ -72,13 +72,13 @@ class Used:
 
     @property
     def complete(self) -> bool:
-        """Whether it is nearly all that was asked for."""
+        """Whether it is nearly the whole requested span."""
         asked_us = self.asked[1] - self.asked[0]
         return not self.thin and self.to_ts - self.from_ts >= _MOST_OF_IT * asked_us
 
 
 def recurring_pause(words: Iterable[tuple[int, int]], slot_us: float) -> float:
-    """The second longest time between two slots with records; words are (number, bits).
+    """The second longest time between two slots with records; a word is (number, bits).
 
     >>> recurring_pause([(0, 0b1011), (1, 0b1)], slot_us=1.0)
     2.0
@@ -98,9 +98,9 @@ def recurring_pause(words: Iterable[tuple[int, int]], slot_us: float) -> float:
 
 
 def used(asked: tuple[int, int], found: Activity | None, *, min_span_s: float) -> Used:
-    """The part of a span that a topic's rate is over.
+    """The part of a span that a topic's rate is computed over.
 
-    An hour of which the last minute has 6000 records, one every 10 ms:
+    For example, an hour whose last minute has 6000 records, one every 10 ms:
 
     >>> minute = Activity(
     ...     first_ts=3540 * MICROS, last_ts=3599_990_000, records=6000, rhythm_us=500_000
@@ -118,7 +118,7 @@ def used(asked: tuple[int, int], found: Activity | None, *, min_span_s: float) -
     if before > (silent_us if found.born else rhythm_us):
         start = found.first_ts
     if after > rhythm_us and found.records >= _FEW_RECORDS:
-        # Each record stands for the pause that follows it.
+        # Each record counts with the pause that follows it.
         end = min(end, found.last_ts + max(1, round(found.mean_pause_us)))
     if end - start < min_span_s * MICROS:
         return Used(asked=asked, from_ts=whole.from_ts, to_ts=whole.to_ts, thin=True)
@@ -130,19 +130,19 @@ def used(asked: tuple[int, int], found: Activity | None, *, min_span_s: float) -
     return Used(asked=asked, from_ts=start, to_ts=end, quiet_us=quiet_us)
 
 
-def said(name: str, found: Used) -> str | None:
-    """What a person must know of the part that was used; None where that is nothing."""
+def note_on(name: str, found: Used) -> str | None:
+    """A note for the user about the used part; None if there is nothing to note."""
     asked_s = (found.asked[1] - found.asked[0]) / MICROS
     if found.thin:
         return (
-            f"{name}: all records lie within too short a time for a rate; "
-            f"they are averaged over the whole {asked_s:.0f} s"
+            f"{name}: the time between its first and last record is too short for a rate; "
+            f"records are averaged over the whole {asked_s:.0f} s"
         )
     texts = []
     if (found.from_ts, found.to_ts) != found.asked:
         texts.append(
             f"records only from {_clock(found.from_ts)} to {_clock(found.to_ts)} UTC; its rates "
-            f"are over these {found.seconds:.1f} s, not over the {asked_s:.0f} s asked for"
+            f"are over these {found.seconds:.1f} s, not over the requested {asked_s:.0f} s"
         )
     quiet = [
         f"the {which} {us / MICROS:.0f} s"
@@ -151,8 +151,8 @@ def said(name: str, found: Used) -> str | None:
     ]
     if quiet:
         texts.append(
-            f"no records in {' and '.join(quiet)} of the span; its rates count this time in, "
-            "since it paused for as long more than once"
+            f"no records in {' and '.join(quiet)} of the span; its rates include this time, "
+            "because there was more than one pause of that length"
         )
     return f"{name}: {'; '.join(texts)}" if texts else None
 

@@ -1,14 +1,14 @@
 """Lossy counting on Arrow columns: whole batches of keys instead of one record after another.
 
-Why      A Python loop over records holds Spark back; Arrow counts a batch of keys natively.
-         Keys gather in a buffer; a full one is counted, added to the entries, and pruned once.
+Why      A Python loop over records slows Spark down; Arrow counts a batch of keys natively.
+         Keys are collected in a buffer; a full buffer is counted, added and pruned once.
 Promise  The four guarantees of `trimtab.measure.lossy_counting`, and the same `Summary`. A block
-         is taken as if its records arrived one after another, each new key admitted at the block's
+         counts as if its records arrived one after another, each new key admitted at the block's
          first record: `d` is then `b₀`, the buckets complete before the block, and a key absent
-         at that moment has at most `b₀` records behind it (1, 2). After the block, `b = ⌊n/width⌋`
-         buckets are complete and entries with `f + d ≤ b` go: exactly what a key not tracked may
-         have (1, 3). All `f` records of an entry lie in bucket `d + 1` or later, since the block
-         began there, so the counting argument for the number of entries stands unchanged (4).
+         at that moment had at most `b₀` records before (1, 2). After the block, `b = ⌊n/width⌋`
+         buckets are complete and entries with `f + d ≤ b` are dropped, which is what a key not
+         tracked may have (1, 3). All `f` records of an entry are in bucket `d + 1` or later, as
+         the block began there, so the argument for the number of entries is unchanged (4).
 Cost     Memory for one buffer and the entries, whatever the number of distinct keys; a block of
          `m` rows costs O(m + entries). Records without a key are left out, and not in `n`.
 
@@ -39,10 +39,10 @@ class ArrowLossyCounter:
         import pyarrow as pa
 
         if buffer_rows < 1:
-            raise ValueError(f"a buffer holds at least 1 row, not {buffer_rows}")
+            raise ValueError(f"buffer_rows must be at least 1, not {buffer_rows}")
         self.width = bucket_width(epsilon)
         self.buffer_rows = buffer_rows
-        self._n = 0  # without what is in the buffer
+        self._n = 0  # without the records in the buffer
         columns = {"key": pa.binary(), "f": pa.int64(), "d": pa.int64()}
         self._tracked = pa.schema(columns.items()).empty_table()
         self._buffer: list[pa.Array] = []
@@ -74,14 +74,14 @@ class ArrowLossyCounter:
                     self._fold()
 
     def summary(self) -> Summary:
-        """Returns what is known so far as a value."""
+        """Returns the current summary."""
         self._fold()
         columns = self._tracked.to_pydict()
         tracked = dict(zip(columns["key"], map(Entry, columns["f"], columns["d"]), strict=True))
         return Summary(width=self.width, n=self._n, b=self._n // self.width, tracked=tracked)
 
     def _fold(self) -> None:
-        """Counts the buffer into the entries and drops those that may go."""
+        """Adds the buffer's counts to the entries and prunes them."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -94,7 +94,7 @@ class ArrowLossyCounter:
         self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
         missed = pa.repeat(pa.scalar(before, pa.int64()), len(counted))
         block = pa.table([*counted.flatten(), missed], schema=self._tracked.schema)
-        # An entry's own d is never above `before`, so the least d is the older one.
+        # An entry's own d is never above `before`, so the smallest d is the oldest.
         both = pa.concat_tables([self._tracked, block]).group_by("key", use_threads=False)
         summed = both.aggregate([("f", "sum"), ("d", "min")])
         summed = summed.rename_columns(["key", "f", "d"])

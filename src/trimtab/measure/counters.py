@@ -1,8 +1,8 @@
 """Counters of keys behind one protocol: exact, lossy, and Apache DataSketches' frequent items.
 
-Why      What a window costs in memory is a choice; what is asked of it afterwards is not.
-Promise  Every counter gives bounds that hold, misses no hot key, and refuses a threshold so low
-         that it might. Keys are any bytes. `hot_keys` reads the three threshold forms:
+Why      Counters differ in memory per window; the questions asked of them are the same.
+Promise  Every counter gives correct bounds, misses no hot key, and raises an error for a threshold
+         so low that it might. Keys are any bytes. `hot_keys` accepts three forms of threshold:
          `Count` records per window; `Share` of all records; `Coverage`, the fewest top keys
          that together hold a share of all records (by lower bound, ties by key bytes).
 Cost     `exact`: an entry per distinct key. `lossy`: see `trimtab.measure.lossy_counting`.
@@ -30,14 +30,14 @@ from trimtab.measure.lossy_counting import (
     Bounds,
     LossyCounter,
     Summary,
+    check_threshold,
     packed,
-    refuse_below,
     unpacked,
 )
 
 
 class HotKeyCounter(Protocol):
-    """Counts the keys of one window, merges with its like, and tells the hot ones."""
+    """Counts the keys of one window, merges with counters of its kind, and finds hot keys."""
 
     @property
     def n(self) -> int:
@@ -59,7 +59,7 @@ class HotKeyCounter(Protocol):
         ...
 
     def merge(self, other: Self) -> HotKeyCounter:
-        """Returns the count of both parts' records; both stay as they are."""
+        """Returns the count of both parts' records; both are unchanged."""
         ...
 
     def bounds(self, key: bytes) -> Bounds:
@@ -80,7 +80,7 @@ class HotKeyCounter(Protocol):
 
 
 class ExactCounter:
-    """A dictionary: the yardstick of the others, and right where keys are few."""
+    """A dictionary: the reference for the others, and the right choice for few keys."""
 
     __slots__ = ("_counts", "_n")
 
@@ -100,25 +100,25 @@ class ExactCounter:
 
     @property
     def max_error(self) -> int:
-        """Nought."""
+        """Always 0."""
         return 0
 
     def add(self, key: bytes, c: int = 1) -> None:
         """Counts `c` records of a key."""
-        _refuse_empty(c)
+        _check_count(c)
         self._counts[key] = self._counts.get(key, 0) + c
         self._n += c
 
     def merge(self, other: ExactCounter) -> ExactCounter:
         """Returns the count of both parts' records."""
-        _refuse_mixture(self, other)
+        _check_same_kind(self, other)
         merged = ExactCounter(self._counts)
         for key, c in other._counts.items():
             merged.add(key, c)
         return merged
 
     def bounds(self, key: bytes) -> Bounds:
-        """Returns the true count, twice."""
+        """Returns the true count as both bounds."""
         count = self._counts.get(key, 0)
         return Bounds(count, count)
 
@@ -129,7 +129,7 @@ class ExactCounter:
 
     def hot(self, threshold: int) -> dict[bytes, Bounds]:
         """Returns every key with `threshold` records or more."""
-        refuse_below(0, threshold)
+        check_threshold(0, threshold)
         return {key: bounds for key, bounds in self.items() if bounds.lower >= threshold}
 
     def to_bytes(self) -> bytes:
@@ -153,7 +153,7 @@ class ItemsCounter:
         from datasketches import frequent_strings_sketch
 
         if not 3 <= lg_max_k <= 26:
-            raise ValueError(f"lg_max_k must lie between 3 and 26, not {lg_max_k}")
+            raise ValueError(f"lg_max_k must be between 3 and 26, not {lg_max_k}")
         self.lg_max_k = lg_max_k
         self._sketch: Any = frequent_strings_sketch(lg_max_k)
 
@@ -161,7 +161,7 @@ class ItemsCounter:
     def for_epsilon(cls, epsilon: float) -> ItemsCounter:
         """Returns the smallest sketch whose error stays within `epsilon · n`."""
         if not 0 < epsilon < 1:
-            raise ValueError(f"epsilon must lie between 0 and 1, not {epsilon}")
+            raise ValueError(f"epsilon must be between 0 and 1, not {epsilon}")
         needed = Fraction(7, 2) / Fraction(str(epsilon))
         lg_max_k = max(3, (-(-needed.numerator // needed.denominator) - 1).bit_length())
         return cls(lg_max_k)
@@ -178,17 +178,17 @@ class ItemsCounter:
 
     @property
     def max_error(self) -> int:
-        """The distance of any key's bounds: the sketch has one offset for all."""
+        """The distance between any key's bounds: the sketch has one offset for all."""
         return int(self._sketch.get_upper_bound("") - self._sketch.get_lower_bound(""))
 
     def add(self, key: bytes, c: int = 1) -> None:
         """Counts `c` records of a key."""
-        _refuse_empty(c)
+        _check_count(c)
         self._sketch.update(_text(key), c)
 
     def merge(self, other: ItemsCounter) -> ItemsCounter:
         """Returns the count of both parts' records; its table is that of the smaller part."""
-        _refuse_mixture(self, other)
+        _check_same_kind(self, other)
         merged = ItemsCounter(min(self.lg_max_k, other.lg_max_k))
         merged._sketch.merge(self._sketch)
         merged._sketch.merge(other._sketch)
@@ -205,8 +205,8 @@ class ItemsCounter:
 
     def hot(self, threshold: int) -> dict[bytes, Bounds]:
         """Returns every key that may have `threshold` records or more."""
-        # Below its own error the sketch would silently answer for that error instead.
-        refuse_below(self.max_error, threshold)
+        # Below its own error the sketch would silently use that error as the threshold.
+        check_threshold(self.max_error, threshold)
         return dict(self._above(threshold - 1))
 
     def _above(self, threshold: int) -> Iterator[tuple[bytes, Bounds]]:
@@ -219,7 +219,7 @@ class ItemsCounter:
             yield text.encode("latin-1"), Bounds(lower, upper)
 
     def to_bytes(self) -> bytes:
-        """Returns the sketch in DataSketches' own format, after a short head."""
+        """Returns the sketch in DataSketches' own format, after a short header."""
         return b"TTI1" + bytes([self.lg_max_k]) + bytes(self._sketch.serialize())
 
     @classmethod
@@ -244,7 +244,7 @@ COUNTERS: Mapping[str, Callable[[float], HotKeyCounter]] = MappingProxyType(
         "items": ItemsCounter.for_epsilon,
     }
 )
-"""By name, what makes an empty counter for an epsilon; `exact` has no use for it."""
+"""By name, a function that creates an empty counter for an epsilon; `exact` ignores it."""
 
 
 def from_bytes(data: bytes) -> HotKeyCounter:
@@ -257,12 +257,12 @@ def from_bytes(data: bytes) -> HotKeyCounter:
         case b"TTI1":
             return ItemsCounter.from_bytes(data)
         case other:
-            raise ValueError(f"not a counter of ours: it begins with {other!r}")
+            raise ValueError(f"not a Trimtab counter: it begins with {other!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Hot is a key with this many records per window or more."""
+    """A key is hot if it has at least this many records per window."""
 
     records: int
 
@@ -273,22 +273,22 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Hot is a key with this share of all records or more."""
+    """A key is hot if it has at least this share of all records."""
 
     of_records: float
 
     def __post_init__(self) -> None:
-        _refuse_no_share(self.of_records)
+        _check_share(self.of_records)
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Hot are the fewest top keys that together hold this share of all records."""
+    """The hot keys are the fewest top keys that together have this share of all records."""
 
     of_records: float
 
     def __post_init__(self) -> None:
-        _refuse_no_share(self.of_records)
+        _check_share(self.of_records)
 
 
 Threshold = Count | Share | Coverage
@@ -320,7 +320,7 @@ def parse_threshold(text: str) -> Threshold:
 
 
 def threshold_records(form: Count | Share, n: int) -> int:
-    """Returns T, the least count of a hot key in a window of `n` records."""
+    """Returns T, the smallest count of a hot key in a window of `n` records."""
     match form:
         case Count(records):
             return records
@@ -352,33 +352,33 @@ def _covering(wanted: int, counter: HotKeyCounter) -> dict[bytes, Bounds]:
         covered += bounds.lower
     if covered < wanted:
         raise MeasurementError(
-            f"The tracked keys hold {covered} records for certain, {wanted} are to be covered.",
+            f"The tracked keys cover only {covered} records for certain; {wanted} are required.",
             hint="Choose a smaller epsilon or a smaller coverage.",
         )
     return hot
 
 
 def _records_of(share: float, n: int) -> int:
-    # As the decimal that it is written as: 0.1 of 30 is 3, not a little more.
+    # As a decimal number: 0.1 of 30 is 3, not a little more.
     records = Fraction(str(share)) * n
     return -(-records.numerator // records.denominator)
 
 
-def _refuse_no_share(share: float) -> None:
+def _check_share(share: float) -> None:
     if not 0 < share <= 1:
-        raise ValueError(f"a share lies above 0 and is at most 1, not {share}")
+        raise ValueError(f"a share must be above 0 and at most 1, not {share}")
 
 
-def _refuse_empty(c: int) -> None:
+def _check_count(c: int) -> None:
     if c < 1:
         raise ValueError(f"a count must be at least 1, not {c}")
 
 
-def _refuse_mixture(one: object, other: object) -> None:
+def _check_same_kind(one: object, other: object) -> None:
     if type(one) is not type(other):
-        raise ValueError(f"a {type(one).__name__} does not merge with a {type(other).__name__}")
+        raise ValueError(f"cannot merge a {type(one).__name__} with a {type(other).__name__}")
 
 
 def _text(key: bytes) -> str:
-    # The sketch takes text only; latin-1 gives every byte a character of its own.
+    # The sketch accepts only text; latin-1 maps every byte to one character.
     return key.decode("latin-1")

@@ -1,4 +1,4 @@
-"""Samples and rates as Prometheus metrics: each metric reads the newest ones when it is scraped."""
+"""Exposes samples and rates as Prometheus metrics; a scrape reads the newest ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Committed = Mapping[str, Mapping[TopicPartition, int]]
 
 
 def show_sample(partitions: Iterable[Replicas], committed: Committed) -> None:
-    """Shows a sample of the monitor in place of the last one."""
+    """Exposes a sample of the monitor, replacing the last one."""
     seen = tuple(partitions)
     ends = {p.name: p.end_offset for p in seen}
     metrics.monitor_partition_begin_offset.read_from(
@@ -52,7 +52,7 @@ def show_sample(partitions: Iterable[Replicas], committed: Committed) -> None:
 
 
 def show_rates(topics: Iterable[RingRates]) -> None:
-    """Shows rates in place of the last ones; a rate that has gone stale is not shown."""
+    """Exposes rates, replacing the last ones; stale rates are left out."""
     seen = tuple(topics)
     metrics.measure_partition_bytes_per_second.read_from(
         lambda: {_labels(p.name): p.bytes_s for p in _fresh(seen)}

@@ -1,4 +1,4 @@
-"""Who reads what right now: the partitions of a group's topics, and its members' assignment."""
+"""The current state of a group: the partitions of its topics, and its members' assignment."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SETTLED = frozenset({"STABLE", "EMPTY"})
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """All partitions that exist of a group's topics, and who reads them.
+    """All partitions of a group's topics, and their assignment.
 
-    `members` says who the consumers of the assignment are, `cluster` where they are, if known.
+    `members` are the group's members by consumer index; `cluster` is the cluster id, if known.
     """
 
     partitions: frozenset[TopicPartition]
@@ -31,17 +31,17 @@ class GroupSnapshot:
 
 
 def group_state(admin: Admin, name: str, topics: frozenset[str] | None = None) -> GroupSnapshot:
-    """Asks for a group's state; without `topics`, for those it reads or has offsets for.
+    """Reads a group's state; without `topics`, of the topics it reads or has committed offsets for.
 
-    A group that does not exist reads nothing; neither does a topic that does not exist have
-    partitions. One that is just being rebalanced has no state to speak of, and is refused.
+    A group that does not exist has an empty assignment, and a topic that does not exist has no
+    partitions. A group that is being rebalanced has no stable state: this raises an error.
     """
     found = admin.groups([name])
     group = found[0] if found else None
     if group is not None and group.state.upper() not in _SETTLED:
         raise MeasurementError(
             f'Group "{name}" is being rebalanced (state {group.state}).',
-            hint="Try again when it has settled.",
+            hint="Try again when the rebalance has ended.",
         )
     owned = [p for m in group.members for p in m.partitions] if group is not None else []
     if topics is None:

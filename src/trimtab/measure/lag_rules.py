@@ -1,8 +1,8 @@
 """A consumer group's health on one partition, by small named rules.
 
-Each rule looks at the same short history, oldest first, and answers yes or no; the first yes gives
-the state. Offsets alone do not say when a commit was made, so "stopped" and "stalled" differ by
-whether anything new arrived meanwhile.
+Each rule tests the same short history, oldest first; the first rule that is true gives the state.
+Offsets alone do not show when a commit was made, so "stopped" and "stalled" differ by whether new
+records arrived meanwhile.
 
 >>> verdict([Reading(end=10, committed=5), Reading(end=20, committed=5)])
 <LagState.STOPPED: 'stopped'>
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class LagState(StrEnum):
-    """What the history says of a group on a partition."""
+    """State of a group on a partition."""
 
     OK = "ok"
     WARNING = "warning"
@@ -29,7 +29,7 @@ class LagState(StrEnum):
 
 
 class Reading(NamedTuple):
-    """One look: the end of the log and the group's committed offset; None is unknown."""
+    """The end of the log and the group's committed offset at one time; None means unknown."""
 
     end: int | None
     committed: int | None
@@ -50,19 +50,19 @@ def is_rewound(history: Sequence[_Known]) -> bool:
 
 
 def is_keeping_up(history: Sequence[_Known]) -> bool:
-    """Nothing is left to read, or there was a moment of no lag while the group moved on."""
+    """No lag now, or no lag at some time while the group made progress."""
     moved = history[-1].committed > history[0].committed
     return history[-1].lag == 0 or (moved and min(r.lag for r in history) == 0)
 
 
 def is_stopped(history: Sequence[_Known]) -> bool:
-    """Records arrived all the while, and none was committed."""
+    """Records arrived all the time, and nothing was committed."""
     still = history[-1].committed == history[0].committed
     return still and history[-1].end > history[0].end
 
 
 def is_stalled(history: Sequence[_Known]) -> bool:
-    """There is something to read, nothing new came, and the group does not move."""
+    """There is lag, no new records arrived, and nothing was committed."""
     return history[-1].committed == history[0].committed and history[-1].end == history[0].end
 
 
@@ -80,17 +80,17 @@ def is_falling_behind(history: Sequence[_Known]) -> bool:
 
 
 def lag_floors(history: Sequence[_Known]) -> list[int]:
-    """The least lag in each of up to five parts of the history.
+    """The lowest lag in each of up to five parts of the history.
 
-    A group that commits every few seconds has a lag like a saw; its floor tells where it goes.
+    The lag of a group that commits every few seconds is a sawtooth; its minima show the trend.
     """
     parts = min(len(history), 5)
     cuts = [len(history) * i // parts for i in range(parts + 1)]
     return [min(r.lag for r in history[start:end]) for start, end in pairwise(cuts)]
 
 
-# The order matters: going back explains everything after it, and a group without lag is well
-# whatever else it does.
+# The order matters: a rewind explains everything after it, and a group without lag is healthy in
+# any case.
 RULES: tuple[tuple[Callable[[Sequence[_Known]], bool], LagState], ...] = (
     (is_rewound, LagState.REWOUND),
     (is_keeping_up, LagState.OK),
@@ -102,7 +102,7 @@ RULES: tuple[tuple[Callable[[Sequence[_Known]], bool], LagState], ...] = (
 
 
 def verdict(history: Sequence[Reading]) -> LagState:
-    """The state of the first rule that says yes; unknown when the newest look is not whole."""
+    """The state of the first rule that is true; unknown if the newest reading is incomplete."""
     if not history or history[-1].end is None or history[-1].committed is None:
         return LagState.UNKNOWN
     known = [

@@ -1,17 +1,14 @@
-"""What consumers can handle that do not report it, from what they commit while they are behind.
+"""Learns the capacity of consumers that do not report it, from their commits under backlog.
 
-Why      Members of an ordinary group say nothing of themselves. One that has a backlog all the time
-         works as fast as it can, and its commits show how fast that is.
+Why      A consumer that always has a backlog works at full speed; its commits show that speed.
 Promise  Only consumers whose lag stayed above `BACKLOG_S` seconds of their own work, at both ends
-         of the span and at every look between them, are judged, and only over `LEAST_SPAN_S` or
-         more. One that commits nothing is not judged: it hangs, which says nothing of its capacity.
-         Pure.
-Cost     O(n) for n partitions and looks.
+         of the span and in every sample, get a result, and only over at least `LEAST_SPAN_S`.
+         A consumer that commits nothing gets none: it hangs, which does not show its capacity.
+Cost     O(n) for n partitions and samples.
 
-Clients commit every 5 s unless told otherwise, slow ones once per batch, which may take a minute:
-until then work that is done looks like lag. So the lag right after a commit counts, and speeds are
-taken from commit to commit (`commit_speed`): a span that happens to hold one commit more or less
-would give quite another figure.
+Clients commit every 5 s by default, slow ones once per batch, perhaps once a minute; until then
+finished work looks like lag. So only the lag right after a commit counts, and speeds are taken from
+commit to commit (`commit_speed`), so that one commit more or less in a span does not matter.
 """
 
 from __future__ import annotations
@@ -33,9 +30,9 @@ _MICROS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitProgress:
-    """One partition over a span: what arrived and what its group committed, per second.
+    """One partition over a span: records that arrived and that its group committed, per second.
 
-    `lag` is that at the end of the span, `least_lag` the lowest that was seen (None: not known),
+    `lag` is the lag at the end of the span, `least_lag` the lowest in it (None: unknown),
     `record_bytes` the mean size of a record.
     """
 
@@ -47,12 +44,12 @@ class CommitProgress:
 
     @property
     def at_least(self) -> int:
-        """What the lag never fell below, as far as is known."""
+        """The lowest known lag."""
         return self.lag if self.least_lag is None else min(self.lag, self.least_lag)
 
 
 class Look(NamedTuple):
-    """A group's partition at one moment; `end_offset` is None where it was not said."""
+    """A group's partition at one time; `end_offset` is None if unknown."""
 
     ts: int
     end_offset: int | None
@@ -60,18 +57,18 @@ class Look(NamedTuple):
 
 
 class CommitSpeed(NamedTuple):
-    """Records committed per second, and the lowest lag of all looks."""
+    """Records committed per second, and the lowest lag of all samples."""
 
     committed_s: float
     least_lag: int | None
 
 
 def commit_speed(looks: Sequence[Look]) -> CommitSpeed | None:
-    """How fast offsets are committed, by looks in order of time; None where they do not tell.
+    """How fast offsets are committed, from samples in order of time; None if that is unknown.
 
-    From the first look after a commit to the last one after a commit. Offsets that go back, as
-    after a reset, tell nothing, and neither does a single commit that leaves a backlog: how long
-    its work took is not known.
+    Computed from the first sample after a commit to the last sample after a commit. Unknown if
+    offsets go back, as after a reset, or if there is a single commit that leaves a backlog, since
+    it is unknown how long its work took.
 
     >>> def at(second, committed):
     ...     return Look(second * 1_000_000, 5000, committed)
@@ -99,20 +96,20 @@ def commit_speed(looks: Sequence[Look]) -> CommitSpeed | None:
 
 
 class Learned(NamedTuple):
-    """What consumers were seen to handle, per second; those that were not behind are missing."""
+    """Learned capacity by consumer, per second; consumers without a backlog are missing."""
 
     records_s: Mapping[int, float]
     bytes_s: Mapping[int, float]
 
     def of(self, unit: Unit) -> Mapping[int, float]:
-        """The same in one unit."""
+        """The capacities in one unit."""
         return self.bytes_s if unit is Unit.BYTES_S else self.records_s
 
 
 def learned(
     progress: Mapping[TopicPartition, CommitProgress], readers: Assignment, *, span_s: float
 ) -> Learned:
-    """What each consumer handled, if it was behind all the time; `readers` did not change.
+    """The capacity of each consumer that always had a backlog; `readers` must not have changed.
 
     >>> hot = TopicPartition("orders", 0)
     >>> behind = {hot: CommitProgress(arrived_s=150.0, committed_s=100.0, lag=9000)}
@@ -137,7 +134,7 @@ def learned(
 
 
 def learned_from(measured: Measurement, group: str, readers: Assignment) -> Learned:
-    """What a measurement shows of the capacity of a group's consumers."""
+    """The capacity of a group's consumers, learned from a measurement."""
     progress = {}
     for p in measured.partitions:
         committed_s, lag = p.committed_s.get(group), p.lag.get(group)

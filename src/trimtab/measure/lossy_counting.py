@@ -1,16 +1,16 @@
-"""Lossy counting: the heavy keys of a window in little memory, with bounds that always hold.
+"""Lossy counting: finds the heavy keys of a window in little memory, with guaranteed bounds.
 
-Why      A window sees millions of keys and only the heavy ones matter. A stream is cut into
-         buckets of `width = ⌈1/ε⌉` records; an entry `(f, d)` says that a key was counted `f`
-         times since it was last let in and at most `d` times before. At the end of a bucket every
-         entry that could not have occurred once per bucket is dropped.
+Why      A window has millions of keys and only the heavy ones matter. A stream is divided into
+         buckets of `width = ⌈1/ε⌉` records; an entry `(f, d)` means that a key was counted `f`
+         times since it was last added and at most `d` times before. At the end of a bucket every
+         entry that occurred less than once per bucket is dropped.
 Promise  With `n` records seen and `b = ⌊n / width⌋ ≤ εn` complete buckets, for every key:
          1. `lower ≤ true ≤ upper`, tracked or not (not tracked: `0` and `b`);
          2. `upper − lower ≤ b ≤ ⌊εn⌋`;
          3. `hot(T)` misses no key of `T` or more records and reports none below `T − ⌊εn⌋`;
          4. once a bucket is complete, at most `width · (ln(n / width) + 1)` keys are tracked.
          Merging summaries of the same `ε` keeps 1–3 for the union of their records: a part that
-         does not track a key has let at most its own `b` records of it go.
+         does not track a key has missed at most its own `b` records of it.
 Cost     O(1) amortised per record and O(entries) per bucket; a merge is linear in the entries.
 Paper    Bhattacharya & Wood, after Manku & Motwani (2002): one counter per tumbling window.
          Differs: an addition may be of many records, and summaries merge.
@@ -40,33 +40,33 @@ from trimtab.errors import MeasurementError
 
 
 class Bounds(NamedTuple):
-    """What is known of a key's true count: at least `lower`, at most `upper`."""
+    """Bounds of a key's true count: at least `lower`, at most `upper`."""
 
     lower: int
     upper: int
 
 
 class Entry(NamedTuple):
-    """A tracked key: `counted` since it was let in, at most `missed` before."""
+    """A tracked key: `counted` since it was added, at most `missed` before."""
 
     counted: int
     missed: int
 
 
 def bucket_width(epsilon: float) -> int:
-    """Returns ⌈1/ε⌉, with ε read as the decimal number that it is written as."""
+    """Returns ⌈1/ε⌉, with ε taken as a decimal number."""
     if not 0 < epsilon < 1:
-        raise ValueError(f"epsilon must lie between 0 and 1, not {epsilon}")
+        raise ValueError(f"epsilon must be between 0 and 1, not {epsilon}")
     # 1e-6 as a binary float is a little less than a millionth: 1/ε would round up by one.
     inverse = 1 / Fraction(str(epsilon))
     return -(-inverse.numerator // inverse.denominator)
 
 
-def refuse_below(error: int, threshold: int) -> None:
-    """Raises unless the threshold lies above the error, where a missing key could be hot."""
+def check_threshold(error: int, threshold: int) -> None:
+    """Raises an error unless the threshold is above the error bound."""
     if threshold <= error:
         raise MeasurementError(
-            f"A threshold of {threshold} records cannot be told from an error of {error}: "
+            f"A threshold of {threshold} records is not above the error bound of {error}: "
             "keys that are not tracked could be hot.",
             hint="Choose a smaller epsilon or a higher threshold.",
         )
@@ -74,19 +74,19 @@ def refuse_below(error: int, threshold: int) -> None:
 
 @runtime_checkable
 class Lossy(Protocol):
-    """Whatever counts lossily: it can be summed up, and so merged."""
+    """A lossy counter or summary: it has a summary, and so can be merged."""
 
     def summary(self) -> Summary:
-        """Returns what is known so far as a value."""
+        """Returns the current summary."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What one or more lossy counters of the same bucket width know of `n` records.
+    """The result of one or more lossy counters of the same bucket width over `n` records.
 
-    Without `pruned`, merging is commutative and associative. A summary takes no further records:
-    its buckets may be those of several streams, which no longer end together.
+    Without `pruned`, merging is commutative and associative. A summary accepts no more records: it
+    may combine the buckets of several streams, which do not end together.
     """
 
     width: int
@@ -97,7 +97,7 @@ class Summary:
     def __post_init__(self) -> None:
         if self.width < 1 or not 0 <= self.b * self.width <= self.n:
             raise ValueError(
-                f"{self.b} complete buckets of {self.width} do not fit {self.n} records"
+                f"{self.b} complete buckets of {self.width} do not match {self.n} records"
             )
 
     @property
@@ -111,10 +111,10 @@ class Summary:
         return self.b
 
     def add(self, key: bytes, c: int = 1) -> NoReturn:
-        """Refuses: only a `LossyCounter` takes records."""
+        """Raises an error: only a `LossyCounter` accepts records."""
         raise MeasurementError(
-            f"A summary takes no further records ({c} of {key!r}).",
-            hint="Count them with a LossyCounter of their own, and merge its summary.",
+            f"A summary accepts no more records ({c} of {key!r}).",
+            hint="Count them with another LossyCounter, and merge its summary.",
         )
 
     def summary(self) -> Summary:
@@ -124,22 +124,22 @@ class Summary:
     def merge(self, other: Lossy) -> Summary:
         """Returns the summary of both parts' records."""
         if not isinstance(other, Lossy):
-            raise ValueError(f"a lossy count does not merge with a {type(other).__name__}")  # noqa: TRY004
+            raise ValueError(f"cannot merge with a {type(other).__name__}")  # noqa: TRY004
         theirs = other.summary()
         if theirs.width != self.width:
             raise ValueError(
-                f"summaries of different bucket widths, {self.width} and {theirs.width}, do not add"
+                f"cannot merge summaries of bucket widths {self.width} and {theirs.width}"
             )
         here, there = Entry(0, self.b), Entry(0, theirs.b)
         tracked: dict[bytes, Entry] = {}
-        for key in {**self.tracked, **theirs.tracked}:  # not a set: its order varies by process
+        for key in {**self.tracked, **theirs.tracked}:  # not a set: its order varies
             f, d = self.tracked.get(key, here)
             more_f, more_d = theirs.tracked.get(key, there)
             tracked[key] = Entry(f + more_f, d + more_d)
         return Summary(width=self.width, n=self.n + theirs.n, b=self.b + theirs.b, tracked=tracked)
 
     def pruned(self) -> Summary:
-        """Returns the summary without the keys that need not be tracked; for the end of a merge."""
+        """Returns the summary without keys that need not be tracked; call it after all merges."""
         kept = {key: entry for key, entry in self.tracked.items() if sum(entry) > self.b}
         return Summary(width=self.width, n=self.n, b=self.b, tracked=kept)
 
@@ -155,7 +155,7 @@ class Summary:
 
     def hot(self, threshold: int) -> dict[bytes, Bounds]:
         """Returns every key that may have `threshold` records or more."""
-        refuse_below(self.b, threshold)
+        check_threshold(self.b, threshold)
         return {key: bounds for key, bounds in self.items() if bounds.upper >= threshold}
 
     def to_bytes(self) -> bytes:
@@ -210,18 +210,18 @@ class LossyCounter:
             entry[0] += c
         self._n += c
         if self._n >= self._bucket * self.width:
-            # A large count can complete many buckets; the last one's prune implies the others'.
+            # A large count can complete many buckets; pruning after the last includes the others.
             complete = self._n // self.width
             self._tracked = {k: e for k, e in self._tracked.items() if e[0] + e[1] > complete}
             self._bucket = complete + 1
 
     def summary(self) -> Summary:
-        """Returns what is known so far as a value."""
+        """Returns the current summary."""
         tracked = {key: Entry(f, d) for key, (f, d) in self._tracked.items()}
         return Summary(width=self.width, n=self._n, b=self._bucket - 1, tracked=tracked)
 
     def merge(self, other: Lossy) -> Summary:
-        """Returns the summary of both counters' records; both stay as they are."""
+        """Returns the summary of both counters' records; both are unchanged."""
         return self.summary().merge(other)
 
     def bounds(self, key: bytes) -> Bounds:
@@ -243,14 +243,14 @@ class LossyCounter:
 
     @staticmethod
     def from_bytes(data: bytes) -> Summary:
-        """Returns the summary that was written: it can be merged and asked, not counted on."""
+        """Returns the stored summary: it can be merged and queried, but accepts no records."""
         return Summary.from_bytes(data)
 
 
 def packed(
     kind: bytes, numbers: Sequence[int], keys: Sequence[bytes], columns: Sequence[Sequence[int]]
 ) -> bytes:
-    """Returns a kind, some numbers, and a table of keys and counts as compressed bytes."""
+    """Packs a kind, some numbers, and a table of keys and counts into compressed bytes."""
     rows = len(keys)
     head = struct.pack(f"<{len(numbers) + 1}Q", *numbers, rows)
     lengths = struct.pack(f"<{rows}I", *map(len, keys))
@@ -261,7 +261,7 @@ def packed(
 def unpacked(
     kind: bytes, data: bytes, *, numbers: int, columns: int
 ) -> tuple[tuple[int, ...], list[bytes], list[tuple[int, ...]]]:
-    """Returns what `packed` was given, or raises ValueError for other or damaged bytes."""
+    """Reverses `packed`; raises ValueError for other or damaged bytes."""
     if data[: len(kind)] != kind:
         raise ValueError(f"not a {kind.decode()} counter: it begins with {data[: len(kind)]!r}")
     try:

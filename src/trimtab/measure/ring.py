@@ -1,11 +1,11 @@
-"""The recent samples of every partition, and the rates they give right now.
+"""Keeps the recent samples of every partition and computes current rates from them.
 
-Why      A controller wants a rate a fraction of a second after the sample; a streaming window would
-         hold it back by its whole length. A few thousand samples fit in memory.
-Promise  Feeding the same samples again changes nothing. A partition that fell silent keeps its last
-         rate, flagged stale, for one window, and is then forgotten. A tumbling window is closed
-         once, when a sample `GRACE_S` beyond its end has come; what comes later counts as late.
-Cost     O(samples of one window) per partition and look.
+Why      A controller needs a rate a fraction of a second after the sample; a streaming window would
+         delay it by the length of the window. A few thousand samples fit in memory.
+Promise  Adding the same samples again changes nothing. A partition without new samples keeps its
+         last rate, marked as stale, for one window, and is then dropped. A tumbling window is
+         closed once, when a sample `GRACE_S` after its end has arrived; later ones are late.
+Cost     O(samples of one window) per partition and call.
 Paper    Landau et al., the monitor's queue.
 """
 
@@ -20,7 +20,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import PartitionLoad, Source
 
 GRACE_S = 2.0
-"""Samples of one moment lie in several partitions of the telemetry topic and arrive apart."""
+"""Samples of one time are in several partitions of the telemetry topic and arrive separately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class _Series:
 
 
 class SampleRing:
-    """Keeps two windows of samples: the sliding one, and the tumbling one not yet closed."""
+    """Keeps two windows of samples: the sliding window, and the open tumbling window."""
 
     def __init__(self, *, window_s: float, min_span_s: float, closed_until: int = 0) -> None:
         self.window_s = window_s
@@ -56,9 +56,9 @@ class SampleRing:
         return round(self.window_s * MICROS)
 
     def add(self, name: TopicPartition, sample: PartitionSample, *, past: bool = False) -> bool:
-        """Takes a sample; False when it was known already or comes too late.
+        """Adds a sample; False if it is already known or too late.
 
-        A sample of the `past` may lie in a closed window: it serves the sliding one only.
+        A sample of the `past` may be in a closed window: it is used for the sliding window only.
         """
         if not self.closed_until:
             self.closed_until = self._window_start(sample.ts)
@@ -74,8 +74,8 @@ class SampleRing:
         return True
 
     def rates(self) -> Iterator[RingRates]:
-        """The rates of every topic over the newest window; topics too young give none."""
-        self._forget()
+        """The rates of every topic over the newest window, if it has enough samples."""
+        self._drop_old()
         start = self.newest_ts - self._width
         by_topic: dict[str, list[TopicPartition]] = {}
         for name in sorted(self._series):
@@ -92,7 +92,7 @@ class SampleRing:
             )
 
     def close(self) -> Iterator[tuple[int, Mapping[TopicPartition, tuple[PartitionSample, ...]]]]:
-        """Closes every tumbling window that samples have passed; gives its start and samples."""
+        """Closes every tumbling window that has ended; yields its start and samples."""
         while self.newest_ts >= self.closed_until + self._width + round(GRACE_S * MICROS):
             start, end = self.closed_until, self.closed_until + self._width
             inside = {
@@ -100,11 +100,11 @@ class SampleRing:
                 for name, series in self._series.items()
             }
             if any(inside.values()):
-                # The window counts as closed only when the caller comes back for the next one.
+                # The window counts as closed only when the caller asks for the next one.
                 yield start, {name: samples for name, samples in inside.items() if samples}
             kept = (s.ts for series in self._series.values() for s in series.samples)
             self.closed_until = self._window_start(min(ts for ts in kept if ts >= end))
-            self._forget()
+            self._drop_old()
 
     def _window_start(self, ts: int) -> int:
         return ts // self._width * self._width
@@ -130,11 +130,11 @@ class SampleRing:
 
     @staticmethod
     def _stale(samples: list[PartitionSample], newest_ts: int) -> bool:
-        """Whether the newest sample of the topic tells nothing new of this partition."""
+        """Whether this partition is missing from the newest sample of the topic."""
         return not samples or samples[-1].log_bytes is None or samples[-1].ts < newest_ts
 
-    def _forget(self) -> None:
-        """Drops samples that neither window needs, and partitions that fell silent."""
+    def _drop_old(self) -> None:
+        """Drops samples that neither window needs, and partitions without new samples."""
         keep = min(self.newest_ts - self._width, self.closed_until)
         for name, series in list(self._series.items()):
             del series.samples[: bisect_left(series.samples, keep, key=lambda s: s.ts)]

@@ -1,10 +1,9 @@
 """Write rate, arrival rate and lag from timestamped samples.
 
-Why      A log's size and end offset only say how much there is; two of them, apart in time, say how
-         fast it grows.
+Why      Two log sizes or end offsets, some time apart, show how fast a log grows.
 Promise  Never negative. A drop in size (retention, compaction, truncation) or a new leader restarts
-         the series: the rate is that of what came after. `complete` is false while the restarted
-         series is shorter than `min_span_s`, or where sizes stand more than `max_gap_s` apart.
+         the series: the rate is that of the samples after it. `complete` is false if the restarted
+         series is shorter than `min_span_s`, or if sizes are more than `max_gap_s` apart.
 Cost     One pass over the samples.
 Paper    Landau et al., the monitor's queue; the restart rule is ours.
 
@@ -27,7 +26,7 @@ MICROS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSample:
-    """One look at one partition; None where the cluster did not say."""
+    """A sample of one partition; None means unknown."""
 
     ts: int
     leader: int
@@ -38,7 +37,7 @@ class PartitionSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """How fast a partition grows; None where the samples do not tell."""
+    """How fast a partition grows; None means unknown."""
 
     bytes_s: float | None
     records_s: float | None
@@ -62,7 +61,7 @@ def speed(samples: Sequence[PartitionSample], *, min_span_s: float, max_gap_s: f
 
 
 def _restart(series: Sequence[tuple[int, int, int]]) -> int:
-    """Where the last unbroken run begins: after the last drop or change of leader."""
+    """Index of the start of the last unbroken run: after the last drop or change of leader."""
     for i in range(len(series) - 1, 0, -1):
         (_, before, old), (_, after, new) = series[i - 1], series[i]
         if after < before or old != new:
@@ -78,7 +77,7 @@ def _slope(series: Sequence[tuple[int, int, int]]) -> float | None:
 
 
 def lag_records(end_offset: int | None, committed: int | None) -> int | None:
-    """Records not yet read; None when a side is missing. Never below 0.
+    """Records not yet read, never below 0; None if an offset is missing.
 
     >>> lag_records(100, 90), lag_records(90, 100), lag_records(100, None)
     (10, 0, None)
@@ -89,10 +88,10 @@ def lag_records(end_offset: int | None, committed: int | None) -> int | None:
 
 
 def lag_seconds(samples: Sequence[PartitionSample], committed: int | None) -> float | None:
-    """How long ago the end of the log stood where the committed offset is now.
+    """How long ago the end of the log was at the committed offset.
 
-    Interpolates between the two samples around that moment; None when the samples do not reach
-    back so far, since a guess would look like a fact.
+    Interpolates between the two samples around that time; None if the samples do not reach back
+    far enough.
     """
     ends = [(s.ts, s.end_offset) for s in samples if s.end_offset is not None]
     if not ends or committed is None:

@@ -64,7 +64,7 @@ def measure(
         (("--topic", "orders", "--for", "5s", "--since", "1m"), "--for begins now"),
         (("--topic", "orders", "--since", "2s"), "a rate needs at least 3 s"),
         (("--topic", "orders", "--for", "2s"), "a rate needs at least 3 s"),
-        (("--events", "no-such-folder"), "there is no such file or folder"),
+        (("--events", "no-such-folder"), "no such file or folder"),
         (("--events", "e", "--since", "1m"), "measured whole, or from --from to --to"),
         (("--samples", "s", "--topic", "orders"), "measured whole, or from --from to --to"),
         (("--topic", "orders", "--continuous", "-o", "m.json"), "--continuous writes no file"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.measure.activity import SLOTS, Activity, recurring_pause, said, used
+from trimtab.measure.activity import SLOTS, Activity, note_on, recurring_pause, used
 from trimtab.measure.windows import MICROS
 
 HOUR = (0, 3600 * MICROS)
@@ -63,12 +63,12 @@ def test_what_is_left_out_is_said_with_both_lengths() -> None:
     young = used(HOUR, steady(3540, 3599.99, pause_s=0.01), min_span_s=3.0)
     burst = used(HOUR, steady(100, 101, pause_s=0.001), min_span_s=3.0)
 
-    assert said("orders", used(HOUR, None, min_span_s=3.0)) is None
-    assert said("orders", young) == (
+    assert note_on("orders", used(HOUR, None, min_span_s=3.0)) is None
+    assert note_on("orders", young) == (
         "orders: records only from 00:59:00 to 01:00:00 UTC; "
-        "its rates are over these 60.0 s, not over the 3600 s asked for"
+        "its rates are over these 60.0 s, not over the requested 3600 s"
     )
-    assert "too short a time for a rate" in (said("orders", burst) or "")
+    assert "too short for a rate" in (note_on("orders", burst) or "")
 
 
 def activity(*spans: tuple[int, int], pause_s: float = 0.1) -> Activity:
@@ -94,18 +94,18 @@ def test_one_pause_does_not_hide_that_a_load_has_ended() -> None:
 
     assert once.seconds == pytest.approx(260.0, abs=0.2)
     assert not once.complete
-    assert "its rates are over these 260" in (said("orders", once) or "")
+    assert "its rates are over these 260" in (note_on("orders", once) or "")
     assert (rhythm.seconds, rhythm.complete) == (300.0, True)
-    assert said("orders", rhythm) == (
-        "orders: no records in the last 40 s of the span; its rates count this time in, "
-        "since it paused for as long more than once"
+    assert note_on("orders", rhythm) == (
+        "orders: no records in the last 40 s of the span; its rates include this time, "
+        "because there was more than one pause of that length"
     )
 
 
 def test_a_short_silent_end_that_is_counted_in_is_not_worth_a_note() -> None:
     found = used(HOUR, steady(20, 3560, pause_s=0.01, rhythm_s=59), min_span_s=3.0)
 
-    assert said("orders", found) is None
+    assert note_on("orders", found) is None
 
 
 def test_pauses_are_found_across_words() -> None:

@@ -76,5 +76,5 @@ def test_heavy_keys_of_a_skewed_stream_are_found_with_their_counts():
 
 
 def test_a_buffer_without_rows_is_refused():
-    with pytest.raises(ValueError, match="at least 1 row"):
+    with pytest.raises(ValueError, match="buffer_rows must be at least 1"):
         ArrowLossyCounter(0.1, buffer_rows=0)

@@ -84,7 +84,7 @@ def test_pruning_a_merged_summary_drops_only_keys_that_an_absent_one_could_equal
 
 def test_a_merged_summary_refuses_further_records():
     merged = counted(0.25, "a").merge(counted(0.25, "b"))
-    with pytest.raises(MeasurementError, match="no further records"):
+    with pytest.raises(MeasurementError, match="no more records"):
         merged.add(b"a")
 
 
@@ -94,7 +94,7 @@ def test_summaries_of_different_epsilon_are_not_merged():
 
 
 def test_a_summary_with_more_buckets_than_records_is_refused():
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="do not match"):
         Summary(width=10, n=9, b=1, tracked={})
 
 

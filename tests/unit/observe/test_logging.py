@@ -28,11 +28,11 @@ def restored() -> Iterator[None]:
 def test_events_are_json_on_stderr_when_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
     configure()
 
-    structlog.get_logger().warning("sample_was_skipped", why="no broker")
+    structlog.get_logger().warning("sample_skipped", why="no broker")
 
     said = capsys.readouterr()
     event = json.loads(said.err)
-    assert (event["event"], event["why"]) == ("sample_was_skipped", "no broker")
+    assert (event["event"], event["why"]) == ("sample_skipped", "no broker")
     assert said.out == ""
 
 
@@ -42,7 +42,7 @@ def test_what_merely_happened_is_said_only_to_those_who_ask(
 ) -> None:
     configure(verbose=verbose)
 
-    structlog.get_logger().info("sample_was_taken")
+    structlog.get_logger().info("sample_taken")
 
     assert len(capsys.readouterr().err.splitlines()) == lines
 
@@ -73,7 +73,7 @@ def test_a_line_is_written_at_once_so_that_no_other_thread_gets_into_it(
     monkeypatch.setattr(sys, "stderr", Recorded())
     configure(verbose=True)
 
-    structlog.get_logger().info("sample_was_taken")
+    structlog.get_logger().info("sample_taken")
 
     assert [text[-1] for text in written] == ["\n"]
 

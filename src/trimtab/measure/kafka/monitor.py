@@ -1,14 +1,13 @@
-"""The monitor: samples log sizes and offsets at a steady beat, and publishes them as telemetry.
+"""The monitor: samples log sizes and offsets at a fixed period and publishes them as telemetry.
 
-Why      The log size of a partition on its leader, taken twice, gives its write rate in stored
-         bytes without any plug-in on the brokers. The monitor only samples; rates are Spark's.
-Promise  One record per partition and sample, all of a sample under one id. The time of a sample
-         is when the sizes were asked for. What is unknown is null. A broker outage or a deleted
-         topic costs samples or values, never the monitor. The beat does not drift; a beat missed
-         because the last sample took long is left out, not caught up with.
+Why      Two log sizes of a partition on its leader give its write rate in stored bytes, without
+         a plug-in on the brokers. The monitor only samples; Spark computes the rates.
+Promise  One record per partition and sample, all with the id of the sample. Its time is when the
+         sizes were requested. Unknown values are null. The monitor survives broker outages and
+         deleted topics. Sample times do not drift; samples missed by a slow one are skipped.
 Cost     Per sample one metadata request, one log-dir and two offset requests per leading broker,
-         and one look-up and one request per coordinator for the committed offsets.
-Paper    Landau et al., the monitor process. Differs: samples go to a topic, and carry offsets.
+         and one lookup and one request per coordinator for the committed offsets.
+Paper    Landau et al., the monitor process. Differs: samples go to a topic, and include offsets.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ log = structlog.get_logger()
 class Interest:
     """What is sampled: topics by name or pattern, else all; groups by name, else all.
 
-    Kafka's own topics and those under `own_prefix` are sampled only when named.
+    Kafka's own topics and those with `own_prefix` are sampled only if named.
     """
 
     topics: frozenset[str] = frozenset()
@@ -64,7 +63,7 @@ class Interest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySample:
-    """All partitions of interest at one moment."""
+    """All sampled partitions at one time."""
 
     id: str
     ts: int
@@ -88,7 +87,7 @@ class TelemetrySample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorReport:
-    """What a monitor has done so far; `failed` counts records that no broker acknowledged."""
+    """Counts of a monitor so far; `failed` are records that were not acknowledged."""
 
     samples: int
     skipped: int
@@ -97,22 +96,22 @@ class MonitorReport:
 
 
 class Publisher(Protocol):
-    """Where telemetry goes."""
+    """Publishes telemetry."""
 
     published: int
     failed: int
 
     def publish(self, topic: str, key: bytes, value: bytes) -> None:
-        """Hands a record over; never raises and never waits for a broker."""
+        """Queues a record; never raises and never waits for a broker."""
         ...
 
     def flush(self) -> None:
-        """Waits for what is under way; gives up on it after a while."""
+        """Waits for records in flight, up to a time limit."""
         ...
 
 
 class Monitor:
-    """Samples a cluster at a steady beat until it is stopped."""
+    """Samples a cluster at a fixed period until it is stopped."""
 
     def __init__(
         self,
@@ -142,7 +141,7 @@ class Monitor:
 
     @property
     def report(self) -> MonitorReport:
-        """What was done so far."""
+        """The counts so far."""
         return MonitorReport(
             samples=self._samples,
             skipped=self._skipped,
@@ -151,7 +150,7 @@ class Monitor:
         )
 
     def run(self, stop: threading.Event, *, for_s: float | None = None) -> MonitorReport:
-        """Samples until `stop` is set or `for_s` seconds have passed; delivers what is left."""
+        """Samples until `stop` is set or `for_s` seconds have passed, then flushes."""
         start = time.monotonic()
         end = math.inf if for_s is None else start + for_s
         due = start
@@ -159,27 +158,27 @@ class Monitor:
             if due >= end:
                 break
             self.step()
-            due = next_beat(start, self._period_s, time.monotonic())
+            due = next_sample_time(start, self._period_s, time.monotonic())
         self._publisher.flush()
         return self.report
 
     def step(self) -> None:
-        """Takes one sample and publishes it; a sample that cannot be had is skipped."""
+        """Takes one sample and publishes it; a sample that fails is skipped."""
         try:
             sample = self.sample()
         except TrimtabError as error:
             self._skipped += 1
-            log.warning("sample_was_skipped", why=error.message)
+            log.warning("sample_skipped", why=error.message)
             return
         for key, value in sample.records():
             self._publisher.publish(self._topic, key, value)
         self._samples += 1
         self._newest_ts = sample.ts
         show_sample(sample.partitions, sample.committed)
-        log.info("sample_was_taken", sample=sample.id, partitions=len(sample.partitions))
+        log.info("sample_taken", sample=sample.id, partitions=len(sample.partitions))
 
     def _age_s(self) -> float | None:
-        """How old the newest sample is; None while there is none."""
+        """Age of the newest sample; None if there is none."""
         ts = self._newest_ts
         return None if ts is None else (self._clock() - ts) / 1e6
 
@@ -204,10 +203,10 @@ class Monitor:
         )
 
 
-def next_beat(start: float, period: float, now: float) -> float:
-    """The first beat after `now`; beats are whole periods after `start`.
+def next_sample_time(start: float, period: float, now: float) -> float:
+    """The first sample time after `now`; sample times are whole periods after `start`.
 
-    >>> next_beat(100.0, 1.0, 100.3), next_beat(100.0, 1.0, 103.9)
+    >>> next_sample_time(100.0, 1.0, 100.3), next_sample_time(100.0, 1.0, 103.9)
     (101.0, 104.0)
     """
     return start + (math.floor((now - start) / period) + 1) * period
@@ -222,14 +221,14 @@ def open_monitor(
 ) -> Iterator[Monitor]:
     """A monitor of a real cluster; its telemetry topic must exist."""
     publisher = RecordPublisher(cluster, client_id="trimtab-monitor", linger_ms=5)
-    # A silent broker may cost one beat, no more.
+    # A broker that does not answer delays by at most one period.
     with cluster.admin(patience_s=max(period_s, 0.5)) as admin:
         yield Monitor(admin, publisher, interest, topic=cluster.topics.telemetry, period_s=period_s)
 
 
 @contextmanager
 def in_background(monitor: Monitor) -> Iterator[Monitor]:
-    """Runs a monitor in a thread of its own; it has delivered everything when this ends."""
+    """Runs a monitor in its own thread while the block runs; it is flushed at the end."""
     stop = threading.Event()
     with ThreadPoolExecutor(1, thread_name_prefix="trimtab-monitor") as thread:
         running = thread.submit(monitor.run, stop)

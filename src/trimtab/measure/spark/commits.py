@@ -1,6 +1,6 @@
-"""Samples → what each group committed per second on each partition, over all samples.
+"""Samples → records per second that each group committed on each partition, over all samples.
 
-As with lag, the history of a partition is gathered into a sorted array and judged by the plain
+As with lag, the history of a partition is collected into a sorted array and passed to the plain
 function that the unit tests call.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from trimtab.measure.learned_capacity import Look, commit_speed
 
@@ -18,7 +18,7 @@ _COLUMNS = "group string, topic string, partition int, committed_s double, least
 
 
 def commits(samples: DataFrame) -> DataFrame:
-    """One row per group and partition whose commits tell a speed, with the lowest lag of all looks.
+    """One row per group and partition with a known commit speed, and its lowest lag.
 
     Columns group, topic, partition, committed_s and least_lag.
     """
@@ -29,10 +29,10 @@ def commits(samples: DataFrame) -> DataFrame:
     gathered = seen.groupBy("group", "topic", "partition").agg(
         F.sort_array(F.collect_list(look)).alias("looks")
     )
-    return gathered.mapInPandas(_judged, _COLUMNS)
+    return gathered.mapInPandas(_computed, _COLUMNS)
 
 
-def _judged(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def _computed(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     for frame in frames:
         found = [
             commit_speed([Look(k["ts"], k["end_offset"], k["committed"]) for k in looks])

@@ -1,4 +1,4 @@
-"""`measure --continuous`: the queries together, looked after until somebody stops them."""
+"""`measure --continuous`: runs the streaming queries and restarts them until stopped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """How often and over how long the continuous jobs look."""
+    """Trigger, window and minimum span of the continuous jobs."""
 
     window_s: float
     min_span_s: float
@@ -48,14 +48,14 @@ class Beat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """Where results go, and where the queries keep their progress."""
+    """Where results go, and where the queries keep their checkpoints."""
 
     outlet: Outlet
     warehouse: Warehouse
     checkpoint: str
 
 
-def run_continuously(  # noqa: PLR0913 - each is a choice of its own
+def run_continuously(  # noqa: PLR0913 - independent options
     session: SparkSession,
     admin: Admin,
     cluster: Cluster,
@@ -67,7 +67,7 @@ def run_continuously(  # noqa: PLR0913 - each is a choice of its own
     stop: threading.Event,
     more: Sequence[Supervised] = (),
 ) -> None:
-    """Runs until `stop` is set, `more` queries beside ours; one that dies is started again."""
+    """Runs these queries and `more` until `stop` is set; a failed query is restarted."""
     job = _Job(session, admin, cluster, asked, results)
     queries = [job.rates(beat), *more]
     if keys is not None:
@@ -83,7 +83,7 @@ def run_continuously(  # noqa: PLR0913 - each is a choice of its own
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One question to one cluster; each query's folders carry a hash of what it asks."""
+    """One measurement of one cluster; each query's folder name has a hash of its settings."""
 
     session: SparkSession
     admin: Admin
@@ -92,7 +92,7 @@ class _Job:
     results: Results
 
     def rates(self, beat: Beat) -> Supervised:
-        """The query of telemetry, with its ring filled."""
+        """The telemetry query, with its ring filled."""
         identity = self._identity(window_s=beat.window_s, groups=self.asked.groups)
         query = RatesQuery(
             SampleRing(window_s=beat.window_s, min_span_s=beat.min_span_s),
@@ -107,7 +107,7 @@ class _Job:
         return Supervised(self.session, stream, query.on_batch, on_stop=query.finish)
 
     def keys(self, how: KeyCounting) -> Supervised:
-        """The query of the data topics, with what its predecessor had counted."""
+        """The query of the data topics, with the counts of the previous driver."""
         identity = self._identity(
             window_s=how.window_s,
             epsilon=how.epsilon,
@@ -162,7 +162,7 @@ class _Job:
         )
 
     def _data_pattern(self) -> str:
-        """The topics asked for, as a Java pattern; Kafka's own and ours only when named."""
+        """The requested topics as a Java pattern; internal topics only if named."""
         named = [pattern_of(self.asked.topics)] if self.asked.topics else []
         if self.asked.pattern is not None or not named:
             wanted = self.asked.pattern.pattern if self.asked.pattern is not None else ".*"
@@ -171,11 +171,10 @@ class _Job:
         return "|".join(named)
 
     def _refill(self, query: RatesQuery) -> None:
-        """Gives the ring what it held when the last driver ended.
+        """Restores the ring to its state when the last driver ended.
 
-        The first start begins with the window that is open now. After a long time without a driver
-        the windows in between are done in one go, by the batch step, so that the newest rates do
-        not wait for old ones.
+        The first start begins with the current window. After a long time without a driver, the
+        missed windows are computed together by the batch step, so that new rates are not delayed.
         """
         placed = [
             p.name for p in self.admin.topics([self.cluster.topics.telemetry]) if not p.offline
@@ -206,7 +205,7 @@ class _Job:
             query.ends.warehouse.write(wanted.transform(lag), "lag", run=run)
             query.ends.warehouse.write(rates, "partition_rates", run=run)
             query.marks.mark(self.session, str(recent))
-            log.info("missed_windows_were_done", windows=(recent - closed) // width)
+            log.info("missed_windows_written", windows=(recent - closed) // width)
             closed = recent
         query.ring.closed_until = closed
         query.refill(read(from_ts=min(closed, now - width), to_ts=now))

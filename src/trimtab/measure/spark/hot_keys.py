@@ -1,10 +1,10 @@
 """Events → heavy keys per window and topic, exact or within stated bounds.
 
-Four ways to the same table, by what they cost:
+Four ways to compute the same table, with different costs:
 
 two-pass  exact; counts hash buckets first and single keys only in buckets that are heavy enough.
           The default over files and bounded Kafka spans.
-group-by  exact; one plain count of every key. The reference, and the only way to `coverage`
+group-by  exact; one plain count of every key. The reference, and the only way for `coverage`
           without a sketch.
 lossy     lossy counting on Arrow columns, one summary per Spark partition and window, merged:
           memory stays bounded however many keys there are.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BUCKETS = 2**14
-"""Hash buckets of the first pass: so few that counting them stays in the processor's cache, so many
-that of the light keys, next to a thousand heavy ones, one in sixteen is counted in vain."""
+"""Hash buckets of the first pass: few enough for the CPU cache, and enough that with a thousand
+heavy keys only one in sixteen light keys is counted needlessly."""
 
 SUMMARIES = StructType(
     [
@@ -80,7 +80,7 @@ def heavy_keys(
     partitions: Mapping[str, int],
     origin_ts: int = 0,
 ) -> DataFrame:
-    """Heavy keys in the shape of the table `hot_keys`; `partitions` gives each key its home."""
+    """Heavy keys as rows of the table `hot_keys`; home partitions come from `partitions`."""
     keyed = keyed_windows(events, window_s=window_s, origin_ts=origin_ts)
     match mode:
         case CountingMode.TWO_PASS if not isinstance(threshold, Coverage):
@@ -123,8 +123,8 @@ def _two_pass(keyed: DataFrame, threshold: Count | Share) -> DataFrame:
     )
     totals = buckets.groupBy("window", "topic").agg(F.sum("records").alias("n"))
     least = F.broadcast(totals.withColumn("least", _least(threshold, F.col("n"))))
-    # Spark joins by one number much faster than by three columns. Should two places share a number,
-    # some keys are counted in vain.
+    # Spark joins by one number much faster than by three columns. If two buckets have the same
+    # number, some keys are counted needlessly.
     heavy = (
         buckets.join(least, ["window", "topic"])
         .where("records >= least")
@@ -167,7 +167,7 @@ def summaries(keyed: DataFrame, *, mode: CountingMode, epsilon: float) -> DataFr
 def counting(
     mode: CountingMode, epsilon: float
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a Python worker does with the batches of one Spark partition."""
+    """The function that a Python worker runs on the batches of one Spark partition."""
 
     def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -223,14 +223,14 @@ def _feed(counter: ArrowLossyCounter | ItemsCounter, keys: pa.Array) -> None:
 
 
 def _by_place(batch: pa.RecordBatch) -> Iterator[tuple[tuple[int, str], pa.Array]]:
-    """Splits a batch by window and topic; most batches hold one of each and are not copied."""
+    """Splits a batch by window and topic; most batches have one of each and are not copied."""
     for window, of_window in _split(batch, "window"):
         for topic, of_topic in _split(of_window, "topic"):
             yield (window, topic), of_topic["key"]
 
 
 def _split(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """The rows of each value in a column; the batch itself when there is but one value."""
+    """The rows of each value in a column; the batch itself if there is only one value."""
     import pyarrow.compute as pc
 
     if not batch.num_rows:
@@ -261,14 +261,14 @@ def merged(parts: DataFrame, *, threshold: Threshold) -> DataFrame:
 
 
 def merge_summaries(packed: Iterable[bytes]) -> HotKeyCounter:
-    """One counter of several parts; at least one is needed."""
+    """Merges at least one packed summary into one counter."""
     whole, *rest = (from_bytes(bytes(part)) for part in packed)
     for part in rest:
         whole = whole.merge(part)
     return whole
 
 
-# ---------------------------------------------------------------- the end of all ways
+# ---------------------------------------------------------------- common last step
 
 
 def _homes(found: DataFrame, *, partitions: Mapping[str, int]) -> DataFrame:

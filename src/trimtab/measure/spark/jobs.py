@@ -1,4 +1,4 @@
-"""The batch job: read both ends, chain the steps, write the tables, say what was found."""
+"""The batch job: reads the input, runs the steps, writes the tables, returns the result."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from trimtab.errors import ThinData
 from trimtab.kafka.spans import AHEAD_S
-from trimtab.measure.activity import SLOTS, Activity, Used, recurring_pause, said, used
+from trimtab.measure.activity import SLOTS, Activity, Used, note_on, recurring_pause, used
 from trimtab.measure.counters import Share, Threshold
 from trimtab.measure.spark.commits import commits
 from trimtab.measure.spark.hot_keys import CountingMode, heavy_keys
@@ -27,21 +27,21 @@ from trimtab.spark.warehouse import Warehouse
 
 _NAMED = 5
 _MOST_WORDS = 500
-"""Words of activity per topic that are looked at; a longer span is looked at more coarsely."""
+"""Maximum number of words of activity per topic; a longer span has coarser slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureInput:
-    """What a measurement rests on. At least one of `events` and `samples` is there.
+    """The input of a measurement; at least one of `events` and `samples` is given.
 
-    `partitions` are those spoken of, with their end offset where it is known; `counted` are those
-    whose events were read: one of them without a single event was idle, any other is unknown.
-    `cut` are partitions whose log begins after the span does, `born` those whose very first record
-    is in it. `strays` are partitions of whose newest records so many, of how many, are stamped with
-    another time than that of their writing. `sizes` is the number of partitions of each topic,
-    where it is known. Rates are those of the samples, if there are any, unless `rates_by_samples`
-    says that lag alone is; partitions that were not sampled are counted, unless `only_samples` are
-    to be trusted. `watched_part` says that the span is what samples cover of a longer one.
+    `partitions` are the measured partitions with their end offsets, if known. `counted` are those
+    whose events were read: without events such a partition was idle, any other is unknown. `cut`
+    are partitions whose log starts after the span, `born` those whose first record ever is in it.
+    `strays` are partitions whose records have wrong timestamps: (wrong, checked) of the newest
+    records. `sizes` is the number of partitions of each topic, if known. Rates come from samples,
+    if given, unless `rates_by_samples` is false: then only lag does. Partitions without samples
+    are counted from events, unless `only_samples` is set. `watched_part` is true if samples cover
+    only a part of the requested span, and the span is that part.
     """
 
     from_ts: int
@@ -62,7 +62,7 @@ class MeasureInput:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Begin and end, in microseconds."""
+        """Start and end, in microseconds."""
         return self.from_ts, self.to_ts
 
     @property
@@ -84,22 +84,22 @@ class MeasureMethod:
 
     @property
     def counting_epsilon(self) -> float:
-        """The error bound asked for, or the one that fits the threshold."""
+        """The requested error bound, or the default for the threshold."""
         if self.epsilon is not None:
             return self.epsilon
         return default_epsilon(self.threshold or Share(0.001))
 
     @property
     def max_gap_s(self) -> float:
-        """Samples further apart than this leave a gap."""
+        """Samples further apart than this count as a gap."""
         return self.window_s / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureResult:
-    """A measurement, and what a person may want to know beside it.
+    """A measurement, and further information for the user.
 
-    `notes` say where a rate is not over the whole span that was asked for.
+    `notes` name the rates that are not over the whole requested span.
     """
 
     measurement: Measurement
@@ -113,7 +113,7 @@ class MeasureResult:
 def measure(
     given: MeasureInput, how: MeasureMethod, warehouse: Warehouse | None = None
 ) -> MeasureResult:
-    """Runs every step that the given sources allow, and keeps the tables."""
+    """Runs every step that the given sources allow, and writes the tables."""
     check_span(given.span_s, how)
     run = _run_id(given, how)
     with spark_errors("measuring"):
@@ -128,11 +128,11 @@ def measure(
 
 
 def check_span(span_s: float, how: MeasureMethod) -> None:
-    """Refuses a span that is too short for a rate."""
+    """Raises an error for a span that is too short for a rate."""
     if span_s < how.min_span_s:
         raise ThinData(
             f"The span is {span_s:.1f} s long; a rate needs at least {how.min_span_s:g} s.",
-            hint="Ask for a longer span, or wait until there is more.",
+            hint="Choose a longer span, or wait for more data.",
         )
 
 
@@ -178,7 +178,7 @@ class _Steps:
             self.tables["rejects"] = given.rejects.persist()
 
     def forget(self) -> None:
-        """Frees what was kept in memory."""
+        """Frees the cached frames."""
         for frame in (*self.tables.values(), self.counts):
             if frame is not None:
                 frame.unpersist()
@@ -187,7 +187,7 @@ class _Steps:
 def used_spans(
     counts: DataFrame, span: tuple[int, int], how: MeasureMethod, *, born: Set[str] = frozenset()
 ) -> dict[str, Used]:
-    """The part of the span in which each topic had records, of topics that had any."""
+    """The part of the span in which each topic had records; topics without records are left out."""
     return {
         topic: used(span, replace(found, born=topic in born), min_span_s=how.min_span_s)
         for (topic,), found in _activities(counts, span, how, "topic").items()
@@ -195,7 +195,7 @@ def used_spans(
 
 
 def _born_topics(given: MeasureInput) -> frozenset[str]:
-    """Topics without any record before the span: each partition is born in it, or still empty."""
+    """Topics without records before the span: each partition started in it, or is still empty."""
     older = {
         name.topic
         for name in given.counted
@@ -207,10 +207,10 @@ def _born_topics(given: MeasureInput) -> frozenset[str]:
 def _activities(
     counts: DataFrame, span: tuple[int, int], how: MeasureMethod, *by: str
 ) -> dict[tuple[Any, ...], Activity]:
-    """When there were records, by these columns."""
+    """Activity of the records, grouped by these columns."""
     width = round(how.window_s * MICROS)
     word, bits, slot_us = F.col("window"), F.col("slots"), width / SLOTS
-    if (span[1] - span[0]) // width > _MOST_WORDS:  # a slot is a window then
+    if (span[1] - span[0]) // width > _MOST_WORDS:  # then a slot is a window
         in_word = F.expr(f"shiftleft(1L, cast(window % {SLOTS} as int))")
         word, bits, slot_us = F.expr(f"window div {SLOTS}"), in_word, width
     rows = counts.groupBy(*by, word.alias("word")).agg(
@@ -234,7 +234,7 @@ def _activities(
 
 
 def _inside(topics: Mapping[str, Used]) -> Column:
-    """Whether a sample lies in the part of the span that its topic's rate is over."""
+    """Whether a sample is in the part of the span that its topic's rate is computed over."""
     wanted = F.lit(True)
     for topic, part in topics.items():
         if (part.from_ts, part.to_ts) != part.asked:
@@ -245,7 +245,7 @@ def _inside(topics: Mapping[str, Used]) -> Column:
 
 
 def _run_id(given: MeasureInput, how: MeasureMethod) -> str:
-    """Equal questions have an equal id, so asking twice keeps one answer."""
+    """The same measurement has the same id, so that repeating it replaces the result."""
     return "batch-" + short_hash(
         {
             "cluster": given.cluster,
@@ -261,7 +261,7 @@ def _run_id(given: MeasureInput, how: MeasureMethod) -> str:
 def _keys(
     given: MeasureInput, how: MeasureMethod, events: DataFrame, threshold: Threshold
 ) -> DataFrame:
-    # One window over the whole span unless asked otherwise: a person wants one list.
+    # By default one window over the whole span, which gives a single list.
     whole = how.key_window_s is None
     return heavy_keys(
         events,
@@ -275,9 +275,9 @@ def _keys(
 
 
 def default_epsilon(threshold: Threshold) -> float:
-    """A tenth of the threshold, so that the doubtful zone is at most a tenth of it.
+    """A tenth of the threshold, so that the uncertain range is at most a tenth of it.
 
-    A count says nothing of the window's size; for it and for coverage one record in 100 000.
+    For a count, which does not depend on the window's size, and for coverage: 1 / 100 000.
     """
     return threshold.of_records / 10 if isinstance(threshold, Share) else 0.00001
 
@@ -385,9 +385,9 @@ def _parts(
     events: Mapping[TopicPartition, _Counted],
     how: MeasureMethod,
 ) -> dict[TopicPartition, Used]:
-    """The part of the span that each partition's rate is over: its topic's, or what its log has.
+    """The part of the span of each partition's rate: its topic's part, or what its log covers.
 
-    Where log sizes were watched, what was deleted does not matter.
+    If log sizes were sampled, deleted records do not matter.
     """
     whole = Used(asked=given.span, from_ts=given.from_ts, to_ts=given.to_ts)
     parts = {name: steps.used.get(name.topic, whole) for name in given.partitions}
@@ -410,7 +410,7 @@ def _since_birth(
     events: Mapping[TopicPartition, _Counted],
     how: MeasureMethod,
 ) -> dict[TopicPartition, Used]:
-    """Partitions that were added or first written within the span: their time begins there."""
+    """The parts of partitions that were added or first written in the span."""
     young = {
         name
         for name in given.born & events.keys()
@@ -433,21 +433,21 @@ def _since_birth(
 def _notes(
     given: MeasureInput, topics: Mapping[str, Used], parts: Mapping[TopicPartition, Used]
 ) -> tuple[str, ...]:
-    """What to say of rates that are not over the whole span."""
-    of_samples = [f"the monitor watched only {given.span_s:.0f} s of the span asked for"]
-    of_topics = [said(topic, used) for topic, used in sorted(topics.items())]
-    new, cut = "nothing was in it before", "older records are deleted"
+    """Notes on rates that are not over the whole span."""
+    of_samples = [f"the monitor sampled only {given.span_s:.0f} s of the requested span"]
+    of_topics = [note_on(topic, used) for topic, used in sorted(topics.items())]
+    new, cut = "it had no earlier records", "older records were deleted"
     of_logs = [
         f"{name}: {new if name in given.born else cut}; {text.partition(': ')[2]}"
         for name, part in sorted(parts.items())
-        if part != topics.get(name.topic) and (text := said(str(name), part))
+        if part != topics.get(name.topic) and (text := note_on(str(name), part))
     ]
     watched = of_samples if given.watched_part else []
     of_clocks = [
-        f"{name}: {bad} of {of} records written since the command was given are stamped more than "
-        f"{AHEAD_S} s before that or in the future, so its rate does not show when records came "
-        "(a producer's clock is off, or it stamps events with their own time); measure by log "
-        "sizes: --for 30s"
+        f"{name}: {bad} of {of} records written since the start of the command have timestamps "
+        f"more than {AHEAD_S} s before it or in the future, so its rate is not reliable (a "
+        "producer's clock is wrong, or it uses event times as timestamps); measure by log sizes "
+        "instead: --for 30s"
         for name, (bad, of) in sorted(given.strays.items())
     ]
     return (*watched, *(text for text in of_topics if text), *of_logs, *of_clocks)
@@ -456,13 +456,13 @@ def _notes(
 def _of_unsampled(
     by_count: Iterable[TopicPartition], samples: Mapping[TopicPartition, object]
 ) -> Iterator[str]:
-    """What to say of topics that the monitor does not watch, where it watches others."""
+    """Notes on topics that the monitor does not sample, if it samples others."""
     topics = sorted({name.topic for name in by_count})
     if samples and topics:
         more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
         yield (
-            f"{', '.join(topics[:_NAMED])}{more}: the monitor did not sample it, or not all of it; "
-            "there rates are counted from the records, in bytes as they were sent"
+            f"{', '.join(topics[:_NAMED])}{more}: not sampled, or not completely, by the monitor; "
+            "its rates are counted from the records, in bytes as sent"
         )
 
 
@@ -470,7 +470,7 @@ def _stored_ratio(
     samples: Mapping[TopicPartition, tuple[float | None, float | None, bool]],
     events: Mapping[TopicPartition, _Counted],
 ) -> float | None:
-    """Stored bytes of a record over its bytes as sent; None where a side is unknown."""
+    """Stored bytes of a record divided by its bytes as sent; None if one is unknown."""
     stored = [s for s in samples.values() if s[0] is not None and s[1] is not None]
     stored_bytes, stored_records = sum(s[0] or 0 for s in stored), sum(s[1] or 0 for s in stored)
     sent = [found for name, found in events.items() if name in samples]
@@ -496,10 +496,10 @@ def _over_events(counts: DataFrame) -> dict[TopicPartition, _Counted]:
 def _over_samples(
     rates: DataFrame, given: MeasureInput, how: MeasureMethod
 ) -> dict[TopicPartition, tuple[float | None, float | None, bool]]:
-    """Mean over the windows that tell a rate, each weighted by its number of samples.
+    """Mean over the windows with a rate, weighted by their numbers of samples.
 
-    Complete is a partition with a complete rate in every window that lies whole inside the span;
-    where the span is too short for one, in any window.
+    A partition is complete if its rate is complete in every window that is entirely in the span;
+    if the span is too short for such a window, in any window.
     """
     width = round(how.window_s * MICROS)
     whole_windows = given.to_ts // width + -given.from_ts // width
@@ -546,11 +546,11 @@ def _key_loads(frame: DataFrame) -> tuple[tuple[KeyLoad, ...], tuple[int, int] |
 
 
 def times_of(events: DataFrame) -> tuple[int, int] | None:
-    """First and last time in a frame, in microseconds; None when it is empty."""
+    """First and last time in a frame, in microseconds; None if it is empty."""
     first, last = events.agg(F.min(F.unix_micros("ts")), F.max(F.unix_micros("ts"))).collect()[0]
     return None if first is None else (int(first), int(last) + 1)
 
 
 def as_time(ts: int) -> datetime:
-    """Microseconds as a time that Spark takes, to the microsecond."""
+    """Microseconds as a datetime for Spark, exact to the microsecond."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=ts)

@@ -1,8 +1,8 @@
 """Samples → lag of each group on each partition, as of the newest sample.
 
 Lag in records is a difference of offsets, so on topics with transactions or compaction it is an
-upper bound. The history of a partition is gathered into a sorted array and judged by the same plain
-functions that the unit tests call.
+upper bound. The history of a partition is collected into a sorted array and passed to the same
+plain functions that the unit tests call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from trimtab.measure.lag_rules import LagState, Reading, verdict
 from trimtab.measure.windows import PartitionSample, lag_records, lag_seconds
@@ -27,13 +27,13 @@ def lag(samples: DataFrame) -> DataFrame:
     gathered = per_group.groupBy("group", "topic", "partition").agg(
         F.max("ts").alias("ts"), F.sort_array(F.collect_list(look)).alias("looks")
     )
-    return gathered.mapInPandas(_judged, LAG)
+    return gathered.mapInPandas(_computed, LAG)
 
 
-def _judged(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def _computed(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     for frame in frames:
         judged = pd.DataFrame(
-            [_judge(history) for history in frame.pop("looks")],
+            [_lag_and_state(history) for history in frame.pop("looks")],
             columns=["lag_records", "lag_s", "state"],
             index=frame.index,
         ).astype({"lag_records": "Int64", "lag_s": "float64"})
@@ -41,8 +41,8 @@ def _judged(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         yield frame.join(judged)[LAG.names]
 
 
-def _judge(history: list[dict[str, int | None]]) -> tuple[int | None, float | None, str]:
-    """Judges one partition's looks, oldest first."""
+def _lag_and_state(history: list[dict[str, int | None]]) -> tuple[int | None, float | None, str]:
+    """Lag in records, lag in seconds and state of a partition, from samples, oldest first."""
     newest = history[-1]
     samples = [
         PartitionSample(ts=look["ts"] or 0, leader=0, log_bytes=None, end_offset=look["end_offset"])

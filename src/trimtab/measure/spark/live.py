@@ -1,16 +1,12 @@
 """The continuous jobs: telemetry → rates and lag; data topics → heavy keys and counted rates.
 
-Both are streaming queries with a checkpoint of their own, and both hand each micro-batch to plain
-Python in the driver. What must outlive the driver is written before the batch counts as done:
-
-* rates: nothing. The samples are in Kafka; a restart reads those of the open window again.
-* keys: the summaries of each batch, under the batch's number. A batch that is repeated after a
-  crash replaces its own summaries, so nothing is lost and nothing counts twice. A window is merged
-  from its batches once the watermark has passed it: tables, then topic, then the mark that it is
-  closed, then its summaries go.
-
-Everything kept carries the identity of the question (cluster, topics, windows, error bound):
-another question finds other folders and never takes these for its own.
+Both are streaming queries with their own checkpoints, and run plain Python in the driver for each
+micro-batch. Rates keep no state: a restart reads the samples of the open window from Kafka again.
+Keys keep the summaries of each batch, by batch number, so a batch that is repeated after a crash
+replaces its own and nothing is lost or counted twice. When the watermark has passed a window, its
+summaries are merged: tables, then topic, then a marker that it is closed, then they are deleted.
+Folders are named by a hash of cluster, topics, windows and error bound, so that a different
+measurement never uses them.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import (
     BinaryType,
@@ -65,15 +61,15 @@ from trimtab.spark.warehouse import Folder, Warehouse
 
 log = structlog.get_logger()
 
-_PASSING = (TrimtabError, PySparkException, Py4JError, OSError)
-"""What a broker, a disk or Spark may do to us for a while."""
+_TEMPORARY = (TrimtabError, PySparkException, Py4JError, OSError)
+"""Temporary errors of brokers, disks and Spark."""
 
 PARTS = StructType(
     [
         StructField("batch", LongType()),
         StructField("window", LongType()),
         StructField("topic", StringType()),
-        StructField("partition", IntegerType()),  # below 0 for a summary of keys
+        StructField("partition", IntegerType()),  # negative for a summary of keys
         StructField("records", LongType()),
         StructField("bytes", LongType()),
         StructField("first", LongType()),
@@ -84,20 +80,20 @@ PARTS = StructType(
 
 
 class Outlet(Protocol):
-    """Where results are published."""
+    """Publishes results."""
 
     def publish(self, topic: str, key: bytes, value: bytes) -> None:
-        """Hands a record over; never raises and never waits."""
+        """Queues a record; never raises and never waits."""
         ...
 
     def flush(self) -> None:
-        """Waits for what is under way."""
+        """Waits for records in flight."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """Where one query's results and progress go: `sink` is its topic, `run` marks its rows."""
+    """Where a query's results and progress go: `sink` is its topic, `run` the id of its rows."""
 
     outlet: Outlet
     sink: str
@@ -106,15 +102,15 @@ class Ends:
     folder: str
 
     def publish(self, key: str, value: codec.Json) -> None:
-        """Hands a result over."""
+        """Publishes a result."""
         self.outlet.publish(self.sink, key.encode(), codec.dumps(value).encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Where a query reads from, what each batch looks like, and the folder of its progress.
+    """The source of a query, the transformation of each batch, and its checkpoint folder.
 
-    What `shape` does is planned once; a step inside a batch is planned again at every trigger.
+    Spark plans `shape` once, but plans steps inside a batch again at every trigger.
     """
 
     name: str
@@ -127,7 +123,7 @@ class Stream:
     def start(
         self, session: SparkSession, on_batch: Callable[[DataFrame, int], None]
     ) -> StreamingQuery:
-        """Starts the query where its progress ends, or now."""
+        """Starts the query from its checkpoint, or from now if there is none."""
         raw = sources.read_stream(session, self.cluster, self.pattern, starting="latest")
         return (
             raw.transform(self.shape)
@@ -140,7 +136,7 @@ class Stream:
 
 
 def pattern_of(topics: Iterable[str]) -> str:
-    r"""A pattern that matches just these topics.
+    r"""A pattern that matches exactly these topics.
 
     >>> pattern_of(["a.b", "c"])
     '^(a\\.b|c)$'
@@ -174,7 +170,7 @@ class RatesQuery:
         self.source = source
         self.wanted = wanted
         self.groups = groups
-        # Tables take seconds to write, and a rate must not wait for them.
+        # Writing tables takes seconds, and must not delay rates.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="rates-tables")
         self._unwritten: deque[tuple[int, Mapping[TopicPartition, tuple[PartitionSample, ...]]]] = (
             deque()
@@ -183,11 +179,11 @@ class RatesQuery:
         metrics.measure_freshness_seconds.labels("rates").set_function(self.age_s)
 
     def age_s(self) -> float:
-        """How old the newest sample is."""
+        """Age of the newest sample."""
         return (now_ts() - self.ring.newest_ts) / MICROS if self.ring.newest_ts else float("nan")
 
     def closed_until(self, session: SparkSession) -> int:
-        """Where the tables end, in microseconds; 0 when there are none."""
+        """End of the newest window in the tables, in microseconds; 0 if there is none."""
         return max((int(name) for name in self.marks.names(session)), default=0)
 
     def refill(self, raw: DataFrame) -> None:
@@ -196,13 +192,13 @@ class RatesQuery:
         self._take(rows, past=True)
 
     def on_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """One trigger; `batch` holds `telemetry_rows`."""
+        """Processes one trigger; `batch` has `telemetry_rows`."""
         session = batch.sparkSession
         rows = batch.collect()
         bad = [r for r in rows if r.reason is not None]
         if bad:
             metrics.measure_rejects_total.labels("rates").inc(len(bad))
-            log.warning("telemetry_was_rejected", records=len(bad), first=bad[0].reason)
+            log.warning("telemetry_rejected", records=len(bad), first=bad[0].reason)
             kept = [(r.arrived, self.source, r.reason, r.raw) for r in bad]
             self.ends.warehouse.write(
                 session.createDataFrame(kept, REJECTS), "rejects", run=f"{self.ends.run}-{batch_id}"
@@ -229,12 +225,12 @@ class RatesQuery:
         self._writer.shutdown()
 
     def _write(self, session: SparkSession) -> None:
-        """Writes the closed windows, oldest first; one that fails is tried again later."""
+        """Writes the closed windows, oldest first; a failed write is tried again later."""
         while self._unwritten:
             try:
                 self._keep(session, *self._unwritten[0])
-            except _PASSING as error:
-                log.warning("tables_were_not_written", why=cause_of(error))
+            except _TEMPORARY as error:
+                log.warning("tables_not_written", why=cause_of(error))
                 return
             self._unwritten.popleft()
 
@@ -285,8 +281,8 @@ class RatesQuery:
 
 
 def telemetry_rows(raw: DataFrame) -> DataFrame:
-    """Telemetry records, parsed and judged; the time of a sample is `micros`."""
-    # As a number: a collected timestamp is in local time, where an hour may stand twice.
+    """Telemetry records, parsed and checked; the time of a sample is `micros`."""
+    # As a number: collected timestamps are in local time, in which an hour may occur twice.
     parsed = raw.transform(sources.telemetry)
     return parsed.withColumn("micros", F.unix_micros("ts")).drop("ts")
 
@@ -311,7 +307,7 @@ def _lags(name: TopicPartition, history: tuple[PartitionSample, ...]) -> Iterabl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCounting:
-    """How keys are counted; `delay_s` is how long a window waits for records that come late."""
+    """How keys are counted; `delay_s` is how long a window waits for late records."""
 
     window_s: float
     threshold: Threshold
@@ -322,7 +318,7 @@ class KeyCounting:
 
 @dataclass(slots=True)
 class _OpenWindow:
-    """What the batches so far have said of one window, by batch, topic and partition."""
+    """The rows of the batches so far for one window, by batch, topic and partition."""
 
     parts: dict[tuple[int, str, int], Row] = field(default_factory=dict)
 
@@ -343,10 +339,10 @@ class KeysQuery:
         self.parts = Folder(f"{ends.folder}-parts")
         self.marks = Folder(f"{ends.folder}-closed")
         self.progress = Folder(ends.folder)
-        self.closed_until = 0  # the number of the first window that is still open
+        self.closed_until = 0  # number of the first open window
         self._open: dict[int, _OpenWindow] = {}
         self._newest_ts = 0
-        self._reported = -1  # the newest batch whose gaps were reported
+        self._reported = -1  # newest batch whose gaps were reported
         self._next: dict[TopicPartition, int] = {}
         self._lost: set[tuple[int, TopicPartition]] = set()
         self._partitions: dict[str, int] = {}
@@ -363,7 +359,7 @@ class KeysQuery:
         return (now_ts() - ended) / MICROS if ended else float("nan")
 
     def resume(self, session: SparkSession) -> None:
-        """Takes up what the last driver had counted and not yet published."""
+        """Loads what the last driver had counted but not published."""
         marks = [int(name) for name in self.marks.names(session)]
         self.closed_until = max(marks, default=0)
         for row in self.parts.rows(session, PARTS):
@@ -376,7 +372,7 @@ class KeysQuery:
         self._next = committed_offsets(session, self.progress)
 
     def on_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """Counts a batch of events, keeps its summaries, closes what the watermark has passed."""
+        """Counts a batch of events, saves its summaries, closes windows before the watermark."""
         session = batch.sparkSession
         events = batch.persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -388,10 +384,10 @@ class KeysQuery:
             late = sum(r.records for r in rows if r.window < self.closed_until and r.partition >= 0)
             if late:
                 metrics.measure_late_total.labels("keys").inc(late)
-                log.warning("records_came_late", records=late, batch=batch_id)
+                log.warning("records_arrived_late", records=late, batch=batch_id)
             if kept:
                 self.parts.write(session.createDataFrame(kept, PARTS), str(batch_id))
-            # A repeated batch may be cut into other pieces: none of the old ones may stay.
+            # A repeated batch may be split differently, so all its old summaries are removed.
             for window in self._open.values():
                 window.parts = {k: v for k, v in window.parts.items() if k[0] != batch_id}
             for row in kept:
@@ -400,7 +396,7 @@ class KeysQuery:
             self._close(session, self._newest_ts - round(self.how.delay_s * MICROS))
 
     def caught_up(self, session: SparkSession, ts: int) -> None:
-        """All that was in Kafka at `ts` has been counted: closes the windows before it."""
+        """Closes the windows before `ts`; all records in Kafka at that time have been counted."""
         with self._lock:
             self._close(session, ts - round(self.how.delay_s * MICROS))
 
@@ -418,7 +414,7 @@ class KeysQuery:
             )
             .collect()
         )
-        # A record stamped in the future must not close windows before their time.
+        # A record with a timestamp in the future must not close windows too early.
         seen = (min(r.newest, now_ts()) for r in counted)
         self._newest_ts = max(self._newest_ts, max(seen, default=0))
         keys = (
@@ -442,10 +438,10 @@ class KeysQuery:
         window.parts[row.batch, row.topic, row.partition] = row
 
     def _report_gaps(self, rows: Iterable[Row], batch_id: int) -> None:
-        """Says which offsets nobody could hand to us, and which topics were made anew.
+        """Logs lost offsets and recreated topics.
 
-        Offsets may be missing for good reasons (markers of transactions, compaction). Lost is only
-        what lies before the log's present beginning.
+        Offsets may be missing for good reasons (transaction markers, compaction). Only offsets
+        before the current start of the log are lost.
         """
         if batch_id <= self._reported:
             return
@@ -461,12 +457,12 @@ class KeysQuery:
             if expected is None:
                 log.info("partition_appeared", partition=str(name), offset=first)
             elif first < expected:
-                log.warning("topic_was_made_anew", partition=str(name), offset=first)
+                log.warning("topic_recreated", partition=str(name), offset=first)
             elif first > expected:
                 lost = min(self._begins_at(name) or expected, first) - expected
                 if lost > 0:
                     metrics.measure_gaps_total.labels("keys").inc(lost)
-                    log.warning("records_were_lost", partition=str(name), records=lost)
+                    log.warning("records_lost", partition=str(name), records=lost)
                     self._lost.update((r.window, name) for r in parts)
 
     def _begins_at(self, name: TopicPartition) -> int | None:
@@ -477,14 +473,14 @@ class KeysQuery:
             return None
 
     def _homes(self) -> dict[str, int]:
-        """Partitions per topic; the last known ones while no broker answers."""
+        """Partitions per topic; the last known numbers if no broker answers."""
         try:
             found: dict[str, int] = {}
             for p in self.admin.topics():
                 found[p.topic] = found.get(p.topic, 0) + 1
             self._partitions |= found
         except TrimtabError as error:
-            log.warning("partition_counts_are_old", why=error.message)
+            log.warning("partition_counts_stale", why=error.message)
         return self._partitions
 
     def _close(self, session: SparkSession, watermark: int) -> None:
@@ -547,12 +543,12 @@ class KeysQuery:
         self.ends.outlet.flush()
 
     def _heavy(self, topic: str, packed: Iterable[bytes]) -> tuple[int, list[KeyLoad]]:
-        """The heavy keys of a window, heaviest first; none, and said so, if ε is too coarse."""
+        """The heavy keys of a window, heaviest first; none, with a warning, if ε is too large."""
         whole = merge_summaries(packed)
         try:
             hot = hot_keys(self.how.threshold, whole)
         except MeasurementError as error:
-            log.warning("heavy_keys_are_unknown", topic=topic, why=error.message, hint=error.hint)
+            log.warning("heavy_keys_unknown", topic=topic, why=error.message, hint=error.hint)
             return whole.n, []
         partitions = self._homes().get(topic)
         loads = (
@@ -570,7 +566,7 @@ class KeysQuery:
 
 
 def committed_offsets(session: SparkSession, progress: Folder) -> dict[TopicPartition, int]:
-    """Where the last finished batch of a query ended, from Spark's own checkpoint."""
+    """The end offsets of a query's last finished batch, from Spark's own checkpoint."""
     done = [int(n) for n in progress.names(session, "commits") if n.isdigit()]
     if not done:
         return {}
@@ -585,12 +581,12 @@ def committed_offsets(session: SparkSession, progress: Folder) -> dict[TopicPart
     }
 
 
-# ---------------------------------------------------------------- keeping queries alive
+# ---------------------------------------------------------------- restarting queries
 
 
 @dataclass(slots=True)
 class Supervised:
-    """A query that is started again, with growing pauses, when it dies."""
+    """A query that is restarted when it fails, with increasing pauses."""
 
     session: SparkSession
     stream: Stream
@@ -602,11 +598,11 @@ class Supervised:
     _again_at: float = 0.0
 
     def tick(self) -> None:
-        """Looks after the query; to be called about once a second."""
+        """Checks the query and restarts it if necessary; call it about once a second."""
         try:
             self._tick()
-        except _PASSING as error:
-            log.warning("query_is_in_trouble", query=self.stream.name, why=cause_of(error))
+        except _TEMPORARY as error:
+            log.warning("query_check_failed", query=self.stream.name, why=cause_of(error))
 
     def _tick(self) -> None:
         if self.query is None:
@@ -615,7 +611,7 @@ class Supervised:
                 self.query = self.stream.start(self.session, self.on_batch)
             return
         if not self.query.isActive:
-            self._died()
+            self._on_failure()
             return
         progress = self.query.lastProgress
         if progress:
@@ -623,19 +619,19 @@ class Supervised:
             self._measure(dict(progress))
 
     def stop(self) -> None:
-        """Stops the query; what it had not finished is done again at the next start."""
+        """Stops the query; unfinished work is repeated at the next start."""
         try:
             if self.query is not None and self.query.isActive:
                 self.query.stop()
         except (Py4JError, OSError):
-            log.warning("spark_was_gone", query=self.stream.name)
+            log.warning("spark_not_running", query=self.stream.name)
         if self.on_stop is not None:
             self.on_stop()
 
-    def _died(self) -> None:
+    def _on_failure(self) -> None:
         error = self.query.exception() if self.query is not None else None
-        why = cause_of(error) if error is not None else "stopped by somebody else"
-        log.warning("query_died", query=self.stream.name, why=why, again_in_s=self._pause_s)
+        why = cause_of(error) if error is not None else "stopped by another caller"
+        log.warning("query_failed", query=self.stream.name, why=why, again_in_s=self._pause_s)
         metrics.measure_restarts_total.labels(self.stream.name).inc()
         self.query = None
 
@@ -650,7 +646,7 @@ class Supervised:
         metrics.measure_input_rows_per_second.labels(name).set(
             progress.get("inputRowsPerSecond") or 0.0
         )
-        # A batch that is repeated after a crash says nothing of what lies behind it.
+        # A batch that is repeated after a crash does not report how far it is behind.
         found = [source.get("metrics") or {} for source in progress.get("sources", ())]
         behind = [
             float(m["maxOffsetsBehindLatest"]) for m in found if "maxOffsetsBehindLatest" in m

@@ -1,14 +1,14 @@
 """Samples or events → bytes/s and records/s per partition and window.
 
 Windows are integers (`micros div W`), which Spark groups by several times as fast as by `window()`.
-The samples of a window are gathered into a sorted array and looked at with native expressions, so
+The samples of a window are collected into a sorted array and evaluated with native expressions, so
 that batch and streaming share the step; `measure.windows.speed` is the same rule in plain Python.
 """
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from trimtab.measure.activity import SLOTS
 from trimtab.measure.windows import MICROS
@@ -17,12 +17,12 @@ from trimtab.spark.schemas import PARTITION_RATES
 
 
 def window_number(ts: str, window_s: float, *, origin_ts: int = 0) -> Column:
-    """The number of the tumbling window that a time lies in, counted from `origin_ts`."""
+    """The number of the tumbling window that contains a time, counted from `origin_ts`."""
     return F.expr(f"(unix_micros({ts}) - {origin_ts}) div {round(window_s * MICROS)}")
 
 
 def with_window_times(frame: DataFrame, *, window_s: float, origin_ts: int = 0) -> DataFrame:
-    """Turns the column `window` (a number) into `window_start` and `window_end`."""
+    """Replaces the column `window` (a number) by `window_start` and `window_end`."""
     width = round(window_s * MICROS)
     return frame.withColumns(
         {
@@ -33,9 +33,9 @@ def with_window_times(frame: DataFrame, *, window_s: float, origin_ts: int = 0) 
 
 
 def rates_from_events(events: DataFrame, *, window_s: float, from_ts: int, to_ts: int) -> DataFrame:
-    """Counts events; a window that sticks out of the span `from_ts` … `to_ts` is incomplete.
+    """Counts events; a window that is partly outside `from_ts` … `to_ts` is incomplete.
 
-    An incomplete window is divided by the part of it that lies inside the span.
+    The rate of an incomplete window is over the part of it that is inside the span.
     """
     return _counted(events, window_s).transform(
         rates_of_counts, window_s=window_s, from_ts=from_ts, to_ts=to_ts
@@ -43,7 +43,7 @@ def rates_from_events(events: DataFrame, *, window_s: float, from_ts: int, to_ts
 
 
 def counts_of_events(events: DataFrame, *, window_s: float) -> DataFrame:
-    """Events and bytes per window, and when they were: first, last, and a bit per slot of time."""
+    """Events and bytes per window, with first and last time, and a bit per time slot."""
     width = round(window_s * MICROS)
     micros = F.unix_micros("ts")
     slot = F.expr(f"cast((unix_micros(ts) % {width}) * {SLOTS} div {width} as int)")
@@ -90,8 +90,8 @@ def rates_from_samples(
     gathered = samples.groupBy(
         window_number("ts", window_s).alias("window"), "topic", "partition"
     ).agg(F.sort_array(F.collect_list(sample)).alias("all"))
-    # Most series were never restarted, which is cheap to see; a fold over each would cost more
-    # than all the rest.
+    # Most series were never restarted, which is cheap to check; a fold over each series would cost
+    # more than everything else.
     found = gathered.withColumn("f", F.when(_unbroken(), _whole()).otherwise(_last_run()))
     size_us = F.col("f.size_ts") - F.col("f.size_from_ts")
     end_us = F.col("f.end_ts") - F.col("f.end_from_ts")
@@ -117,17 +117,17 @@ def _per_second(growth: Column, micros: Column) -> Column:
 
 
 def _widest_gap() -> Column:
-    """The longest time between two successive sizes, 0 for a single one."""
-    # An unbroken series has no unknown size to leave out, which saves most of them the filter.
+    """The longest time between two successive sizes; 0 for a single size."""
+    # An unbroken series has no unknown sizes, so most series do not need the filter.
     sized = F.filter("all", lambda sample: sample.log_bytes.isNotNull()).getField("ts")
     times = F.when(_unbroken(), F.col("all.ts")).otherwise(sized)
-    later = F.slice(times, F.lit(2), F.size(times))  # one shorter: its last pair is null
+    later = F.slice(times, F.lit(2), F.size(times))  # one element shorter: the last pair is null
     gaps = F.zip_with(later, times, lambda b, a: b - a)
     return F.coalesce(F.array_max(gaps), F.lit(0))
 
 
 def _unbroken() -> Column:
-    """Whether all is known, nothing ever shrank, and one broker led."""
+    """Whether all values are known, none decreased, and the leader did not change."""
 
     def grows(values: Column) -> Column:
         # Nulls are sorted to the front, so a known first value means that all are known.
@@ -141,7 +141,7 @@ def _unbroken() -> Column:
 _RUN = tuple(
     f"{kind}{part}" for kind in ("size", "end") for part in ("_ts", "", "_from_ts", "_from")
 )
-"""Where the last unbroken run of either series ends, and where it begins."""
+"""Start and end of the last unbroken run of both series."""
 
 
 def _whole() -> Column:
@@ -163,7 +163,7 @@ def _whole() -> Column:
 
 
 def _last_run() -> Column:
-    """Walks the sorted samples once and keeps where the last unbroken run begins."""
+    """Goes through the sorted samples once and finds the start of the last unbroken run."""
 
     def step(a: Column, s: Column) -> Column:
         sized = s.log_bytes.isNotNull()

@@ -1,4 +1,4 @@
-"""What a bounded measurement reads: a span of Kafka, or tables in files."""
+"""Reads the input of a batch measurement: a span of Kafka, or tables in files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from trimtab.errors import ConfigError, ThinData
 from trimtab.kafka.admin import Admin
@@ -30,11 +30,11 @@ _MOST_STRAYS = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureQuery:
-    """What the user wants measured.
+    """What to measure.
 
-    `offsets` replaces the span of time: just those records, and nothing that was sampled. Samples
-    that span less than `min_span_s` count as none. Where samples cover a part of the span only,
-    rates are taken from `events` if those are read, unless `only_samples` are to be trusted.
+    `offsets` replaces the time span: only those records, and no samples. Samples that cover less
+    than `min_span_s` are ignored. If samples cover only a part of the span, rates are taken from
+    `events` if those are read, unless `only_samples` is set.
     """
 
     topics: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class MeasureQuery:
     offsets: Mapping[TopicPartition, tuple[int, int]] | None = None
 
     def wants(self, topic: str, own_prefix: str) -> bool:
-        """Whether a topic is measured: when named, or when it matches and is nobody's own."""
+        """Whether a topic is measured: if named, or if it matches and is not an internal topic."""
         if topic in self.topics:
             return True
         if (self.topics and self.pattern is None) or is_internal(topic, own_prefix=own_prefix):
@@ -68,14 +68,14 @@ class MeasureQuery:
 
 
 class Earlier(NamedTuple):
-    """Where the logs ended at an earlier moment: what stands behind was written since."""
+    """End offsets of the logs at an earlier time; later records were written since."""
 
     ts: int
     ends: Mapping[TopicPartition, int]
 
 
 def ends_now(admin: Admin, placed: Iterable[Replicas]) -> Earlier:
-    """Where the log of each partition with a leader ends now."""
+    """The current end offset of each partition with a leader."""
     ts = time.time_ns() // 1000
     found = admin.offsets({p.name: p.leader for p in placed if not p.offline})
     return Earlier(ts, {name: end for name, (_, end) in found.items()})
@@ -89,9 +89,9 @@ def from_kafka(
     *,
     earlier: Earlier | None = None,
 ) -> MeasureInput:
-    """Reads the span from Kafka: the data topics, and the telemetry where there is any.
+    """Reads the span from Kafka: the data topics, and the telemetry if there is any.
 
-    With `earlier`, the records written since then show whether stamps tell when records come.
+    With `earlier`, records written since then show whether timestamps are reliable.
     """
     placed = check_topics(admin, cluster, asked)
     names = frozenset(p.name for p in placed if not p.offline)
@@ -104,14 +104,14 @@ def from_kafka(
             samples = covered = None
     if samples is None and (asked.only_samples or not asked.events):
         raise ThinData(
-            "There is no telemetry of this span.",
-            hint="Watch the cluster first (--for 30s, or trimtab monitor), or count the records: "
+            "There is no telemetry for this span.",
+            hint="Sample the cluster first (--for 30s, or trimtab monitor), or count the records: "
             "--rates-from events.",
         )
     watched_part = covered is not None and _is_part(covered, asked)
     by_events = watched_part and asked.events and not asked.only_samples
     if covered is not None and not by_events:
-        # What was not watched is not known: the measurement speaks of the watched part only.
+        # The rest of the span is unknown: the measurement covers only the sampled part.
         asked = replace(asked, from_ts=covered[0], to_ts=covered[1])
     sizes: dict[str, int] = {}
     for p in placed:
@@ -141,20 +141,20 @@ def from_kafka(
 
 
 def _is_part(covered: tuple[int, int], asked: MeasureQuery) -> bool:
-    """Whether samples leave out more than a tenth of the span, and more than a few beats."""
+    """Whether samples miss more than a tenth of the span, and more than a few periods."""
     asked_us = asked.to_ts - asked.from_ts
     missing_us = asked_us - (covered[1] - covered[0])
     return missing_us > max(asked_us / 10, _BEATS_S * MICROS)
 
 
 def check_topics(admin: Admin, cluster: Cluster, asked: MeasureQuery) -> list[Replicas]:
-    """The partitions to be measured; refuses topics and partitions that do not exist."""
+    """The partitions to measure; raises an error for topics and partitions that do not exist."""
     placed = [p for p in admin.topics() if asked.wants(p.topic, cluster.topics.prefix)]
     names = frozenset(p.name for p in placed if not p.offline)
     if missing := asked.topics - {p.topic for p in placed}:
         raise ConfigError(f"There is no topic {', '.join(sorted(missing))}.")
     if not names:
-        raise ThinData("No topic matches; there is nothing to measure.")
+        raise ThinData("No topic matches, so there is nothing to measure.")
     if unknown := sorted(set(asked.offsets or ()) - names):
         raise ConfigError(f"There is no partition {', '.join(map(str, unknown))}.")
     return placed
@@ -180,9 +180,9 @@ def _strays(
     since: Mapping[TopicPartition, tuple[int, int]],
     earlier_ts: int,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Of records written since `earlier_ts`, up to a thousand of each partition, those misstamped.
+    """Partitions with wrong timestamps: (wrong, checked) of up to 1000 records since `earlier_ts`.
 
-    Only partitions where they are more than one in a hundred: a few come late anywhere.
+    Only partitions with more than one in a hundred: a few late records are normal.
     """
     grown = {name: (first, last) for name, (first, last) in since.items() if last > first}
     if not grown:
@@ -199,7 +199,7 @@ def _strays(
 def misstamped(
     written: DataFrame, from_ts: int, to_ts: int
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """How many records of how many written in a span are stamped far outside of it."""
+    """(wrong, checked) records written in a span; wrong have timestamps far outside of it."""
     ahead = AHEAD_S * MICROS
     outside = ~sources.between("ts", from_ts - ahead, to_ts + ahead)
     rows = (
@@ -217,7 +217,7 @@ def _of_offsets(
     given: MeasureInput,
     offsets: Mapping[TopicPartition, tuple[int, int]],
 ) -> MeasureInput:
-    """Just these records; the span is that of their own times."""
+    """Only these records; the span is that of their timestamps."""
     events = _read(
         session,
         cluster,
@@ -242,7 +242,7 @@ def _read(
         starts=starts,
         ends=ends,
     )
-    # At least twice as many pieces as cores, so that one hot partition does not make one core wait.
+    # At least two pieces per core, so that a hot partition does not keep one core busy alone.
     pieces = max(len(starts), 2 * session.sparkContext.defaultParallelism)
     return sources.read_span(session, span, min_partitions=pieces).transform(sources.events)
 
@@ -250,7 +250,7 @@ def _read(
 def _samples(
     session: SparkSession, admin: Admin, cluster: Cluster, asked: MeasureQuery
 ) -> tuple[DataFrame | None, DataFrame | None]:
-    """The telemetry of the span; (None, None) when there is no such topic."""
+    """The telemetry of the span; (None, None) if there is no telemetry topic."""
     placed = [p.name for p in admin.topics([cluster.topics.telemetry]) if not p.offline]
     if not placed:
         return None, None
@@ -277,7 +277,7 @@ def telemetry_between(
     from_ts: int,
     to_ts: int,
 ) -> DataFrame:
-    """Raw telemetry records of a span, as Kafka has them."""
+    """Raw telemetry records of a span."""
     found = offsets_between(cluster, partitions, from_ts=from_ts, to_ts=to_ts)
     span = sources.KafkaSpan(
         cluster=cluster,
@@ -295,7 +295,7 @@ def from_files(
     from_ts: int | None = None,
     to_ts: int | None = None,
 ) -> MeasureInput:
-    """Reads tables in files; without a span asked for, the one that they cover."""
+    """Reads tables in files; by default over the whole span that they cover."""
     good: dict[str, DataFrame] = {}
     rejects: DataFrame | None = None
     for table, path in (("events", events), ("samples", samples)):
@@ -305,7 +305,7 @@ def from_files(
             rejects = bad if rejects is None else rejects.unionByName(bad)
     spans = [span for span in map(times_of, good.values()) if span is not None]
     if not spans:
-        raise ThinData("The files hold no rows.")
+        raise ThinData("The files have no rows.")
     start = from_ts if from_ts is not None else min(first for first, _ in spans)
     end = to_ts if to_ts is not None else max(last for _, last in spans)
     inside = {table: f.where(sources.between("ts", start, end)) for table, f in good.items()}
@@ -331,7 +331,7 @@ def from_files(
 
 
 def _sizes(samples: DataFrame | None) -> dict[str, int]:
-    """Partitions per topic, which only samples tell: events do not speak of idle partitions."""
+    """Partitions per topic, from samples only: events do not show idle partitions."""
     if samples is None:
         return {}
     rows = samples.groupBy("topic").agg(F.max("partition").alias("last")).collect()

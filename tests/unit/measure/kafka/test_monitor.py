@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from trimtab.errors import BrokerUnavailable
-from trimtab.measure.kafka.monitor import Interest, Monitor, in_background, next_beat
+from trimtab.measure.kafka.monitor import Interest, Monitor, in_background, next_sample_time
 from trimtab.model.cluster import NO_LEADER, BrokerId, TopicPartition
 from trimtab.testing.fakes import FakeAdmin, FakePublisher
 
@@ -181,7 +181,7 @@ def test_a_run_for_a_while_ends_by_itself(world: FakeAdmin) -> None:
     ("now", "beat"), [(100.0, 101.0), (100.99, 101.0), (101.0, 102.0), (105.5, 106.0)]
 )
 def test_the_beat_neither_drifts_nor_catches_up(now: float, beat: float) -> None:
-    assert next_beat(100.0, 1.0, now) == beat
+    assert next_sample_time(100.0, 1.0, now) == beat
 
 
 def test_a_sample_taken_by_hand_says_when_nobody_answers(world: FakeAdmin) -> None:

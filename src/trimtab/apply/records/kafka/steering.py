@@ -35,7 +35,7 @@ from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
 from trimtab.kafka.topics import OwnTopic, ensure_per_broker
-from trimtab.measure.kafka.monitor import Publisher, next_beat
+from trimtab.measure.kafka.monitor import Publisher, next_sample_time
 from trimtab.model.cluster import BrokerId, TopicPartition
 from trimtab.model.codec import dumps, weights_to
 from trimtab.model.control import TopicRates
@@ -136,7 +136,7 @@ class Steerer:
             if due >= end:
                 break
             self.step()
-            due = next_beat(start, self._interval_s, time.monotonic())
+            due = next_sample_time(start, self._interval_s, time.monotonic())
         if self._publisher is not None:
             self._publisher.flush()
         return self.report
