@@ -118,7 +118,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_WHEN_ASKED_FOR = {
+_LAZY = {
     "Beginning": "trimtab.apply.consumers.kafka.directed_reader",
     "DirectedConsumer": "trimtab.apply.consumers.kafka.consumer",
     "ConsumerConfig": "trimtab.apply.consumers.kafka.consumer",
@@ -143,13 +143,13 @@ _WHEN_ASKED_FOR = {
     "with_partitions": "trimtab.apply.records.spark.routed_sink",
     "write_routed": "trimtab.apply.records.spark.routed_sink",
 }
-"""Where those stand that load a Kafka client, Spark or pyarrow, or belong to those that do."""
+"""Modules of names that need a Kafka client, Spark or pyarrow; imported at their first use."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHEN_ASKED_FOR:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_WHEN_ASKED_FOR[name]), name)
+    found = globals()[name] = getattr(import_module(_LAZY[name]), name)
     return found
 
 

@@ -25,7 +25,7 @@ def test_every_listed_name_is_there() -> None:
 
 
 def test_what_is_loaded_when_asked_for_is_listed_and_stands_where_it_says() -> None:
-    for name, module in trimtab._WHEN_ASKED_FOR.items():
+    for name, module in trimtab._LAZY.items():
         assert name in trimtab.__all__
         assert getattr(trimtab, name) is getattr(import_module(module), name)
     assert set(trimtab.__all__) <= set(dir(trimtab))

@@ -20,7 +20,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.topics import OwnTopics, ensure
 from trimtab.local.cluster import LocalCluster
-from trimtab.measure.spark.live import Supervised
+from trimtab.measure.spark.live import SupervisedQuery
 from trimtab.model.codec import dumps
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_to
@@ -76,7 +76,7 @@ def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
         known = admin.cluster().cluster
 
     @contextmanager
-    def judging() -> Iterator[Supervised]:
+    def judging() -> Iterator[SupervisedQuery]:
         query = outcomes_query(
             spark,
             target,
@@ -91,7 +91,7 @@ def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
         finally:
             query.stop()
 
-    def judged(query: Supervised) -> tuple[int, int]:
+    def judged(query: SupervisedQuery) -> tuple[int, int]:
         """How many records were judged, and how many of them were in time."""
         query.tick()
         rows = warehouse.read(spark, "outcomes").select("group", "events", "within_sla").collect()

@@ -291,7 +291,7 @@ def _api() -> str:
         value = getattr(trimtab, name)
         kind = _kind_of(name, value)
         shown = f"`{name}`"
-        if inspect.isfunction(value) or (name in trimtab._WHEN_ASKED_FOR and _is_made(value)):
+        if inspect.isfunction(value) or (name in trimtab._LAZY and _is_made(value)):
             shown = f"`{name}({', '.join(inspect.signature(value).parameters)})`"
         kinds[kind].append(table_row(shown, _OTHER.get(name) or _first_line(value)))
     parts = [
@@ -322,7 +322,7 @@ def _is_made(value: object) -> bool:
 
 
 def _kind_of(name: str, value: object) -> str:
-    if name in trimtab._WHEN_ASKED_FOR:
+    if name in trimtab._LAZY:
         return "Producers, consumers, Spark"
     if isinstance(value, type):
         return "Errors" if issubclass(value, TrimtabError) else "Values"

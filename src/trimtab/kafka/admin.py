@@ -25,7 +25,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from trimtab.kafka import consumer_groups, topic_facts
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
+from trimtab.kafka.errors import is_retriable, kafka_errors, reason_of
 from trimtab.kafka.requests import BACKOFF_S, Connections, error_of
 from trimtab.model.cluster import Broker, BrokerId, Group, Replicas, TopicPartition
 from trimtab.observe.logging import library_log
@@ -234,7 +234,7 @@ class KafkaAdmin:
                         error = error_of(p.error_code)
                         if error is None and p.offset >= 0:
                             found[TopicPartition(topic.name, p.partition_index)] = p.offset
-                        elif error is not None and not is_passing(error):
+                        elif error is not None and not is_retriable(error):
                             raise error
         return found
 
@@ -339,7 +339,7 @@ def _placed(answer: Any) -> tuple[Replicas, ...]:
         error = error_of(topic.error_code)
         if isinstance(error, theirs.UnknownTopicOrPartitionError):
             continue
-        if error is not None and not is_passing(error):
+        if error is not None and not is_retriable(error):
             raise error
         found += [_replicas(topic.name, p) for p in topic.partitions]
     return tuple(sorted(found, key=lambda p: p.name))

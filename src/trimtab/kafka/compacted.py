@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.errors import BrokerUnavailable
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.errors import is_passing, kafka_errors
+from trimtab.kafka.errors import is_retriable, kafka_errors
 
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 """Errors for a topic that does not exist, or that some brokers do not know yet."""
@@ -50,7 +50,7 @@ class TopicReader:
             self._consumer.close()
             raise
 
-    def to_the_end(self, within_s: float = _ASK_S) -> Iterator[Keyed]:
+    def read_to_end(self, within_s: float = _ASK_S) -> Iterator[Keyed]:
         """All records up to the current end of the log."""
         deadline = time.monotonic() + within_s
         with kafka_errors(f"reading {self._topic}"):
@@ -64,7 +64,7 @@ class TopicReader:
             f"Topic {self._topic} could not be read to its end.", hint="Check that its brokers run."
         )
 
-    def for_a_while(self, seconds: float) -> Iterator[Keyed]:
+    def read_for(self, seconds: float) -> Iterator[Keyed]:
         """The records that arrive within this time."""
         deadline = time.monotonic() + seconds
         with kafka_errors(f"reading {self._topic}"):
@@ -86,7 +86,7 @@ class TopicReader:
         if error.code() in ABSENT:  # just created, and some brokers do not know it yet
             time.sleep(_POLL_S)
             self._consumer.assign([self._beginning])
-        elif not is_passing(KafkaException(error)):
+        elif not is_retriable(KafkaException(error)):
             raise KafkaException(error)
         return False
 

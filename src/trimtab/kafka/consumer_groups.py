@@ -24,7 +24,7 @@ from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from trimtab.kafka.errors import is_passing
+from trimtab.kafka.errors import is_retriable
 from trimtab.kafka.messages import ConsumerGroupDescribeRequest
 from trimtab.kafka.requests import BACKOFF_S, Connections, error_of
 from trimtab.model.cluster import BrokerId, Group, Member, TopicPartition
@@ -50,7 +50,7 @@ def names(brokers: Connections, live: Collection[BrokerId]) -> tuple[str, ...]:
     answers = brokers.ask_each(dict.fromkeys(sorted(live), ListGroupsRequest), "list groups")
     for answer in answers.values():
         error = error_of(answer.error_code)
-        if error is not None and not is_passing(error):
+        if error is not None and not is_retriable(error):
             raise error
         # A group that only commits offsets has no protocol type.
         found |= {g.group_id for g in answer.groups if g.protocol_type in {_CONSUMER, ""}}
@@ -238,6 +238,6 @@ def _offsets_request(groups: Collection[str]) -> Any:
 def _is_answered(code: int) -> bool:
     """Whether a coordinator answered; False for a retriable error, other errors are raised."""
     error = error_of(code)
-    if error is not None and not is_passing(error):
+    if error is not None and not is_retriable(error):
         raise error
     return error is None

@@ -49,7 +49,7 @@ def translated(error: Exception, what: str) -> TrimtabError:
             f"The Kafka client rejected its configuration while {what}: {reason}",
             hint="Check --bootstrap-server and the file given by --command-config.",
         )
-    if is_passing(error):
+    if is_retriable(error):
         return BrokerUnavailable(
             f"No broker answered while {what}: {reason}",
             hint="Check that the brokers are running and that --bootstrap-server is correct. "
@@ -65,8 +65,12 @@ def reason_of(error: Exception) -> str:
     elif isinstance(error, theirs.BrokerResponseError):
         # The rest of the client's message is the full request and response.
         name = type(error).__name__.removesuffix("Error")
-        said = error.args and isinstance(error, _AUTHENTICATION)
-        text = str(error.args[0]).removeprefix("SaslAuthenticationFailedError: ") if said else name
+        has_reason = error.args and isinstance(error, _AUTHENTICATION)
+        text = (
+            str(error.args[0]).removeprefix("SaslAuthenticationFailedError: ")
+            if has_reason
+            else name
+        )
     elif isinstance(error, theirs.NodeNotReadyError | theirs.UnknownBrokerIdError):
         text = "not connected"  # the client's message has only the broker's id
     elif isinstance(error, theirs.KafkaError) and error.args:
@@ -105,7 +109,7 @@ def _is_configuration(error: Exception) -> bool:
     return isinstance(error, theirs.KafkaConfigurationError)
 
 
-def is_passing(error: Exception) -> bool:
+def is_retriable(error: Exception) -> bool:
     """Whether another attempt may succeed."""
     if isinstance(error, LibrdkafkaException):
         return bool(error.args) and (

@@ -24,7 +24,7 @@ from kafka.net.selector import NetworkSelector
 
 from trimtab.errors import ConfigError
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.errors import is_authentication, is_passing, kafka_errors, reason_of
+from trimtab.kafka.errors import is_authentication, is_retriable, kafka_errors, reason_of
 from trimtab.model.cluster import BrokerId
 from trimtab.observe.logging import library_log
 
@@ -99,7 +99,7 @@ class Connections:
             if answers:
                 return answers[node]
             error = failures.get(node, theirs.KafkaConnectionError("not connected to any broker"))
-            if not is_passing(error) or time.monotonic() > deadline:
+            if not is_retriable(error) or time.monotonic() > deadline:
                 raise error
             time.sleep(BACKOFF_S)
 
@@ -109,7 +109,7 @@ class Connections:
         """Sends requests in parallel; brokers that do not answer are logged and left out."""
         answers, failures = self._ask(requests)
         for broker, error in sorted(failures.items()):
-            if not is_passing(error):
+            if not is_retriable(error):
                 raise error
             if broker not in self._missing:  # logged once, not at every request
                 log.warning("broker_did_not_answer", broker=broker, to=what, why=reason_of(error))

@@ -24,10 +24,10 @@ class Retry:
 
     def pauses(self) -> Iterator[float]:
         """The pause before each further attempt, in seconds."""
-        for pause_s, _ in zip(self.for_ever(), range(self.attempts - 1), strict=False):
+        for pause_s, _ in zip(self.endless_pauses(), range(self.attempts - 1), strict=False):
             yield pause_s
 
-    def for_ever(self) -> Iterator[float]:
+    def endless_pauses(self) -> Iterator[float]:
         """The same pauses, without a limit on the number of attempts."""
         pause_s = self.first_s
         while True:

@@ -27,14 +27,14 @@ def find_java() -> Path:
     if found is None:
         where = "on the PATH" if home is None else f"in JAVA_HOME ({home})"
         raise ConfigError(f"There is no Java {where}.", hint=_INSTALL)
-    asked = subprocess.run(
+    ran = subprocess.run(
         [found, "-version"], capture_output=True, text=True, check=False, timeout=60
     )
-    said = asked.stderr + asked.stdout
-    version = java_version(said)
+    output = ran.stderr + ran.stdout
+    version = java_version(output)
     # macOS has a `java` that only prints where to download Java
-    if asked.returncode != 0 or version is None:
-        raise ConfigError(f"{found} does not run: {said.strip() or 'no output'}", hint=_INSTALL)
+    if ran.returncode != 0 or version is None:
+        raise ConfigError(f"{found} does not run: {output.strip() or 'no output'}", hint=_INSTALL)
     if version < OLDEST_JAVA:
         raise ConfigError(
             f"{found} is Java {version}; Kafka and Spark need {OLDEST_JAVA} or newer.",
@@ -43,7 +43,7 @@ def find_java() -> Path:
     return Path(found)
 
 
-def java_version(said: str) -> int | None:
+def java_version(output: str) -> int | None:
     """Returns the major version in the output of `java -version`, None if there is none.
 
     >>> java_version('openjdk version "17.0.15" 2025-04-15')
@@ -51,5 +51,5 @@ def java_version(said: str) -> int | None:
     >>> java_version('java version "1.8.0_292"')
     8
     """
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match[1]) if match else None

@@ -167,10 +167,10 @@ def _state_and_start(pid: int) -> tuple[str, str] | None:
         code, threads, started = fields[0], int(fields[17]), fields[19]
         # A killed process counts as a zombie while its last threads still hold files and ports.
         return ("D" if code == "Z" and threads > 1 else code), f"{_boot_id()} {started}"
-    said = subprocess.run(
+    output = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     ).stdout.split(maxsplit=1)
-    return (said[0][0], said[1].strip()) if len(said) == 2 else None
+    return (output[0][0], output[1].strip()) if len(output) == 2 else None
 
 
 @cache

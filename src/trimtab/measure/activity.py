@@ -53,7 +53,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class UsedSpan:
     """The part of a span that a rate is computed over; `thin` if it is too short for a rate.
 
     `quiet_us` are the silent start and end that are included and long enough to be noted.
@@ -97,7 +97,7 @@ def recurring_pause(words: Iterable[tuple[int, int]], slot_us: float) -> float:
     return longest[0] * slot_us
 
 
-def used(asked: tuple[int, int], found: Activity | None, *, min_span_s: float) -> Used:
+def used(asked: tuple[int, int], found: Activity | None, *, min_span_s: float) -> UsedSpan:
     """The part of a span that a topic's rate is computed over.
 
     For example, an hour whose last minute has 6000 records, one every 10 ms:
@@ -109,7 +109,7 @@ def used(asked: tuple[int, int], found: Activity | None, *, min_span_s: float) -
     60.0
     """
     start, end = asked
-    whole = Used(asked=asked, from_ts=start, to_ts=end)
+    whole = UsedSpan(asked=asked, from_ts=start, to_ts=end)
     if found is None or (found.records < _FEW_RECORDS and not found.born):
         return whole
     silent_us = max(_PAUSES * found.mean_pause_us, _SILENT_S * MICROS)
@@ -121,16 +121,16 @@ def used(asked: tuple[int, int], found: Activity | None, *, min_span_s: float) -
         # Each record counts with the pause that follows it.
         end = min(end, found.last_ts + max(1, round(found.mean_pause_us)))
     if end - start < min_span_s * MICROS:
-        return Used(asked=asked, from_ts=whole.from_ts, to_ts=whole.to_ts, thin=True)
+        return UsedSpan(asked=asked, from_ts=whole.from_ts, to_ts=whole.to_ts, thin=True)
     noted_us = max(silent_us, _MUCH_OF_IT * (asked[1] - asked[0]))
     quiet_us = (
         before if start == asked[0] and before > noted_us else 0,
         after if end == asked[1] and after > noted_us else 0,
     )
-    return Used(asked=asked, from_ts=start, to_ts=end, quiet_us=quiet_us)
+    return UsedSpan(asked=asked, from_ts=start, to_ts=end, quiet_us=quiet_us)
 
 
-def note_on(name: str, found: Used) -> str | None:
+def note_on(name: str, found: UsedSpan) -> str | None:
     """A note for the user about the used part; None if there is nothing to note."""
     asked_s = (found.asked[1] - found.asked[0]) / MICROS
     if found.thin:

@@ -95,7 +95,7 @@ def commit_speed(looks: Sequence[Look]) -> CommitSpeed | None:
     return CommitSpeed(grown * _MICROS / (last.ts - first.ts), least)
 
 
-class Learned(NamedTuple):
+class LearnedCapacity(NamedTuple):
     """Learned capacity by consumer, per second; consumers without a backlog are missing."""
 
     records_s: Mapping[int, float]
@@ -108,7 +108,7 @@ class Learned(NamedTuple):
 
 def learned(
     progress: Mapping[TopicPartition, CommitProgress], readers: Assignment, *, span_s: float
-) -> Learned:
+) -> LearnedCapacity:
     """The capacity of each consumer that always had a backlog; `readers` must not have changed.
 
     >>> hot = TopicPartition("orders", 0)
@@ -130,10 +130,10 @@ def learned(
         sizes = [(p.committed_s, p.record_bytes) for p in known if p.committed_s > 0]
         if all(size is not None for _, size in sizes):
             bytes_s[consumer] = sum(rate * (size or 0.0) for rate, size in sizes)
-    return Learned(records_s, {c: size for c, size in bytes_s.items() if size > 0})
+    return LearnedCapacity(records_s, {c: size for c, size in bytes_s.items() if size > 0})
 
 
-def learned_from(measured: Measurement, group: str, readers: Assignment) -> Learned:
+def learned_from(measured: Measurement, group: str, readers: Assignment) -> LearnedCapacity:
     """The capacity of a group's consumers, learned from a measurement."""
     progress = {}
     for p in measured.partitions:

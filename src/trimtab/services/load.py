@@ -13,7 +13,7 @@ from trimtab.model.codec import read_loads
 from trimtab.model.load import Measurement
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 from trimtab.workload import due
-from trimtab.workload.due import Acks, Due
+from trimtab.workload.due import Acks, DueRecords
 from trimtab.workload.rate_streams import RateSchedule
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Load:
     """What is sent, for how long, and how many partitions it needs."""
 
-    blocks: Iterable[Due]
+    blocks: Iterable[DueRecords]
     duration_s: float
     partitions: int = 1
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trimtab.measure.spark.continuous import Beat, Results
     from trimtab.measure.spark.hot_keys import CountingMode
     from trimtab.measure.spark.jobs import MeasureInput, MeasureMethod, MeasureResult
-    from trimtab.measure.spark.live import KeyCounting, Supervised
+    from trimtab.measure.spark.live import KeyCounting, SupervisedQuery
     from trimtab.measure.spark.spans import MeasureQuery
     from trimtab.spark.session import Session
 
@@ -317,7 +317,7 @@ def _outcomes(
     request: MeasureRequest,
     options: ContinuousOptions,
     results: Results,
-) -> list[Supervised]:
+) -> list[SupervisedQuery]:
     """The query that judges receipts beside the rates, if that is wanted."""
     from trimtab.evaluate.spark.live_outcomes import Watching, outcomes_query
 

@@ -191,8 +191,8 @@ def decisions(raw: DataFrame) -> DataFrame:
 def control(raw: DataFrame) -> DataFrame:
     """Control records → one row per named partition, or one row without: sender, type, time."""
     text = F.col("value").cast("string")
-    told = raw.select(F.from_json(text, _CONTROL).alias("t")).select("t.*")
-    ours = told.where((F.col("v") == VERSION) & F.col("ts").between(0, _LAST_TS))
+    parsed = raw.select(F.from_json(text, _CONTROL).alias("t")).select("t.*")
+    ours = parsed.where((F.col("v") == VERSION) & F.col("ts").between(0, _LAST_TS))
     return ours.select(
         *(F.timestamp_micros("ts").alias("ts"), "type", "consumer", "incarnation"),
         F.explode_outer("partitions").alias("p"),

@@ -43,7 +43,7 @@ class Acks(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
+class DueRecords:
     """A block of records in the order of time; without `keys` no record has a key.
 
     The client chooses the partition if `partitions` is missing or has `ANY_PARTITION`.
@@ -68,10 +68,10 @@ class Due:
         partitions: list[int] = self.partitions.tolist()
         return partitions
 
-    def first(self, count: int) -> Due:
+    def first(self, count: int) -> DueRecords:
         """Returns the first `count` records."""
         sizes = self.value_bytes
-        return Due(
+        return DueRecords(
             times_s=self.times_s[:count],
             value_bytes=sizes if isinstance(sizes, int) else sizes[:count],
             keys=None if self.keys is None else self.keys[:count],
@@ -79,29 +79,29 @@ class Due:
         )
 
 
-def keyed(stream: KeyStream, *, duration_s: float, value_bytes: int) -> Iterator[Due]:
+def keyed(stream: KeyStream, *, duration_s: float, value_bytes: int) -> Iterator[DueRecords]:
     """Yields the records of a key stream."""
     for block in stream.blocks(duration_s, block_records=BLOCK_RECORDS):
-        yield Due(times_s=block.times_s, keys=key_bytes(block.keys), value_bytes=value_bytes)
+        yield DueRecords(times_s=block.times_s, keys=key_bytes(block.keys), value_bytes=value_bytes)
 
 
 def partitioned(
     schedule: RateSchedule, *, seed: int, value_bytes: int, poisson: bool = False
-) -> Iterator[Due]:
+) -> Iterator[DueRecords]:
     """Yields records without keys, each with a partition, by the partitions' rates."""
     for times_s, partitions in arrival_blocks(
         schedule, seed=seed, poisson=poisson, block_records=BLOCK_RECORDS
     ):
-        yield Due(times_s=times_s, partitions=partitions, value_bytes=value_bytes)
+        yield DueRecords(times_s=times_s, partitions=partitions, value_bytes=value_bytes)
 
 
-def keyless(schedule: RateSchedule, *, seed: int, value_bytes: int) -> Iterator[Due]:
+def keyless(schedule: RateSchedule, *, seed: int, value_bytes: int) -> Iterator[DueRecords]:
     """Yields records without keys at Poisson arrivals; the client chooses partitions."""
     for block in partitioned(schedule, seed=seed, value_bytes=value_bytes, poisson=True):
-        yield Due(times_s=block.times_s, value_bytes=value_bytes)
+        yield DueRecords(times_s=block.times_s, value_bytes=value_bytes)
 
 
-def until(blocks: Iterable[Due], duration_s: float) -> Iterator[Due]:
+def until(blocks: Iterable[DueRecords], duration_s: float) -> Iterator[DueRecords]:
     """Yields the records that are due before `duration_s`."""
     for block in blocks:
         count = int(np.searchsorted(block.times_s, duration_s))
@@ -145,7 +145,7 @@ class Numbering:
     def __init__(self) -> None:
         self._last: dict[bytes | int, int] = {}
 
-    def of(self, block: Due) -> list[int | None]:
+    def of(self, block: DueRecords) -> list[int | None]:
         """Returns the number of every record of the next block."""
         last = self._last
         numbers: list[int | None] = []

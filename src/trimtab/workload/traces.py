@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from trimtab.errors import BadFile
 from trimtab.model.files import replacing
-from trimtab.workload.due import ANY_PARTITION, BLOCK_RECORDS, Due
+from trimtab.workload.due import ANY_PARTITION, BLOCK_RECORDS, DueRecords
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ _ROW_GROUP = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentRecords:
     """Records that were sent, in the order of time; an offset of −1 means unknown."""
 
     times_s: NDArray[np.float64]
@@ -54,20 +54,20 @@ class Trace:
 
     def blocks(
         self, *, value_bytes: int, speed: float = 1.0, by_key: bool = False
-    ) -> Iterator[Due]:
+    ) -> Iterator[DueRecords]:
         """Yields the records, `speed` times as fast; `by_key` lets the client choose partitions."""
         if not 0 < speed < math.inf:
             raise ValueError(f"speed must be finite and positive, not {speed}")
         return self._blocks(value_bytes, speed, by_key)
 
-    def _blocks(self, value_bytes: int, speed: float, by_key: bool) -> Iterator[Due]:
+    def _blocks(self, value_bytes: int, speed: float, by_key: bool) -> Iterator[DueRecords]:
         with _opened(self.path) as file:
             columns = _columns(file, self.path)
             start: float | None = None
             for batch in file.iter_batches(BLOCK_RECORDS, columns=columns):
                 times_s = _times_s(batch, self.path)
                 start = _start(columns, times_s) if start is None else start
-                yield Due(
+                yield DueRecords(
                     times_s=(times_s - start) / speed,
                     keys=_keys(batch, self.path),
                     partitions=None
@@ -128,7 +128,7 @@ class TraceWriter:
         self._waiting: list[pa.Table] = []
         self._file = pq.ParquetWriter(out, self._schema)
 
-    def write(self, sent: Sent) -> None:
+    def write(self, sent: SentRecords) -> None:
         """Adds records; they must be later than all earlier ones."""
         pa = self._pa
         columns = [

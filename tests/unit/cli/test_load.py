@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from trimtab.cli import main
-from trimtab.workload.due import Acks, Due
+from trimtab.workload.due import Acks, DueRecords
 from trimtab.workload.kafka import load as door
 from trimtab.workload.kafka.load import LoadSummary
 
@@ -42,7 +42,7 @@ class Door:
         self.answer = WELL
         self.topic: dict[str, Any] = {}
         self.sent: dict[str, Any] = {}
-        self.blocks: list[Due] = []
+        self.blocks: list[DueRecords] = []
 
     def ensure_topic(self, topic, **options):
         self.topic = {"topic": topic, **options}

@@ -14,11 +14,11 @@ from trimtab.errors import ConfigError
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep, Unit
 from trimtab.workload import due
-from trimtab.workload.due import Acks, Due, Numbering
+from trimtab.workload.due import Acks, DueRecords, Numbering
 from trimtab.workload.kafka.load import Ack, Delivery, LoadProgress, send_through
 from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
 from trimtab.workload.rate_streams import RateSchedule
-from trimtab.workload.traces import Sent
+from trimtab.workload.traces import SentRecords
 
 STARTED_TS = 1_700_000_000_000_000
 
@@ -97,7 +97,7 @@ def run(blocks, *, clock=None, producer=None, **more):
 
 
 def block(times_s, *, keys=None, partitions=None, value_bytes=10):
-    return Due(
+    return DueRecords(
         times_s=np.array(times_s, dtype=np.float64),
         keys=keys,
         partitions=None if partitions is None else np.array(partitions),
@@ -277,7 +277,7 @@ def test_acknowledged_records_are_recorded_in_the_order_they_were_due():
     clock = Clock()
     timed_out = KafkaError(KafkaError._MSG_TIMED_OUT)
     backwards = FakeProducer(clock, newest_first=True, acks_per_poll=0, fails={1: timed_out})
-    kept: list[Sent] = []
+    kept: list[SentRecords] = []
     first = block([0.0, 0.5, 1.0], keys=[b"a", b"b", None], partitions=[0, 1, 2], value_bytes=7)
     second = block([2.0], keys=[b"a"], value_bytes=np.array([9]))
 

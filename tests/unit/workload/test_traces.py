@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from trimtab.errors import BadFile
-from trimtab.workload.traces import Sent, read_trace, recording
+from trimtab.workload.traces import SentRecords, read_trace, recording
 
 
 def sent(times_s, keys, partitions):
     count = len(times_s)
-    return Sent(
+    return SentRecords(
         times_s=np.array(times_s, dtype=np.float64),
         keys=keys,
         partitions=np.array(partitions),

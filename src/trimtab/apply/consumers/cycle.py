@@ -492,7 +492,7 @@ class Cycle:
 
     def _retried(self, what: str, action: Callable[[], None]) -> None:
         """Retries until it succeeds or `stop` is set."""
-        pauses = _WRITE_RETRY.for_ever()
+        pauses = _WRITE_RETRY.endless_pauses()
         while True:
             try:
                 return action()

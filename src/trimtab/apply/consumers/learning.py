@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from trimtab.apply.consumers.policy import Measured
-from trimtab.measure.learned_capacity import CommitProgress, Learned, learned
+from trimtab.measure.learned_capacity import CommitProgress, LearnedCapacity, learned
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 
@@ -34,9 +34,9 @@ class Learning:
         self._group, self._keep_s = group, keep_s
         self._history: deque[dict[TopicPartition, _Seen]] = deque()
         self._readers = Assignment()
-        self._known = Learned({}, {})
+        self._known = LearnedCapacity({}, {})
 
-    def look(self, measured: Measured, readers: Assignment) -> Learned:
+    def look(self, measured: Measured, readers: Assignment) -> LearnedCapacity:
         """Adds the newest rates, and returns what is known now."""
         if readers != self._readers:
             self._readers = readers
@@ -59,12 +59,12 @@ class Learning:
             return None
         return _Seen(topic.ts, rate.end_offset, rate.end_offset - lag)
 
-    def _found(self, measured: Measured) -> Learned:
+    def _found(self, measured: Measured) -> LearnedCapacity:
         """What each consumer handled between its first and its last observed commit."""
         held: dict[int, list[TopicPartition]] = {}
         for partition, consumer in self._readers.items():
             held.setdefault(consumer, []).append(partition)
-        found = Learned({}, {})
+        found = LearnedCapacity({}, {})
         for consumer, partitions in held.items():
             looks = [then for then in self._history if all(p in then for p in partitions)]
             done = [sum(then[p].committed for p in partitions) for then in looks]
@@ -77,7 +77,7 @@ class Learning:
                 Assignment(dict.fromkeys(partitions, consumer)),
                 span_s=min(between[-1][p].ts - between[0][p].ts for p in partitions) / _MICROS,
             )
-            found = Learned(
+            found = LearnedCapacity(
                 {**found.records_s, **alone.records_s}, {**found.bytes_s, **alone.bytes_s}
             )
         return found

@@ -53,11 +53,11 @@ class PlanTopic:
     def refresh(self) -> None:
         """Reads all records up to the current end."""
         if not self._reader.missing:
-            self._take(self._reader.to_the_end())
+            self._take(self._reader.read_to_end())
 
     def wait(self, seconds: float) -> None:
         """Reads records that arrive within this time."""
-        self._take(self._reader.for_a_while(seconds))
+        self._take(self._reader.read_for(seconds))
 
     def plan(self, plan: str) -> AnyPlan | None:
         """The plan with this id; None if there is none."""

@@ -24,7 +24,7 @@ from trimtab.evaluate.spark import outcomes as steps
 from trimtab.evaluate.spark.order_audit import distinct_receipts
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
-from trimtab.measure.spark.live import Stream, Supervised, now_ts, pattern_of
+from trimtab.measure.spark.live import Stream, SupervisedQuery, now_ts, pattern_of
 from trimtab.measure.spark.rates import window_number
 from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.measure.windows import MICROS
@@ -64,7 +64,7 @@ def outcomes_query(
     cluster_id: str | None,
     warehouse: Warehouse,
     checkpoint: str,
-) -> Supervised:
+) -> SupervisedQuery:
     """The query, with the receipts that its predecessor had not yet judged."""
     asked = how.asked
     identity = short_hash(
@@ -94,7 +94,9 @@ def outcomes_query(
         folder=folder,
         trigger_s=how.window_s,
     )
-    return Supervised(session, stream, query.on_batch, on_idle=partial(query.caught_up, session))
+    return SupervisedQuery(
+        session, stream, query.on_batch, on_idle=partial(query.caught_up, session)
+    )
 
 
 class OutcomesQuery:

@@ -15,13 +15,13 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.measure.ring import SampleRing
 from trimtab.measure.spark.lag import lag
 from trimtab.measure.spark.live import (
-    Ends,
     KeyCounting,
     KeysQuery,
-    Outlet,
+    QueryOutput,
     RatesQuery,
+    ResultPublisher,
     Stream,
-    Supervised,
+    SupervisedQuery,
     now_ts,
     pattern_of,
     telemetry_rows,
@@ -50,7 +50,7 @@ class Beat:
 class Results:
     """Where results go, and where the queries keep their checkpoints."""
 
-    outlet: Outlet
+    outlet: ResultPublisher
     warehouse: Warehouse
     checkpoint: str
 
@@ -65,7 +65,7 @@ def run_continuously(  # noqa: PLR0913 - independent options
     keys: KeyCounting | None,
     results: Results,
     stop: threading.Event,
-    more: Sequence[Supervised] = (),
+    more: Sequence[SupervisedQuery] = (),
 ) -> None:
     """Runs these queries and `more` until `stop` is set; a failed query is restarted."""
     job = _Job(session, admin, cluster, asked, results)
@@ -91,7 +91,7 @@ class _Job:
     asked: MeasureQuery
     results: Results
 
-    def rates(self, beat: Beat) -> Supervised:
+    def rates(self, beat: Beat) -> SupervisedQuery:
         """The telemetry query, with its ring filled."""
         identity = self._identity(window_s=beat.window_s, groups=self.asked.groups)
         query = RatesQuery(
@@ -104,9 +104,9 @@ class _Job:
         self._refill(query)
         pattern = pattern_of([self.cluster.topics.telemetry])
         stream = self._stream("rates", identity, pattern, telemetry_rows, beat.trigger_s)
-        return Supervised(self.session, stream, query.on_batch, on_stop=query.finish)
+        return SupervisedQuery(self.session, stream, query.on_batch, on_stop=query.finish)
 
-    def keys(self, how: KeyCounting) -> Supervised:
+    def keys(self, how: KeyCounting) -> SupervisedQuery:
         """The query of the data topics, with the counts of the previous driver."""
         identity = self._identity(
             window_s=how.window_s,
@@ -119,7 +119,7 @@ class _Job:
         query.resume(self.session)
         stream = self._stream("keys", identity, self._data_pattern(), sources.events, how.window_s)
         caught_up = partial(query.caught_up, self.session)
-        return Supervised(self.session, stream, query.on_batch, on_idle=caught_up)
+        return SupervisedQuery(self.session, stream, query.on_batch, on_idle=caught_up)
 
     def _identity(self, **how: object) -> str:
         pattern = self.asked.pattern.pattern if self.asked.pattern is not None else None
@@ -132,8 +132,8 @@ class _Job:
             }
         )
 
-    def _ends(self, name: str, identity: str, sink: str) -> Ends:
-        return Ends(
+    def _ends(self, name: str, identity: str, sink: str) -> QueryOutput:
+        return QueryOutput(
             outlet=self.results.outlet,
             sink=sink,
             warehouse=self.results.warehouse,

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from trimtab.errors import ThinData
 from trimtab.kafka.spans import AHEAD_S
-from trimtab.measure.activity import SLOTS, Activity, Used, note_on, recurring_pause, used
+from trimtab.measure.activity import SLOTS, Activity, UsedSpan, note_on, recurring_pause, used
 from trimtab.measure.counters import Share, Threshold
 from trimtab.measure.spark.commits import commits
 from trimtab.measure.spark.hot_keys import CountingMode, heavy_keys
@@ -150,7 +150,7 @@ class _Steps:
     def __init__(self, given: MeasureInput, how: MeasureMethod) -> None:
         self.counts: DataFrame | None = None
         self.by_samples: DataFrame | None = None
-        self.used: dict[str, Used] = {}
+        self.used: dict[str, UsedSpan] = {}
         self.tables: dict[str, DataFrame] = {}
         if given.events is not None:
             self.counts = given.events.transform(counts_of_events, window_s=how.window_s).persist()
@@ -186,7 +186,7 @@ class _Steps:
 
 def used_spans(
     counts: DataFrame, span: tuple[int, int], how: MeasureMethod, *, born: Set[str] = frozenset()
-) -> dict[str, Used]:
+) -> dict[str, UsedSpan]:
     """The part of the span in which each topic had records; topics without records are left out."""
     return {
         topic: used(span, replace(found, born=topic in born), min_span_s=how.min_span_s)
@@ -233,7 +233,7 @@ def _activities(
     }
 
 
-def _inside(topics: Mapping[str, Used]) -> Column:
+def _inside(topics: Mapping[str, UsedSpan]) -> Column:
     """Whether a sample is in the part of the span that its topic's rate is computed over."""
     wanted = F.lit(True)
     for topic, part in topics.items():
@@ -384,12 +384,12 @@ def _parts(
     by_count: Set[TopicPartition],
     events: Mapping[TopicPartition, _Counted],
     how: MeasureMethod,
-) -> dict[TopicPartition, Used]:
+) -> dict[TopicPartition, UsedSpan]:
     """The part of the span of each partition's rate: its topic's part, or what its log covers.
 
     If log sizes were sampled, deleted records do not matter.
     """
-    whole = Used(asked=given.span, from_ts=given.from_ts, to_ts=given.to_ts)
+    whole = UsedSpan(asked=given.span, from_ts=given.from_ts, to_ts=given.to_ts)
     parts = {name: steps.used.get(name.topic, whole) for name in given.partitions}
     counted = {name: found for name, found in events.items() if name in by_count}
     for name in given.cut & counted.keys():
@@ -406,10 +406,10 @@ def _parts(
 def _since_birth(
     given: MeasureInput,
     steps: _Steps,
-    parts: Mapping[TopicPartition, Used],
+    parts: Mapping[TopicPartition, UsedSpan],
     events: Mapping[TopicPartition, _Counted],
     how: MeasureMethod,
-) -> dict[TopicPartition, Used]:
+) -> dict[TopicPartition, UsedSpan]:
     """The parts of partitions that were added or first written in the span."""
     young = {
         name
@@ -431,7 +431,7 @@ def _since_birth(
 
 
 def _notes(
-    given: MeasureInput, topics: Mapping[str, Used], parts: Mapping[TopicPartition, Used]
+    given: MeasureInput, topics: Mapping[str, UsedSpan], parts: Mapping[TopicPartition, UsedSpan]
 ) -> tuple[str, ...]:
     """Notes on rates that are not over the whole span."""
     of_samples = [f"the monitor sampled only {given.span_s:.0f} s of the requested span"]

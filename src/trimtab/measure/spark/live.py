@@ -79,7 +79,7 @@ PARTS = StructType(
 )
 
 
-class Outlet(Protocol):
+class ResultPublisher(Protocol):
     """Publishes results."""
 
     def publish(self, topic: str, key: bytes, value: bytes) -> None:
@@ -92,10 +92,10 @@ class Outlet(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class QueryOutput:
     """Where a query's results and progress go: `sink` is its topic, `run` the id of its rows."""
 
-    outlet: Outlet
+    outlet: ResultPublisher
     sink: str
     warehouse: Warehouse
     run: str
@@ -158,7 +158,7 @@ class RatesQuery:
     def __init__(
         self,
         ring: SampleRing,
-        ends: Ends,
+        ends: QueryOutput,
         *,
         source: str,
         wanted: Callable[[str], bool] = lambda _: True,
@@ -329,7 +329,7 @@ class KeysQuery:
     def __init__(
         self,
         how: KeyCounting,
-        ends: Ends,
+        ends: QueryOutput,
         *,
         admin: Admin,
     ) -> None:
@@ -585,7 +585,7 @@ def committed_offsets(session: SparkSession, progress: Folder) -> dict[TopicPart
 
 
 @dataclass(slots=True)
-class Supervised:
+class SupervisedQuery:
     """A query that is restarted when it fails, with increasing pauses."""
 
     session: SparkSession

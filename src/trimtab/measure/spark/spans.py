@@ -67,18 +67,18 @@ class MeasureQuery:
         return wanted | (~own & name.rlike(f"^(?:{pattern})$"))
 
 
-class Earlier(NamedTuple):
+class EarlierEnds(NamedTuple):
     """End offsets of the logs at an earlier time; later records were written since."""
 
     ts: int
     ends: Mapping[TopicPartition, int]
 
 
-def ends_now(admin: Admin, placed: Iterable[Replicas]) -> Earlier:
+def ends_now(admin: Admin, placed: Iterable[Replicas]) -> EarlierEnds:
     """The current end offset of each partition with a leader."""
     ts = time.time_ns() // 1000
     found = admin.offsets({p.name: p.leader for p in placed if not p.offline})
-    return Earlier(ts, {name: end for name, (_, end) in found.items()})
+    return EarlierEnds(ts, {name: end for name, (_, end) in found.items()})
 
 
 def from_kafka(
@@ -87,7 +87,7 @@ def from_kafka(
     cluster: Cluster,
     asked: MeasureQuery,
     *,
-    earlier: Earlier | None = None,
+    earlier: EarlierEnds | None = None,
 ) -> MeasureInput:
     """Reads the span from Kafka: the data topics, and the telemetry if there is any.
 

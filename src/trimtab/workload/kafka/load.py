@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 
 from trimtab.errors import BrokerUnavailable, ConfigError
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.errors import is_authentication, is_passing, kafka_errors, reason_of
-from trimtab.workload.due import Acks, Due, Numbering
-from trimtab.workload.traces import Sent
+from trimtab.kafka.errors import is_authentication, is_retriable, kafka_errors, reason_of
+from trimtab.workload.due import Acks, DueRecords, Numbering
+from trimtab.workload.traces import SentRecords
 
 _librdkafka_log = logging.getLogger("librdkafka")
 
@@ -171,7 +171,7 @@ class RecordProducer(Protocol):
 
 
 def send(  # noqa: PLR0913 - independent options
-    blocks: Iterable[Due],
+    blocks: Iterable[DueRecords],
     *,
     topic: str,
     cluster: Cluster,
@@ -182,7 +182,7 @@ def send(  # noqa: PLR0913 - independent options
     clock: Callable[[], float] = time.monotonic,
     on_progress: Callable[[LoadProgress], None] | None = None,
     on_ack: Callable[[Ack], None] | None = None,
-    record: Callable[[Sent], None] | None = None,
+    record: Callable[[SentRecords], None] | None = None,
     stop: threading.Event | None = None,
 ) -> LoadSummary:
     """Sends all blocks to an existing topic, each record when it is due.
@@ -334,7 +334,7 @@ def _metadata(client: AdminClient | Producer, auth_errors: Sequence[KafkaError])
             if auth_errors:
                 raise KafkaException(auth_errors[0]) from error
             left_s = deadline - time.monotonic()
-            if not is_passing(error) or left_s <= 0:
+            if not is_retriable(error) or left_s <= 0:
                 raise
             patience_s = min(patience_s * 2, left_s)
 
@@ -344,7 +344,7 @@ def _metadata(client: AdminClient | Producer, auth_errors: Sequence[KafkaError])
 
 def send_through(  # noqa: PLR0913 - independent options
     producer: RecordProducer,
-    blocks: Iterable[Due],
+    blocks: Iterable[DueRecords],
     *,
     topic: str,
     acks: Acks = Acks.ALL,
@@ -355,7 +355,7 @@ def send_through(  # noqa: PLR0913 - independent options
     now_ts: Callable[[], int] = lambda: time.time_ns() // 1000,
     on_progress: Callable[[LoadProgress], None] | None = None,
     on_ack: Callable[[Ack], None] | None = None,
-    record: Callable[[Sent], None] | None = None,
+    record: Callable[[SentRecords], None] | None = None,
     stop: threading.Event | None = None,
 ) -> LoadSummary:
     """Like `send`, with an existing producer; it waits only inside the producer's methods."""
@@ -412,7 +412,7 @@ def _rate(records: int, span_s: float) -> float:
     return records / span_s if span_s > 0 else 0.0
 
 
-def _due_by(block: Due, time_s: float, *, skip: int = 0) -> int:
+def _due_by(block: DueRecords, time_s: float, *, skip: int = 0) -> int:
     """Returns how many records are due by a time, without the first `skip`."""
     return max(0, int(np.searchsorted(block.times_s, time_s, side="right")) - skip)
 
@@ -423,7 +423,7 @@ class _Prepared(NamedTuple):
     values: list[bytes]
     keys: list[bytes | None]
     partitions: list[int]
-    told: list[Callable[[Any, Any], None]]
+    callbacks: list[Callable[[Any, Any], None]]
     timestamps_ms: list[int]
     headers: list[dict[str, str | bytes | None]]
 
@@ -465,7 +465,7 @@ class _Run:
         """Seconds since the start of the load."""
         return self._clock() - self._start
 
-    def send(self, block: Due) -> int:
+    def send(self, block: DueRecords) -> int:
         """Sends a block, each record when due; returns how many were sent, fewer if stopped."""
         flight = self.tally.begin(block, self._numbering.of(block))
         records = self._prepared(block, flight)
@@ -506,7 +506,7 @@ class _Run:
         """Queues records until `end`; returns the index of the first that did not fit the queue."""
         produce, topic = self._producer.produce, self._topic
         at = first
-        for value, key, partition, told, timestamp, headers in zip(
+        for value, key, partition, callback, timestamp, headers in zip(
             *(column[first:end] for column in records), strict=True
         ):
             try:
@@ -515,7 +515,7 @@ class _Run:
                     value=value,
                     key=key,
                     partition=partition,
-                    on_delivery=told,
+                    on_delivery=callback,
                     timestamp=timestamp,
                     headers=headers,
                 )
@@ -535,14 +535,14 @@ class _Run:
         self._producer.poll(_LEAST_WAIT_S)
         self.queue_full_s += self._clock() - since
 
-    def _prepared(self, block: Due, flight: _Flight) -> _Prepared:
+    def _prepared(self, block: DueRecords, flight: _Flight) -> _Prepared:
         due_ts = self._started_ts + np.rint(block.times_s * 1e6).astype(np.int64)
         numbers = np.array([number or 0 for number in flight.numbers], dtype=np.int64)
         return _Prepared(
             values=self._values.of(block),
             keys=list(block.each_key()),
             partitions=list(block.each_partition()),
-            told=[partial(flight.delivered, at) for at in range(len(block))],
+            callbacks=[partial(flight.delivered, at) for at in range(len(block))],
             timestamps_ms=(due_ts // 1000).tolist(),
             headers=[
                 {"tt-ts": ts} if number is None else {"tt-seq": seq, "tt-ts": ts}
@@ -578,7 +578,7 @@ class _Values:
         self._buffer = b""
         self._pieces: list[bytes] = []
 
-    def of(self, block: Due) -> list[bytes]:
+    def of(self, block: DueRecords) -> list[bytes]:
         """Returns a value for every record."""
         size = block.value_bytes
         if isinstance(size, int):
@@ -606,7 +606,7 @@ class _Tally:
         clock: Callable[[], float],
         late_after_s: float,
         on_ack: Callable[[Ack], None] | None,
-        record: Callable[[Sent], None] | None,
+        record: Callable[[SentRecords], None] | None,
     ) -> None:
         self.clock = clock
         self.start = 0.0
@@ -625,7 +625,7 @@ class _Tally:
         """How many records have failed so far."""
         return self.failures.total()
 
-    def begin(self, block: Due, numbers: list[int | None]) -> _Flight:
+    def begin(self, block: DueRecords, numbers: list[int | None]) -> _Flight:
         """Registers a block before it is sent."""
         flight = _Flight(block, numbers, self)
         self._flights.append(flight)
@@ -648,7 +648,7 @@ class _Tally:
             keys = list(flight.block.each_key())
             sizes = np.broadcast_to(np.asarray(flight.block.value_bytes), len(flight.block))
             self._record(
-                Sent(
+                SentRecords(
                     times_s=due,
                     keys=[keys[at] for at in kept.tolist()],
                     partitions=np.array(flight.partitions)[kept],
@@ -667,7 +667,7 @@ class _Flight:
         "_tally",
     )
 
-    def __init__(self, block: Due, numbers: list[int | None], tally: _Tally) -> None:
+    def __init__(self, block: DueRecords, numbers: list[int | None], tally: _Tally) -> None:
         count = len(block)
         self.block = block
         self.numbers = numbers

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from trimtab.apply.consumers.cycle import SETTLE_S
 from trimtab.errors import ConfigError
 from trimtab.model.load import Unit
-from trimtab.workload.due import Due, partitioned
+from trimtab.workload.due import DueRecords, partitioned
 from trimtab.workload.rate_streams import (
     RateSchedule,
     Segment,
@@ -161,7 +161,7 @@ def size_means(partitions: int) -> tuple[int, ...]:
     return tuple(SIZE_MEANS[p % len(SIZE_MEANS)] for p in range(partitions))
 
 
-def sized(blocks: Iterable[Due], *, seed: int) -> Iterator[Due]:
+def sized(blocks: Iterable[DueRecords], *, seed: int) -> Iterator[DueRecords]:
     """The same records with sizes of their own, by the mean of their partition.
 
     >>> steady = RateSchedule.constant([50.0, 0.0, 0.0, 50.0], duration_s=1.0)
@@ -241,7 +241,7 @@ class LiveRun:
             )
         return self.workload.schedule(self.seed, stretch=self.stretch)
 
-    def due(self, schedule: RateSchedule) -> Iterator[Due]:
+    def due(self, schedule: RateSchedule) -> Iterator[DueRecords]:
         """The records of a schedule, with the sizes that they have in this run."""
         blocks = partitioned(schedule, seed=self.seed, value_bytes=VALUE_BYTES)
         return sized(blocks, seed=self.seed) if self.workload.in_bytes else blocks

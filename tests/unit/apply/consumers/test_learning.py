@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from trimtab.apply.consumers.learning import Learning
 from trimtab.apply.consumers.policy import Measured
-from trimtab.measure.learned_capacity import Learned
+from trimtab.measure.learned_capacity import LearnedCapacity
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import PartitionRate, TopicRates
@@ -33,7 +33,7 @@ def at(second: int, *progress: tuple[float, float], backlog: int = 5000) -> Meas
 
 def last(
     learning: Learning, seconds: range, *progress: tuple[float, float], backlog: int = 5000
-) -> Learned:
+) -> LearnedCapacity:
     return [learning.look(at(s, *progress, backlog=backlog), READERS) for s in seconds][-1]
 
 
@@ -61,9 +61,9 @@ def test_committed_offsets_that_go_back_begin_anew():
     assert reset.records_s.keys() == {1}
 
 
-def commits_every(pause_s: int, seconds: range, *, arrives_s: int, backlog: int) -> Learned:
+def commits_every(pause_s: int, seconds: range, *, arrives_s: int, backlog: int) -> LearnedCapacity:
     """One consumer that handles 10 records a second at most, and commits with pauses."""
-    learning, found, readers = Learning("g"), Learned({}, {}), Assignment({P[0]: 0})
+    learning, found, readers = Learning("g"), LearnedCapacity({}, {}), Assignment({P[0]: 0})
     for second in seconds:
         end = backlog + arrives_s * second
         handled = min(10 * second, end) if backlog else arrives_s * second

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as TheirPartition
 from trimtab.apply.consumers.kafka.outbox import Outbox
 from trimtab.errors import BadFile, TrimtabError
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.errors import is_passing, kafka_errors, translated
+from trimtab.kafka.errors import is_retriable, kafka_errors, translated
 from trimtab.kafka.retry import Retry
 from trimtab.model.codec import dumps
 from trimtab.model.control import Command, MemberRate, Report, Start, StateQuery, Stop
@@ -92,7 +92,7 @@ class ControlChannel:
 
     def open(self, stop: threading.Event) -> bool:
         """Waits for the partition and seeks to its end; False when `stop` was set first."""
-        for pause_s in _OPEN_RETRY.for_ever():
+        for pause_s in _OPEN_RETRY.endless_pauses():
             why = self._seek_to_end()
             if why is None:
                 return True
@@ -111,7 +111,7 @@ class ControlChannel:
             _, end = self._reader.get_watermark_offsets(mine, timeout=_ASK_S)
             self._reader.assign([TheirPartition(self._topic, self._partition, end)])
         except KafkaException as error:
-            if is_passing(error) or error.args[0].code() in _LEADER_NOT_SETTLED:
+            if is_retriable(error) or error.args[0].code() in _LEADER_NOT_SETTLED:
                 return str(error.args[0].str())
             raise translated(error, f"opening the control topic {self._topic}") from error
         return None
@@ -140,7 +140,7 @@ class ControlChannel:
                     error = message.error()
                     if error is None:
                         found.append(message.value())
-                    elif error.fatal() or not is_passing(KafkaException(error)):
+                    elif error.fatal() or not is_retriable(KafkaException(error)):
                         log.error("control_topic_failed", topic=self._topic, why=error.str())
         commands = (self._command(value) for value in found)
         return tuple(command for command in commands if command is not None)

@@ -187,7 +187,7 @@ class DirectedReader:
         query: Callable[[], dict[TopicPartition, int | None]],
         stop: threading.Event,
     ) -> dict[TopicPartition, int | None]:
-        for pause_s in _TAKE_RETRY.for_ever():
+        for pause_s in _TAKE_RETRY.endless_pauses():
             try:
                 return query()
             except BrokerUnavailable as error:

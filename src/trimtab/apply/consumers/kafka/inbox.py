@@ -16,7 +16,7 @@ from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.apply.consumers.policy import Measured
 from trimtab.errors import BadFile, ProtocolViolation
 from trimtab.kafka.compacted import ABSENT
-from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
+from trimtab.kafka.errors import is_retriable, kafka_errors, reason_of
 from trimtab.model.control import (
     Command,
     MemberRate,
@@ -101,7 +101,7 @@ class ControllerInbox:
         with kafka_errors("reading reports of consumers"):
             for message in self._consumer.consume(500, _POLL_S):
                 if (error := message.error()) is not None:
-                    if not is_passing(KafkaException(error)) and error.code() not in ABSENT:
+                    if not is_retriable(KafkaException(error)) and error.code() not in ABSENT:
                         raise KafkaException(error)
                     continue
                 try:

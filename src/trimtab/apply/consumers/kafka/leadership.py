@@ -24,7 +24,7 @@ from trimtab.errors import ApplyError, BrokerUnavailable, Fenced
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.compacted import ABSENT, TopicReader
-from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
+from trimtab.kafka.errors import is_retriable, kafka_errors, reason_of
 from trimtab.kafka.topics import ensure
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
@@ -118,7 +118,7 @@ class Lease:
         # Brokers may not know a topic yet that another controller has just created.
         if problem is not None and problem.code() not in ABSENT:
             error = KafkaException(problem)
-            if not is_passing(error):
+            if not is_retriable(error):
                 with kafka_errors("holding the lease"):
                     raise error
 
@@ -214,7 +214,7 @@ def persisted_state(config: GroupConfig, *, missing_ok: bool = False) -> GroupSt
     with closing(TopicReader(config.cluster, topic, client_id=config.name)) as reader:
         if reader.missing and missing_ok:
             return None
-        for key, value in reader.to_the_end():
+        for key, value in reader.read_to_end():
             if key == _STATE_KEY:
                 state = group_state_from(parse(value or b"", origin=topic))
     return state

@@ -28,7 +28,7 @@ from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.errors import ApplyError
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.errors import is_passing, kafka_errors, reason_of
+from trimtab.kafka.errors import is_retriable, kafka_errors, reason_of
 from trimtab.kafka.headers import headers_of
 from trimtab.kafka.retry import Retry
 from trimtab.model.cluster import TopicPartition
@@ -152,7 +152,7 @@ class GroupSource:
                 return End(_name(message), message.offset() or 0)
             if error.code() in _GONE:
                 raise ApplyError(f"A source topic was deleted: {error.str()}")
-            if not is_passing(KafkaException(error)):
+            if not is_retriable(KafkaException(error)):
                 raise KafkaException(error)
             if not self._silent:  # logged once
                 log.warning("source_did_not_answer", why=reason_of(KafkaException(error)))
@@ -219,7 +219,7 @@ class GroupSource:
         """The start offsets; empty if there is no answer in time: then the client asks."""
         deadline = time.monotonic() + _ASK_S
         asked = [TheirPartition(*p) for p in partitions]
-        for pause_s in _COMMITTED_RETRY.for_ever():
+        for pause_s in _COMMITTED_RETRY.endless_pauses():
             left_s = deadline - time.monotonic()
             if not asked or left_s <= 0:
                 break
@@ -230,7 +230,7 @@ class GroupSource:
                     raise KafkaException(refused)  # noqa: TRY301 - handled like the others
             except KafkaException as error:
                 log.warning("committed_offsets_are_not_known", why=reason_of(error))
-                if not is_passing(error):
+                if not is_retriable(error):
                     break
                 time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
                 continue

@@ -30,7 +30,7 @@ from trimtab.apply.consumers.kafka.directed_reader import records_behind
 from trimtab.apply.consumers.kafka.outbox import Outbox, ReceiptTopic
 from trimtab.errors import ApplyError
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.errors import is_passing, kafka_errors, translated
+from trimtab.kafka.errors import is_retriable, kafka_errors, translated
 from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.topics import OwnTopics
 from trimtab.model.cluster import TopicPartition
@@ -150,7 +150,7 @@ class StickyReader:
             for message in self._consumer.consume(most, timeout_s):
                 if (error := message.error()) is None:
                     self._waiting.append(_record(message))
-                elif not is_passing(KafkaException(error)):
+                elif not is_retriable(KafkaException(error)):
                     raise KafkaException(error)
 
     def _assigned(self, _: Consumer, partitions: Sequence[TheirPartition]) -> None:
