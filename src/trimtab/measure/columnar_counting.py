@@ -2,13 +2,7 @@
 
 Why      A Python loop over records slows Spark down; Arrow counts a batch of keys natively.
          Keys are collected in a buffer; a full buffer is counted, added and pruned once.
-Promise  The four guarantees of `trimtab.measure.lossy_counting`, and the same `Summary`. A block
-         counts as if its records arrived one after another, each new key admitted at the block's
-         first record: `d` is then `b₀`, the buckets complete before the block, and a key absent
-         at that moment had at most `b₀` records before (1, 2). After the block, `b = ⌊n/width⌋`
-         buckets are complete and entries with `f + d ≤ b` are dropped, which is what a key not
-         tracked may have (1, 3). All `f` records of an entry are in bucket `d + 1` or later, as
-         the block began there, so the argument for the number of entries is unchanged (4).
+Promise  The four guarantees of `trimtab.measure.lossy_counting`, and the same `Summary`.
 Cost     Memory for one buffer and the entries, whatever the number of distinct keys; a block of
          `m` rows costs O(m + entries). Records without a key are left out, and not in `n`.
 
@@ -33,7 +27,15 @@ BUFFER_BYTES = 64 * 2**20  # long keys fill the buffer before many rows do
 
 
 class ArrowLossyCounter:
-    """Counts the keys of one window, column by column."""
+    """Counts the keys of one window, column by column.
+
+    Why the guarantees hold: a block counts as if its records arrived one after another, with each
+    new key added at the block's first record. Its `d` is then `b₀`, the number of buckets complete
+    before the block, and a key absent at that time had at most `b₀` records before (1, 2). After
+    the block, `b = ⌊n/width⌋` buckets are complete and entries with `f + d ≤ b` are dropped, which
+    is what a key that is not tracked may have (1, 3). All `f` records of an entry are in bucket
+    `d + 1` or later, since the block began there, so the limit on entries is unchanged (4).
+    """
 
     def __init__(self, epsilon: float, *, buffer_rows: int = BUFFER_ROWS) -> None:
         import pyarrow as pa

@@ -6,9 +6,8 @@ Promise  Only consumers whose lag stayed above `BACKLOG_S` seconds of their own 
          A consumer that commits nothing gets none: it hangs, which does not show its capacity.
 Cost     O(n) for n partitions and samples.
 
-Clients commit every 5 s by default, slow ones once per batch, perhaps once a minute; until then
-finished work looks like lag. So only the lag right after a commit counts, and speeds are taken from
-commit to commit (`commit_speed`), so that one commit more or less in a span does not matter.
+Finished work looks like lag until it is committed, which may take from 5 s to a minute. So only the
+lag right after a commit counts, and speeds are taken from commit to commit (`commit_speed`).
 """
 
 from __future__ import annotations

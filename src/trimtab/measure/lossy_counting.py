@@ -1,19 +1,13 @@
 """Lossy counting: finds the heavy keys of a window in little memory, with guaranteed bounds.
 
-Why      A window has millions of keys and only the heavy ones matter. A stream is divided into
-         buckets of `width = ⌈1/ε⌉` records; an entry `(f, d)` means that a key was counted `f`
-         times since it was last added and at most `d` times before. At the end of a bucket every
-         entry that occurred less than once per bucket is dropped.
 Promise  With `n` records seen and `b = ⌊n / width⌋ ≤ εn` complete buckets, for every key:
          1. `lower ≤ true ≤ upper`, tracked or not (not tracked: `0` and `b`);
          2. `upper − lower ≤ b ≤ ⌊εn⌋`;
          3. `hot(T)` misses no key of `T` or more records and reports none below `T − ⌊εn⌋`;
          4. once a bucket is complete, at most `width · (ln(n / width) + 1)` keys are tracked.
-         Merging summaries of the same `ε` keeps 1–3 for the union of their records: a part that
-         does not track a key has missed at most its own `b` records of it.
 Cost     O(1) amortised per record and O(entries) per bucket; a merge is linear in the entries.
 Paper    Bhattacharya & Wood, after Manku & Motwani (2002): one counter per tumbling window.
-         Differs: an addition may be of many records, and summaries merge.
+         Differs: an addition may be of many records, and summaries can be merged.
 
 >>> counter = LossyCounter(0.25)
 >>> for key in (b"a", b"b", b"a", b"c", b"a", b"d", b"a", b"e"):
@@ -85,8 +79,10 @@ class Lossy(Protocol):
 class Summary:
     """The result of one or more lossy counters of the same bucket width over `n` records.
 
-    Without `pruned`, merging is commutative and associative. A summary accepts no more records: it
-    may combine the buckets of several streams, which do not end together.
+    Merging summaries of the same `ε` keeps guarantees 1–3 for the union of their records: a part
+    that does not track a key has missed at most its own `b` records of it. Without `pruned`,
+    merging is commutative and associative. A summary accepts no more records: it may combine the
+    buckets of several streams, which do not end together.
     """
 
     width: int
@@ -174,7 +170,12 @@ class Summary:
 
 
 class LossyCounter:
-    """Counts the records of one window, one after another."""
+    """Counts the records of one window, one after another.
+
+    The stream is divided into buckets of `width = ⌈1/ε⌉` records; an entry `(f, d)` means that a
+    key was counted `f` times since it was last added and at most `d` times before. At the end of a
+    bucket every entry with `f + d ≤ b` is dropped.
+    """
 
     __slots__ = ("_bucket", "_n", "_tracked", "width")
 

@@ -6,9 +6,8 @@ Promise  `P(k) ∝ (v + k)^−s` for `k = 0 … keys − 1`. A stream is a pure 
          stream begins with the shorter one. With a shift, the record sent at `t` has the key
          `k + shift · ⌊t / shift_every_s⌋`. With ticks, records due are sent at the next tick.
 Cost     O(1) per record, vectorised: some 10^7 records/s; memory for a block.
-Paper    The workload of Bhattacharya & Wood. Sampling: rejection-inversion of Hörmann & Derflinger
-         (1996): invert the integral of the density, round, and reject the excess from rounding
-         (about one draw in a thousand with the defaults).
+Paper    The workload of Bhattacharya & Wood. Sampling: rejection-inversion (Hörmann & Derflinger,
+         1996), which rejects about one draw in a thousand with the defaults.
 
 >>> zipf = ZipfMandelbrot()
 >>> [round(100 * zipf.share(k), 2) for k in range(3)]
@@ -37,7 +36,10 @@ _DRAWS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZipfMandelbrot:
-    """Keys 0 … keys − 1 with probability proportional to `(v + k)^−s`."""
+    """Keys 0 … keys − 1 with probability proportional to `(v + k)^−s`.
+
+    Draws invert the integral of the density, round, and reject the excess from rounding.
+    """
 
     s: float = 1.1
     v: float = 2.72

@@ -8,8 +8,6 @@ Promise  A `RateSchedule` is piecewise linear, its integral exact, and a rate at
 Cost     `rate_at` and `cumulative` O(log segments) and O(segments); arrivals O(1) each, vectorised.
 Paper    Landau et al., section VI-B, eq. 15 (differs: loads are also clamped at the capacity,
          which the published figures require); Ezzeddine et al., workload 1.
-         Arrivals: the times at which the integral of the rate reaches the points of a process of
-         rate 1, evenly spaced or Poisson.
 
 >>> ramp = RateSchedule.ramp([0.0], [10.0], duration_s=4.0, end_s=2.0)
 >>> ramp.rate_at(0, 1.0), ramp.cumulative(0, 1.0), ramp.records
@@ -294,7 +292,10 @@ class Tap:
 def _arrivals(
     schedule: RateSchedule, partition: int, *, seed: int, poisson: bool
 ) -> Iterator[NDArray[np.float64]]:
-    """Yields a partition's arrival times: the inverse of its integral at the points of a process.
+    """Yields a partition's arrival times.
+
+    They are the times at which the integral of the rate reaches the points of a process of rate 1,
+    which is evenly spaced or Poisson.
 
     Within a segment that began at `first` and changes by `slope`, an amount `a` has arrived after
     the time `t` with `first · t + slope · t² / 2 = a`; its root is computed without cancellation.

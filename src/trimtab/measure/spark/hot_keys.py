@@ -1,7 +1,5 @@
 """Events → heavy keys per window and topic, exact or within stated bounds.
 
-Four ways to compute the same table, with different costs:
-
 two-pass  exact; counts hash buckets first and single keys only in buckets that are heavy enough.
           The default over files and bounded Kafka spans.
 group-by  exact; one plain count of every key. The reference, and the only way for `coverage`

@@ -3,10 +3,9 @@
 Promise  Open loop: the schedule follows the clock, not the acknowledgements. Every record is sent
          when due or, if the client's queue is full or the machine too slow, as soon as possible,
          and then counts as late; none is dropped. Latency runs from due time to acknowledgement.
-         One idempotent producer sends everything: retries neither duplicate nor reorder.
-         Keys go to the partition that the Java client would choose (murmur2).
+         One idempotent producer sends everything, so retries neither duplicate nor reorder, and
+         partitions keys as the Java client does (murmur2).
 Cost     Some 10 µs of one core per record; memory for at most half a million records in flight.
-
 Headers of each record: `tt-seq` (its number in its key, or in its partition if it has no key) and
 `tt-ts` (due time, microseconds since 1970; also its timestamp): 8 bytes, big-endian, signed.
 """
