@@ -11,7 +11,7 @@ from trimtab.observe.logging import library_log
 log = library_log()
 
 _headers = methodcaller("headers")
-"""Python checks this call for an error set by the client; an optimised direct call is not."""
+"""With this call Python checks whether the client failed; an optimised direct call does not."""
 
 
 def headers_of(message: Any) -> Headers:

@@ -40,7 +40,7 @@ _SAME_MEANING: Mapping[str, tuple[str, str | None]] = {
     "socket.connection.setup.timeout.ms": ("socket.connection.setup.timeout.ms", None),
 }
 # Keys that are translated by the rules below, or that each caller sets for itself.
-_UNDERSTOOD = frozenset(
+_TRANSLATED = frozenset(
     {
         "bootstrap.servers",
         "sasl.jaas.config",
@@ -182,7 +182,7 @@ class ClientProperties:
 
     def warnings(self) -> tuple[str, ...]:
         """A warning for each property that some clients do not get."""
-        unknown = sorted(self._values.keys() - _SAME_MEANING.keys() - _UNDERSTOOD)
+        unknown = sorted(self._values.keys() - _SAME_MEANING.keys() - _TRANSLATED)
         return tuple(
             f"{self.source}: {key} is supported by Java clients only; "
             + ("ignored." if key in _SPARK_REFUSES else "used for Spark only.")

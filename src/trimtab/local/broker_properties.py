@@ -21,11 +21,11 @@ appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d %p %m (%c)%n
 """
 
-_FAULTS_ARE_NOTICED_SOON = {
+_SHORT_TIMEOUTS = {
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "1000",
 }
-_SMALL_AND_QUICK = {
+_SMALL_DEFAULTS = {
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
@@ -100,7 +100,7 @@ def node_properties(
             "process.roles": "controller",
             "listeners": listener,
             "advertised.listeners": listener,
-            **_FAULTS_ARE_NOTICED_SOON,
+            **_SHORT_TIMEOUTS,
             **dict(state.shape.properties),
         }
     listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
@@ -121,8 +121,8 @@ def node_properties(
         "transaction.state.log.min.isr": enough,
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": enough,
-        **_FAULTS_ARE_NOTICED_SOON,
-        **_SMALL_AND_QUICK,
+        **_SHORT_TIMEOUTS,
+        **_SMALL_DEFAULTS,
         **(_sasl_properties(sasl) if sasl else {}),
         **dict(state.shape.properties),
     }

@@ -608,11 +608,11 @@ def last_error(log: str) -> str:
 def _start_failed(name: str, what: str, logs: Path) -> ClusterStartFailed:
     log = logs / f"{name}.log"
     try:
-        words = last_error(log.read_text(errors="replace"))
+        reason = last_error(log.read_text(errors="replace"))
     except OSError:
-        words = "no log was written"
+        reason = "no log was written"
     return ClusterStartFailed(
-        f"{name} did not start: {what}. Last error: {words}", hint=f"See its log {log}."
+        f"{name} did not start: {what}. Last error: {reason}", hint=f"See its log {log}."
     )
 
 

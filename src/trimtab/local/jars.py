@@ -255,7 +255,7 @@ def _resolve(jar_set: JarSet, *, work: Path, log: Path, report: Report, spark_ho
         f"spark.jars.ivy={work / 'ivy'}",
         str(program),
     ]
-    telling: deque[str] = deque(maxlen=4)
+    errors: deque[str] = deque(maxlen=4)
     so_far = FetchProgress()
     with (
         log.open("w") as out,
@@ -277,8 +277,8 @@ def _resolve(jar_set: JarSet, *, work: Path, log: Path, report: Report, spark_ho
                 out.write(line)
                 so_far = after_line(so_far, line)
                 report(so_far)
-                if is_failure(line) and line.strip() not in telling:
-                    telling.append(line.strip())
+                if is_failure(line) and line.strip() not in errors:
+                    errors.append(line.strip())
             code = submit.wait()
         except BaseException:
             _kill_group(submit.pid)
@@ -286,7 +286,7 @@ def _resolve(jar_set: JarSet, *, work: Path, log: Path, report: Report, spark_ho
         finally:
             watchdog.cancel()
     if code != 0:
-        raise _fetch_failed(jar_set, " | ".join(telling) or f"exit code {code}", log.parent)
+        raise _fetch_failed(jar_set, " | ".join(errors) or f"exit code {code}", log.parent)
 
 
 def after_line(so_far: FetchProgress, line: str) -> FetchProgress:

@@ -24,9 +24,9 @@ SLOTS = 60
 _FEW_RECORDS = 10
 _SILENT_S = 1.0
 _PAUSES = 10.0
-_MOST_OF_IT = 0.9
+_COMPLETE_SHARE = 0.9
 """A rate over this share of the requested span is complete."""
-_MUCH_OF_IT = 0.1
+_NOTED_SHARE = 0.1
 """A silent start or end of this share is noted if it is included."""
 
 
@@ -74,7 +74,7 @@ class UsedSpan:
     def complete(self) -> bool:
         """Whether it is nearly the whole requested span."""
         asked_us = self.asked[1] - self.asked[0]
-        return not self.thin and self.to_ts - self.from_ts >= _MOST_OF_IT * asked_us
+        return not self.thin and self.to_ts - self.from_ts >= _COMPLETE_SHARE * asked_us
 
 
 def recurring_pause(words: Iterable[tuple[int, int]], slot_us: float) -> float:
@@ -122,7 +122,7 @@ def used(asked: tuple[int, int], found: Activity | None, *, min_span_s: float) -
         end = min(end, found.last_ts + max(1, round(found.mean_pause_us)))
     if end - start < min_span_s * MICROS:
         return UsedSpan(asked=asked, from_ts=whole.from_ts, to_ts=whole.to_ts, thin=True)
-    noted_us = max(silent_us, _MUCH_OF_IT * (asked[1] - asked[0]))
+    noted_us = max(silent_us, _NOTED_SHARE * (asked[1] - asked[0]))
     quiet_us = (
         before if start == asked[0] and before > noted_us else 0,
         after if end == asked[1] and after > noted_us else 0,

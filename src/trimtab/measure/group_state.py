@@ -14,7 +14,7 @@ from trimtab.model.plan import MemberName
 if TYPE_CHECKING:
     from trimtab.kafka.admin import Admin
 
-_SETTLED = frozenset({"STABLE", "EMPTY"})
+_STABLE = frozenset({"STABLE", "EMPTY"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def group_state(admin: Admin, name: str, topics: frozenset[str] | None = None) -
     """
     found = admin.groups([name])
     group = found[0] if found else None
-    if group is not None and group.state.upper() not in _SETTLED:
+    if group is not None and group.state.upper() not in _STABLE:
         raise MeasurementError(
             f'Group "{name}" is being rebalanced (state {group.state}).',
             hint="Try again when the rebalance has ended.",

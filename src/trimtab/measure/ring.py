@@ -130,7 +130,7 @@ class SampleRing:
 
     @staticmethod
     def _stale(samples: list[PartitionSample], newest_ts: int) -> bool:
-        """Whether this partition is missing from the newest sample of the topic."""
+        """Whether the topic's newest sample has no size for this partition."""
         return not samples or samples[-1].log_bytes is None or samples[-1].ts < newest_ts
 
     def _drop_old(self) -> None:

@@ -60,7 +60,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """Report: these partitions are no longer read; `committed` is None if nothing was committed."""
+    """Report: these partitions are no longer read.
+
+    All records before `committed` are processed; it is None if nothing was ever committed.
+    """
 
     consumer: int
     incarnation: str

@@ -183,10 +183,10 @@ def plan_from(node: Node) -> AnyPlan:
             plan = _broker_plan(node)
         case _ as never:
             assert_never(never)
-    promised, found = node.need("id").text(), plan_id(plan)
-    if promised != found:
+    stated, found = node.need("id").text(), plan_id(plan)
+    if stated != found:
         raise PlanDamaged(
-            f"{node.origin}: the plan has the id {promised}, but its content has the id {found}.",
+            f"{node.origin}: the plan has the id {stated}, but its content has the id {found}.",
             hint="The file was changed or damaged. Create the plan again with "
             f'"trimtab plan {plan.layer}".',
         )
@@ -362,7 +362,7 @@ def _members(node: Node | None) -> dict[int, MemberName]:
     members = {}
     for number, name in () if node is None else node.items():
         if not number.isdecimal():
-            name.fail(f"{number} is not a consumer of the plan")
+            name.fail(f"{number} is not a consumer index")
         name.known("client_id", "host", "member_id")
         members[int(number)] = MemberName(
             client_id=name.need("client_id").text(),

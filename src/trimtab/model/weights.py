@@ -14,7 +14,7 @@ class Weights:
     Attributes:
         ts: When they were computed, in microseconds since 1970 UTC.
         valid_s: How long they are valid; afterwards all brokers have the same weight.
-        weights: 0 means send nothing to this broker; other brokers may be missing.
+        weights: 0 means send nothing to this broker; brokers not listed have no own weight.
     """
 
     ts: int

@@ -117,7 +117,7 @@ def _read_properties(path: Path) -> dict[str, str]:
 
 
 def check_master(options: SparkOptions) -> None:
-    """Raises an error if no address of a standalone master can be reached."""
+    """Raises an error if no address of a standalone master can be reached; skips other masters."""
     master = configuration(options)["spark.master"]
     if not master.startswith("spark://"):
         return
@@ -150,7 +150,7 @@ def build(options: SparkOptions) -> SparkSession:
     if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     log = (options.log or Path(tempfile.mkdtemp(prefix="trimtab-spark-")) / "spark.log").absolute()
-    said_before = log.stat().st_size if log.exists() else 0
+    size_before = log.stat().st_size if log.exists() else 0
     try:
         with _quiet(log, verbose=options.verbose) as popen:
             gateway = launch_gateway(_spark_conf(conf), popen)  # type: ignore[no-untyped-call]
@@ -159,7 +159,7 @@ def build(options: SparkOptions) -> SparkSession:
         _silence_trigger_warnings(context)
     except PySparkRuntimeError as error:
         raise ConfigError(
-            f"Spark did not start on {master}: {_last_error(log, said_before)}",
+            f"Spark did not start on {master}: {_last_error(log, size_before)}",
             hint=f"See the log {log}.",
         ) from error
     except Py4JError as error:
@@ -241,12 +241,12 @@ def _quiet(log: Path, *, verbose: bool) -> Iterator[dict[str, object]]:
     to our process group do not reach the JVM; it ends with us, since it reads our pipe.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    apart: dict[str, object] = {"cwd": log.parent, "start_new_session": True}
+    popen_arguments: dict[str, object] = {"cwd": log.parent, "start_new_session": True}
     if verbose:
-        yield apart
+        yield popen_arguments
         return
     with log.open("ab") as file:
-        yield apart | {"stderr": file, "stdout": file}
+        yield popen_arguments | {"stderr": file, "stdout": file}
 
 
 def storage_path(path: str | Path) -> str:

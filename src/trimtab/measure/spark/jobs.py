@@ -411,17 +411,17 @@ def _since_birth(
     how: MeasureMethod,
 ) -> dict[TopicPartition, UsedSpan]:
     """The parts of partitions that were added or first written in the span."""
-    young = {
+    new = {
         name
         for name in given.born & events.keys()
         if events[name].first_ts - parts[name].from_ts > MICROS and not parts[name].thin
     }
-    if steps.counts is None or not young:
+    if steps.counts is None or not new:
         return {}
-    theirs = steps.counts.where(F.col("topic").isin(sorted({name.topic for name in young})))
+    theirs = steps.counts.where(F.col("topic").isin(sorted({name.topic for name in new})))
     activities = _activities(theirs, given.span, how, "topic", "partition")
     found = {}
-    for name in young:
+    for name in new:
         part = parts[name]
         first = replace(activities[name], born=True)
         own = used((part.from_ts, part.to_ts), first, min_span_s=how.min_span_s)

@@ -32,13 +32,13 @@ def lag(samples: DataFrame) -> DataFrame:
 
 def _computed(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     for frame in frames:
-        judged = pd.DataFrame(
+        computed = pd.DataFrame(
             [_lag_and_state(history) for history in frame.pop("looks")],
             columns=["lag_records", "lag_s", "state"],
             index=frame.index,
         ).astype({"lag_records": "Int64", "lag_s": "float64"})
-        judged["complete"] = judged["state"] != str(LagState.UNKNOWN)
-        yield frame.join(judged)[LAG.names]
+        computed["complete"] = computed["state"] != str(LagState.UNKNOWN)
+        yield frame.join(computed)[LAG.names]
 
 
 def _lag_and_state(history: list[dict[str, int | None]]) -> tuple[int | None, float | None, str]:

@@ -167,20 +167,20 @@ def _last_run() -> Column:
 
     def step(a: Column, s: Column) -> Column:
         sized = s.log_bytes.isNotNull()
-        size_anew = sized & (
+        size_restarts = sized & (
             a["size"].isNull() | (s.log_bytes < a["size"]) | (s.leader != a.leader)
         )
         ended = s["end"].isNotNull()
-        end_anew = ended & (a["end"].isNull() | (s["end"] < a["end"]))
+        end_restarts = ended & (a["end"].isNull() | (s["end"] < a["end"]))
         return F.struct(
             F.when(sized, s.ts).otherwise(a.size_ts).alias("size_ts"),
             F.when(sized, s.log_bytes).otherwise(a["size"]).alias("size"),
-            F.when(size_anew, s.ts).otherwise(a.size_from_ts).alias("size_from_ts"),
-            F.when(size_anew, s.log_bytes).otherwise(a.size_from).alias("size_from"),
+            F.when(size_restarts, s.ts).otherwise(a.size_from_ts).alias("size_from_ts"),
+            F.when(size_restarts, s.log_bytes).otherwise(a.size_from).alias("size_from"),
             F.when(ended, s.ts).otherwise(a.end_ts).alias("end_ts"),
             F.when(ended, s["end"]).otherwise(a["end"]).alias("end"),
-            F.when(end_anew, s.ts).otherwise(a.end_from_ts).alias("end_from_ts"),
-            F.when(end_anew, s["end"]).otherwise(a.end_from).alias("end_from"),
+            F.when(end_restarts, s.ts).otherwise(a.end_from_ts).alias("end_from_ts"),
+            F.when(end_restarts, s["end"]).otherwise(a.end_from).alias("end_from"),
             F.when(sized, s.leader).otherwise(a.leader).alias("leader"),
         )
 

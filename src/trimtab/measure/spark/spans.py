@@ -22,9 +22,9 @@ from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.spark import sources
 
-_BEATS_S = 2.5
+_LEAST_MISSING_S = 2.5
 _RECENT_S = 60.0
-_LOOKED_AT = 1000
+_CHECKED_RECORDS = 1000
 _MOST_STRAYS = 0.01
 
 
@@ -144,7 +144,7 @@ def _is_part(covered: tuple[int, int], asked: MeasureQuery) -> bool:
     """Whether samples miss more than a tenth of the span, and more than a few periods."""
     asked_us = asked.to_ts - asked.from_ts
     missing_us = asked_us - (covered[1] - covered[0])
-    return missing_us > max(asked_us / 10, _BEATS_S * MICROS)
+    return missing_us > max(asked_us / 10, _LEAST_MISSING_S * MICROS)
 
 
 def check_topics(admin: Admin, cluster: Cluster, asked: MeasureQuery) -> list[Replicas]:
@@ -191,7 +191,7 @@ def _strays(
         session,
         cluster,
         {name: first for name, (first, _) in grown.items()},
-        {name: min(last, first + _LOOKED_AT) for name, (first, last) in grown.items()},
+        {name: min(last, first + _CHECKED_RECORDS) for name, (first, last) in grown.items()},
     )
     return misstamped(written, earlier_ts, time.time_ns() // 1000)
 

@@ -11,7 +11,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
 from trimtab.model.cluster import TopicPartition
 
-_LOOK_EVERY = 1000
+_POLL_EVERY = 1000
 _FLUSH_S = 300.0
 
 
@@ -38,7 +38,7 @@ def fill(
                     break
                 except BufferError:
                     producer.poll(0.1)
-            if not n % _LOOK_EVERY:
+            if not n % _POLL_EVERY:
                 producer.poll(0)
         left = producer.flush(_FLUSH_S)
     if left or failed:

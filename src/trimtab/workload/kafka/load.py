@@ -46,7 +46,7 @@ _QUEUE_RECORDS = 500_000
 _QUEUE_KBYTES = 512 * 1024
 _METADATA_S = 10.0
 _MOST_REPLICAS = 3
-_WRONGLY_ASKED = {
+_INVALID_REQUEST = {
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.INVALID_PARTITIONS,
     KafkaError.INVALID_REPLICATION_FACTOR,
@@ -256,7 +256,7 @@ def ensure_topic(
                 admin.create_topics([made])[topic].result(timeout=_METADATA_S)
             except KafkaException as error:
                 code = error.args[0].code()
-                if code in _WRONGLY_ASKED:
+                if code in _INVALID_REQUEST:
                     raise ConfigError(
                         f"The brokers refused to create topic {topic}: {reason_of(error)}",
                         hint="Check --topic, --create and --replication-factor.",
