@@ -214,7 +214,7 @@ def _errors() -> str:
         0: "done",
         1: "findings, or a failed check",
         2: "usage, settings, or the machine's own state",
-        3: "measuring: facts could not be had",
+        3: "measurement failed",
         4: "planning",
         5: "applying",
         70: "a fault of Trimtab itself; please report it",

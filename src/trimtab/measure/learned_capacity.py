@@ -47,7 +47,7 @@ class CommitProgress:
         return self.lag if self.least_lag is None else min(self.lag, self.least_lag)
 
 
-class Look(NamedTuple):
+class CommitSample(NamedTuple):
     """A group's partition at one time; `end_offset` is None if unknown."""
 
     ts: int
@@ -62,7 +62,7 @@ class CommitSpeed(NamedTuple):
     least_lag: int | None
 
 
-def commit_speed(looks: Sequence[Look]) -> CommitSpeed | None:
+def commit_speed(samples: Sequence[CommitSample]) -> CommitSpeed | None:
     """How fast offsets are committed, from samples in order of time; None if that is unknown.
 
     Computed from the first sample after a commit to the last sample after a commit. Unknown if
@@ -70,24 +70,26 @@ def commit_speed(looks: Sequence[Look]) -> CommitSpeed | None:
     it is unknown how long its work took.
 
     >>> def at(second, committed):
-    ...     return Look(second * 1_000_000, 5000, committed)
+    ...     return CommitSample(second * 1_000_000, 5000, committed)
     >>> commit_speed([at(0, 0), at(4, 500), at(30, 500), at(54, 1000), at(60, 1000)])
     CommitSpeed(committed_s=10.0, least_lag=4000)
     """
-    if len(looks) < 2 or looks[-1].ts <= looks[0].ts:
+    if len(samples) < 2 or samples[-1].ts <= samples[0].ts:
         return None
-    pairs = list(pairwise(looks))
+    pairs = list(pairwise(samples))
     if any(after.committed < before.committed for before, after in pairs):
         return None
     lags = [
-        max(look.end_offset - look.committed, 0) for look in looks if look.end_offset is not None
+        max(sample.end_offset - sample.committed, 0)
+        for sample in samples
+        if sample.end_offset is not None
     ]
     least = min(lags, default=None)
     commits = [after for before, after in pairs if after.committed > before.committed]
     if len(commits) > 1:
         first, last = commits[0], commits[-1]
     else:
-        first, last = looks[0], looks[-1]
+        first, last = samples[0], samples[-1]
         if commits and (least is None or least > 0):
             return None
     grown = last.committed - first.committed

@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.measure.learned_capacity import (
     CommitProgress,
-    Look,
+    CommitSample,
     commit_speed,
     learned,
     learned_from,
@@ -87,8 +87,8 @@ def test_a_lag_that_was_low_between_the_ends_is_no_backlog():
     assert learned({P[0]: behind}, Assignment({P[0]: 0}), span_s=300.0).records_s == {0: 100.0}
 
 
-def look(second: int, committed: int, end: int | None = 9000) -> Look:
-    return Look(second * 1_000_000, end, committed)
+def look(second: int, committed: int, end: int | None = 9000) -> CommitSample:
+    return CommitSample(second * 1_000_000, end, committed)
 
 
 @pytest.mark.parametrize(

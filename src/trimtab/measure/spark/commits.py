@@ -12,7 +12,7 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from trimtab.measure.learned_capacity import Look, commit_speed
+from trimtab.measure.learned_capacity import CommitSample, commit_speed
 
 _COLUMNS = "group string, topic string, partition int, committed_s double, least_lag bigint"
 
@@ -25,9 +25,9 @@ def commits(samples: DataFrame) -> DataFrame:
     seen = samples.select(
         "ts", "topic", "partition", "end_offset", F.explode("committed").alias("group", "committed")
     ).where(F.col("committed").isNotNull())
-    look = F.struct(F.unix_micros("ts").alias("ts"), "end_offset", "committed")
+    sample = F.struct(F.unix_micros("ts").alias("ts"), "end_offset", "committed")
     gathered = seen.groupBy("group", "topic", "partition").agg(
-        F.sort_array(F.collect_list(look)).alias("looks")
+        F.sort_array(F.collect_list(sample)).alias("history")
     )
     return gathered.mapInPandas(_computed, _COLUMNS)
 
@@ -35,8 +35,8 @@ def commits(samples: DataFrame) -> DataFrame:
 def _computed(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     for frame in frames:
         found = [
-            commit_speed([Look(k["ts"], k["end_offset"], k["committed"]) for k in looks])
-            for looks in frame.pop("looks")
+            commit_speed([CommitSample(k["ts"], k["end_offset"], k["committed"]) for k in history])
+            for history in frame.pop("history")
         ]
         frame["committed_s"] = [None if f is None else f.committed_s for f in found]
         frame["least_lag"] = [None if f is None else f.least_lag for f in found]
