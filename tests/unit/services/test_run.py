@@ -37,7 +37,7 @@ class Living:
     def __init__(self) -> None:
         self.removed: list[int] = []
 
-    def living(self) -> list[int]:
+    def running(self) -> list[int]:
         return [2, 0]
 
     def remove(self, consumers: list[int]) -> None:
@@ -47,7 +47,7 @@ class Living:
 class Unreachable(Living):
     """An orchestrator that does not answer."""
 
-    def living(self) -> Any:
+    def running(self) -> Any:
         raise ApplyError("Kubernetes did not answer.")
 
 
