@@ -1,4 +1,4 @@
 """The laboratory: the papers' experiments, benchmarks and the demo; not part of the product."""
 
 PACKAGES = ("trimtab", "trimtab_lab")
-"""What Spark's executors need to run an experiment."""
+"""The packages that Spark's executors need to run an experiment."""

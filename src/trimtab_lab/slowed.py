@@ -1,15 +1,13 @@
-"""A broker that is slow, not dead: its process is paused and resumed in a steady beat.
+"""Makes a broker slow, not dead: its process is paused and resumed periodically.
 
-Why      A process that runs for a share of each period serves as much less, and what meets it in
-         a pause waits for the rest of that pause: the picture of a broker with too little of its
-         machine. It needs no right that a user has not got over their own processes.
-Promise  The process runs when this ends: at the end of the block, when whoever asked for it dies
-         (the pipe from it closes), or when this is told to end. Only SIGKILL of both leaves it
-         paused; `trimtab cluster resume N` mends that. No stranger is ever signalled.
+Why      A process that runs for a share of each period serves that much less, and requests that
+         arrive in a pause wait: like a broker on an overloaded machine. Needs no extra privileges.
+Promise  The process runs again at the end of the block, when the caller dies (its pipe closes), or
+         on SIGTERM. Only SIGKILL of both leaves it paused: use `trimtab cluster resume N`. The
+         start time is checked, so a reused process id is never signalled.
 Cost     A small process, two signals per period.
-
-Run as a program: ``python -m trimtab_lab.slowed PID STARTED SHARE PERIOD_S``. It says a line
-when it has begun, and beats until its standard input closes or the process is gone.
+Program  ``python -m trimtab_lab.slowed PID STARTED SHARE PERIOD_S`` prints a line when it has
+         started, and runs until its standard input closes or the process ends.
 """
 
 from __future__ import annotations
@@ -29,25 +27,25 @@ from trimtab.errors import ConfigError
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.processes import ProcessId, ProcessState, process_state, send
 
-_NICE = -10  # a beat that waits for the processor is no beat; refused to most users
-_BEGIN_WITHIN_S = 30.0
-_END_WITHIN_S = 10.0
+_NICE = -10  # keeps the timing exact on a busy machine; most users lack the permission
+_START_TIMEOUT_S = 30.0
+_END_TIMEOUT_S = 10.0
 
 
 @contextlib.contextmanager
 def slowed(
     cluster: LocalCluster, *, broker: int, share: float, period_s: float = 0.1
 ) -> Iterator[None]:
-    """Keeps a broker paused for `share` of every period; inside the block it is slow."""
+    """Pauses a broker for `share` of every period while the block runs."""
     with slowed_process(cluster.process(broker), share=share, period_s=period_s):
         yield
 
 
 @contextlib.contextmanager
 def slowed_process(process: ProcessId, *, share: float, period_s: float = 0.1) -> Iterator[None]:
-    """The same for any process that we may signal."""
+    """Does the same with any process that we may signal."""
     _check(share, period_s)
-    beating = subprocess.Popen(
+    pausing = subprocess.Popen(
         [
             *(sys.executable, "-m", "trimtab_lab.slowed"),
             *(str(process.pid), process.started, str(share), str(period_s)),
@@ -56,33 +54,38 @@ def slowed_process(process: ProcessId, *, share: float, period_s: float = 0.1) -
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    assert beating.stdin is not None  # noqa: S101 - for the type checker
-    assert beating.stdout is not None  # noqa: S101 - for the type checker
+    assert pausing.stdin is not None  # noqa: S101 - for the type checker
+    assert pausing.stdout is not None  # noqa: S101 - for the type checker
     try:
-        ready, _, _ = select.select([beating.stdout], [], [], _BEGIN_WITHIN_S)
-        if not ready or not beating.stdout.readline():
-            raise ConfigError(f"Process {process.pid} could not be slowed: it is gone.")
+        ready, _, _ = select.select([pausing.stdout], [], [], _START_TIMEOUT_S)
+        if not ready or not pausing.stdout.readline():
+            raise ConfigError(
+                f"Process {process.pid} cannot be slowed: it is not running.",
+                hint="Check the brokers: trimtab cluster status",
+            )
         yield
     finally:
-        beating.stdin.close()
+        pausing.stdin.close()
         try:
-            beating.wait(_END_WITHIN_S)
+            pausing.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            beating.kill()
-            beating.wait()
-        beating.stdout.close()
+            pausing.kill()
+            pausing.wait()
+        pausing.stdout.close()
         send(process, signal.SIGCONT)
 
 
-def beat(process: ProcessId, *, share: float, period_s: float, until_closed: int) -> None:
-    """Pauses and resumes until the file `until_closed` ends, or the process does."""
+def pause_periodically(
+    process: ProcessId, *, share: float, period_s: float, until_closed: int
+) -> None:
+    """Pauses and resumes a process until it ends or the file `until_closed` is closed."""
     pause_s, run_s = share * period_s, (1 - share) * period_s
     at = time.monotonic()
     try:
         while process_state(process) is not ProcessState.DEAD:
             for number, lasts_s in ((signal.SIGSTOP, pause_s), (signal.SIGCONT, run_s)):
                 send(process, number)
-                at = max(at + lasts_s, time.monotonic())  # a late beat is not made up for
+                at = max(at + lasts_s, time.monotonic())  # no catching up after a delay
                 if _closed_before(at, until_closed):
                     return
     finally:
@@ -99,7 +102,9 @@ def _closed_before(moment: float, file: int) -> bool:
 
 def _check(share: float, period_s: float) -> None:
     if not 0 < share < 1 or period_s <= 0:
-        raise ValueError(f"a share within 0 and 1 of a period, not {share:g} of {period_s:g} s")
+        raise ValueError(
+            f"share must be between 0 and 1 and period_s above 0, not {share:g} and {period_s:g}"
+        )
 
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -116,7 +121,7 @@ def _main(pid: str, started: str, share: str, period_s: str) -> int:
     if process_state(process) is ProcessState.DEAD:
         return 1
     print("slowing", flush=True)
-    beat(
+    pause_periodically(
         process,
         share=float(share),
         period_s=float(period_s),

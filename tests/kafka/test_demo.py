@@ -22,7 +22,7 @@ from trimtab.model.murmur2 import home
 from trimtab.model.plan_codec import plan_id, read_plan
 from trimtab.report.tables import limits_of
 from trimtab.settings import load_settings
-from trimtab_lab.demo.story import DemoEnvironment, DemoOutcome, Script, play, write
+from trimtab_lab.demo.steps import DemoEnvironment, DemoOutcome, Script, run_steps, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def played(
         settings=load_settings(),
         tables=folder / "tables",
     )
-    return play(SCRIPT, scene, listener)
+    return run_steps(SCRIPT, scene, listener)
 
 
 def test_every_partition_has_a_rate_and_every_group_a_lag(played: DemoOutcome) -> None:

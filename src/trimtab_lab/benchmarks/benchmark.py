@@ -1,7 +1,7 @@
-"""What a benchmark is, how its two sides are timed, and when it meets its bar.
+"""What a benchmark is, and how its two sides are timed and compared.
 
-Promise  Both sides run in one process on the same data: one warm-up each, then turn about, and the
-         side that begins changes with every round. The figure of a side is its median. `ratio` is
+Promise  Both sides run in one process on the same data: one warm-up each, then alternately, and
+         each round starts with the other side. The figure of a side is its median. `ratio` is
          above 1 when ours is better, whatever the unit.
 
 >>> times = iter([0.0, 2.0, 2.0, 3.0])
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class BenchUnit(StrEnum):
-    """What a side is measured in."""
+    """The unit in which a side is measured."""
 
     ROWS_S = "rows/s"
     SECONDS = "s"
@@ -38,13 +38,13 @@ class BenchUnit(StrEnum):
 
     @property
     def more_is_better(self) -> bool:
-        """Whether the larger figure wins."""
+        """Whether a larger figure is better."""
         return self in {BenchUnit.ROWS_S, BenchUnit.CELLS_S, BenchUnit.SAMPLES_S}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchContext:
-    """Where benchmarks run; Spark starts when the first one asks for it."""
+    """Folders, progress output, and a Spark session that is started at the first use."""
 
     spark: Callable[[], Session]
     home: Path
@@ -53,13 +53,13 @@ class BenchContext:
 
     @property
     def data(self) -> Path:
-        """Where test data is kept between runs."""
+        """The folder in which test data is kept between runs."""
         return self.home / "bench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """What was measured: each run of either side, in the benchmark's unit."""
+    """The measured figures of all runs of both sides, in the benchmark's unit."""
 
     ours: tuple[float, ...]
     rival: tuple[float, ...]
@@ -67,7 +67,7 @@ class Sides:
 
 
 Run = Callable[[BenchContext, int, int], Sides]
-"""Runs a benchmark on a stage, with so many rows, so many times."""
+"""Runs a benchmark: context, number of rows, number of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,17 +75,17 @@ class Benchmark:
     """One row of the table.
 
     Attributes:
-        name: What it is called.
+        name: Its name on the command line.
         what: What ours does.
-        rival: What it is compared with.
+        rival: What ours is compared with.
         bar: The ratio that it should reach.
-        unit: What both sides are measured in.
-        rows: How many of `counted` the bar is for.
-        run: Runs it.
-        counted: What its size is a number of.
+        unit: The unit of both sides' figures.
+        rows: The size for which the bar is defined, in units of `counted`.
+        run: The function that runs it.
+        counted: What its size counts, for example rows or partitions.
         spark: Whether it runs on Spark.
         kafka: Whether it needs brokers.
-        when_missed: The reason printed where the bar is not met.
+        when_missed: The reason that is printed when the bar is missed.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One benchmark's outcome, in the shape that is kept."""
+    """The result of one benchmark, as it is saved."""
 
     name: str
     ours: float
@@ -113,7 +113,7 @@ class Result:
     settings: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The shape that programs read."""
+        """The result as a JSON object."""
         return {
             "name": self.name,
             "ours": self.ours,
@@ -125,7 +125,7 @@ class Result:
 
 
 def judged(benchmark: Benchmark, sides: Sides, *, rows: int, runs: int, machine: str) -> Result:
-    """Medians of both sides, and their ratio the right way round."""
+    """The medians of both sides and their ratio, above 1 if ours is better."""
     ours, rival = median(sides.ours), median(sides.rival)
     ratio = ours / rival if benchmark.unit.more_is_better else rival / ours
     return Result(
@@ -148,7 +148,7 @@ def judged(benchmark: Benchmark, sides: Sides, *, rows: int, runs: int, machine:
 
 
 def _rounded(x: float) -> float:
-    """Four digits: more would be noise.
+    """Rounds to four digits; more would be noise.
 
     >>> _rounded(1234567.0), _rounded(0.0123456)
     (1235000.0, 0.01235)
@@ -157,7 +157,7 @@ def _rounded(x: float) -> float:
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The smallest value that at least the share `q` of all does not exceed."""
+    """The nearest-rank quantile: the smallest value with at least the share `q` at or below it."""
     return sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
 
 
@@ -169,9 +169,9 @@ def alternating(
     warm_up: bool = True,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Seconds of each run of either side."""
+    """Runs both sides alternately; returns the seconds of each run, ours first."""
     if runs < 1:
-        raise ValueError(f"a benchmark runs at least once, not {runs} times")
+        raise ValueError(f"runs must be at least 1, not {runs}")
     sides: tuple[tuple[Callable[[], object], list[float]], ...] = ((ours, []), (rival, []))
     if warm_up:
         for act, _ in sides:
@@ -187,7 +187,7 @@ def alternating(
 def rows_per_second(
     rows: int, seconds: tuple[tuple[float, ...], tuple[float, ...]], **settings: Any
 ) -> Sides:
-    """Both sides' times over the same rows as rates."""
+    """Converts both sides' times for the same rows into rows per second."""
     ours, rival = seconds
     return Sides(
         ours=tuple(rows / s for s in ours),

@@ -1,8 +1,8 @@
-"""Landau's latency model in closed form against one that makes every sample.
+"""Landau's latency model: the closed form compared with computing every sample.
 
-Both begin with loads and assignments and end with the same figures: how many samples are above 0,
-and the percentiles of those. Packed by `mwf`, on Landau's stream for latencies: 32 partitions,
-steps of up to 5 % of the capacity, which is 100; a sample is a unit of load.
+Both sides start from loads and assignments and return the same figures: how many samples are above
+0, and the percentiles of those. Assignments are made by `mwf` on Landau's stream for latencies: 32
+partitions, steps of up to 5 % of the capacity of 100; a sample is a unit of load.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ PERCENTS = (50.0, 90.0, 99.0)
 PLANNER = "mwf"
 
 Figures = tuple[float, ...]
-"""Samples above 0, and their percentiles."""
+"""The number of samples above 0, and their percentiles."""
 
 _Floats = NDArray[np.float64]
 
 
 def latency_model(_: BenchContext, rows: int, runs: int) -> Sides:
-    """Samples per second; there are about `rows` samples."""
+    """Measures samples per second on about `rows` samples."""
     loads, assignments = packed_for(rows)
     named, owners = dictionaries(loads), owners_of(assignments)
     samples = landau(named, assignments, capacity=CAPACITY).ramps.samples
@@ -58,7 +58,7 @@ def latency_model(_: BenchContext, rows: int, runs: int) -> Sides:
 
 
 def packed_for(samples: int) -> tuple[NDArray[np.int64], list[Assignment]]:
-    """A stream that gives about so many samples, and a planner's way through it."""
+    """The loads of a stream with about this many samples, and the assignments for each step."""
     each = LANDAU_ITERATION_S * CAPACITY / 2 * PARTITIONS
     loads = landau_stream(
         seed=SEED,
@@ -79,7 +79,7 @@ def dictionaries(loads: NDArray[np.int64]) -> list[dict[TopicPartition, float]]:
 
 
 def owners_of(assignments: Sequence[Assignment]) -> NDArray[np.int64]:
-    """The consumer of each partition, a row per iteration."""
+    """The consumer of each partition, one row per iteration."""
     return np.array([[a[p] for p in _names()] for a in assignments], dtype=np.int64)
 
 
@@ -92,7 +92,7 @@ def in_closed_form(
 
 
 def sampled(loads: NDArray[np.int64], owners: NDArray[np.int64]) -> Figures:
-    """The rival: queues as arrays over consumers, and every sample as a number."""
+    """The rival: arrays of queues over consumers, and every sample computed as a number."""
     consumers = int(owners.max()) + 1
     waits = np.zeros(consumers)
     made: list[_Floats] = []
@@ -110,7 +110,7 @@ def sampled(loads: NDArray[np.int64], owners: NDArray[np.int64]) -> Figures:
 
 
 def _iteration(fixed: _Floats, moving: _Floats, waits: _Floats) -> tuple[list[_Floats], _Floats]:
-    """The samples of one iteration, and what every fixed queue carries on from it."""
+    """The samples of one iteration, and the remaining wait of each fixed queue after it."""
     rate, length = CAPACITY / CAPACITY_RATIO, LANDAU_ITERATION_S
     reads_fixed = np.where(moving > 0, np.minimum(rate, fixed), rate)
     reads = rate - reads_fixed

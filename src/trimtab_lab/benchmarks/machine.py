@@ -1,4 +1,4 @@
-"""What the figures were had on: enough to read them by, nothing that names the machine."""
+"""A description of the machine on which benchmarks ran; it does not identify the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimtab.local.jars import KAFKA, SPARK
 
 
 def machine(java: str | None) -> str:
-    """Cores, memory, and the versions that matter: those of Spark only where Java ran it."""
+    """Cores, memory and versions; those of Java, Spark and Kafka only if `java` is given."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}; "

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: a row per benchmark, losses printed like wins."""
+"""Makes docs/benchmarks.md: one row per benchmark, including those where we lose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = Path("docs/benchmarks.md")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """A picture of results that say how a time grows: those of one unit."""
+    """A plot of how a time grows with size, for all results of one unit."""
 
     unit: BenchUnit
     picture: str
@@ -55,21 +55,22 @@ _INTRO = """\
 
 # Benchmarks
 
-`make bench` runs them all and writes this page; `trimtab bench NAME` runs one, `trimtab bench \
---list` names them. Each runs ours and its rival in one process on the same seeded data: one \
-warm-up each, then turn about, and the figures are medians. **Ratio** is above 1 when ours is \
-better, whatever the unit. Seconds and rates belong to the machine named below; the ratio is what \
-can be compared.
+`make bench` runs all benchmarks and writes this page; `trimtab bench NAME` runs one, and \
+`trimtab bench --list` lists them. Each benchmark compares ours with a rival: direct library calls \
+or a simple implementation. Both run in one process on the same seeded data: one warm-up each, \
+then alternately; the figures are medians. **Ratio** is above 1 when ours is better, whatever the \
+unit. **Bar** is the ratio that we want to reach. Seconds and rates depend on the machine \
+described below; compare ratios.
 """
 
 _QUALITY_AGAIN = """\
-Pictures are on [the page of the paper](papers/landau.md); to run it again: \
+The plots are on [the paper's page](papers/landau.md). To repeat it: \
 `trimtab experiment landau --what beyond`.
 """
 
 
 def kept_results(root: Path) -> tuple[Result, ...]:
-    """The results that lie in a project folder, in the order of the registry."""
+    """The results saved in a project folder, in the order of the registry."""
     found = []
     for name in BENCHMARKS:
         path = root / RESULTS / f"{name}.json"
@@ -78,19 +79,19 @@ def kept_results(root: Path) -> tuple[Result, ...]:
                 found.append(Result(**json.loads(path.read_text(encoding="utf-8"))))
             except (TypeError, ValueError) as error:
                 raise BadFile(
-                    f"{path}: is no result of a benchmark: {error}",
+                    f"{path}: not a valid benchmark result: {error}",
                     hint=f"Delete it, or run: trimtab bench {name} --keep",
                 ) from error
     return tuple(found)
 
 
 def kept_quality(root: Path) -> Part | None:
-    """What `trim` was found to be worth beside all others, if that was run."""
+    """The saved comparison of `trim` with all other planners; None if it was not run."""
     return read_parts(results_file(root / PAPERS, "landau")).get("beyond")
 
 
 def files(results: Sequence[Result], quality: Part | None = None) -> dict[Path, str]:
-    """The page and its pictures, by their place in the project folder."""
+    """The page and its plots, by their path in the project folder."""
     made = {PAGE: page(results, quality)}
     if results:
         bars = {name: b.bar for name, b in BENCHMARKS.items()}
@@ -141,7 +142,7 @@ def met(result: Result) -> bool:
 
 
 def why_missed(result: Result) -> str:
-    """The reason that stands beside a bar that was missed."""
+    """The reason to print when a bar is missed."""
     return BENCHMARKS[result.name].when_missed or "The reason is not known yet."
 
 

@@ -1,7 +1,7 @@
-"""Planners for consumers: how fast, how their time grows, and how well `trim` does at size.
+"""Benchmarks of the consumer planners: speed, growth with size, and the quality of `trim`.
 
-All on one core, on whole loads of Landau's stream: steps of up to 10 % of a consumer's capacity. A
-plan that is timed is the second of its stream, so that there is a past to keep to.
+All run on one core, on integer loads of Landau's stream, with steps of up to 10 % of a consumer's
+capacity. The timed plan is the second one of its stream, so that there is a current assignment.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ DELTA = 10
 CONSUMERS = PLANNERS[Layer.CONSUMERS]
 
 SCANNED = ("bfd", "mwf")
-"""The fits that are run against their scans: a classic and a modified one."""
+"""The heuristics that are compared with their reference scans: one classic, one modified."""
 
 SIZES = (1, 10, 100)
-"""By how many times the partitions grow."""
+"""Factors by which the number of partitions grows."""
 
 STEPS = 4
-"""Plans of a stream that are judged, after the first one, which has no past."""
+"""Plans per stream that are evaluated; the first one is not, having no current assignment."""
 
 MU, SLA_S = 1000, 5.0
-"""Of the group that `ll-ffd` packs: records per second and consumer, and seconds."""
+"""Of the group that `ll-ffd` plans for: records/s per consumer, and the SLA in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What a planner is asked, to be asked again."""
+    """The input of a planner, so that it can be planned repeatedly."""
 
     loads: Mapping[TopicPartition, float]
     current: Assignment
@@ -54,19 +54,19 @@ class Problem:
     options: PackingOptions
 
     def plan(self, rule: PackingRule) -> Assignment:
-        """Returns the answer of a planner."""
+        """Returns the assignment that a planner makes for this input."""
         return rule(self.loads, self.current, self.limits, self.options)
 
 
-def plan_fits(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """Two fits against their scans; `rows` is the number of partitions."""
+def plan_fits(context: BenchContext, rows: int, runs: int) -> Sides:
+    """Compares two heuristics with their reference scans; `rows` is the number of partitions."""
     problems = {name: second_plan(name, rows) for name in TWELVE}
 
     def plans(rules: Mapping[str, PackingRule], size: Mapping[str, Problem]) -> None:
         for name in SCANNED:
             size[name].plan(rules[name])
 
-    stage.say("warming up: the fits at full size, the scans at a tenth of it")
+    context.say("warming up: heuristics at full size, reference scans at a tenth of it")
     each_s = {name: _seconds(problem, name, times=3) for name, problem in problems.items()}
     plans(SCANS, {name: second_plan(name, max(1, rows // 10)) for name in SCANNED})
     ours, rival = alternating(
@@ -88,18 +88,18 @@ def plan_fits(stage: BenchContext, rows: int, runs: int) -> Sides:
     )
 
 
-def plan_growth(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """Time per n log n of the fit whose time grows most, from a hundredth of `rows` to `rows`."""
+def plan_growth(context: BenchContext, rows: int, runs: int) -> Sides:
+    """Time per n log n of the heuristic that grows most, from a hundredth of `rows` to `rows`."""
     sizes = [max(2, rows * times // SIZES[-1]) for times in SIZES]
     spent: dict[str, dict[int, list[float]]] = {name: {n: [] for n in sizes} for name in TWELVE}
     for name in TWELVE:
-        stage.say(f"plans of {name}")
+        context.say(f"plans of {name}")
         problems = {n: second_plan(name, n) for n in sizes}
         for problem in problems.values():
             problem.plan(CONSUMERS[name])  # warm-up
         for _ in range(runs):
             for n, problem in problems.items():
-                # Small plans several times over: the clock and the collector would show else.
+                # Small plans are repeated: a single one is too short to be timed exactly.
                 times = min(20, max(1, sizes[-1] // n))
                 spent[name][n].append(_seconds(problem, name, times=times))
 
@@ -127,11 +127,11 @@ def plan_growth(stage: BenchContext, rows: int, runs: int) -> Sides:
     )
 
 
-def trim(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """Mean Rscore of `trim` and `bfd` over a few steps; each run is a stream of its own."""
+def trim(context: BenchContext, rows: int, runs: int) -> Sides:
+    """Mean Rscore of `trim` and `bfd` over a few steps; each run uses a different stream."""
     found: dict[str, list[PackingRun]] = {"trim": [], "bfd": [], "mwf": []}
     for run in range(runs):
-        stage.say(f"stream {run + 1} of {runs}")
+        context.say(f"stream {run + 1} of {runs}")
         stream = _stream(rows, seed=SEED + run, steps=STEPS)
         for name, of_streams in found.items():
             of_streams.append(simulate(stream, CONSUMERS[name]))
@@ -155,13 +155,13 @@ def trim(stage: BenchContext, rows: int, runs: int) -> Sides:
     )
 
 
-def ll_ffd(stage: BenchContext, rows: int, runs: int, *, most: float = 0.1) -> Sides:
-    """A plan for latency against one second; `rows` is the number of partitions.
+def ll_ffd(context: BenchContext, rows: int, runs: int, *, most: float = 0.1) -> Sides:
+    """The time of one `ll-ffd` plan, compared with one second; `rows` is the number of partitions.
 
-    Rates are uniform from 0 to what a consumer reads, lags from 0 to a part of what it can read in
-    time: a tenth, which leaves the rate to decide.
+    Rates are uniform between 0 and a consumer's rate, lags between 0 and a fraction of what it can
+    read within the SLA. With the default, a tenth, the rates determine the plan.
     """
-    stage.say(f"lags up to {most:.0%}")
+    context.say(f"lags up to {most:.0%}")
     problem = _latency_problem(rows, most=most)
     plan = problem.plan(CONSUMERS["ll-ffd"])  # warm-up
     return Sides(
@@ -178,16 +178,16 @@ def ll_ffd(stage: BenchContext, rows: int, runs: int, *, most: float = 0.1) -> S
     )
 
 
-def ll_ffd_lag(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """The same where lag binds, with lags up to nine tenths; and once with lags up to all of it."""
-    sides = ll_ffd(stage, rows, runs, most=0.9)
-    (full,) = (worst := ll_ffd(stage, rows, 1, most=1.0)).ours
+def ll_ffd_lag(context: BenchContext, rows: int, runs: int) -> Sides:
+    """The same with lags that determine the plan: up to nine tenths, and once up to the whole."""
+    sides = ll_ffd(context, rows, runs, most=0.9)
+    (full,) = (worst := ll_ffd(context, rows, 1, most=1.0)).ours
     beside = {"consumers": worst.settings["consumers"], "plan_s": _short(full)}
     return replace(sides, settings={**sides.settings, "up_to_1.0": beside})
 
 
 def second_plan(name: str, partitions: int) -> Problem:
-    """What a planner is asked at the second step of the stream, its own first plan behind it."""
+    """The input at the second step of a stream; the current assignment is the planner's first."""
     stream = _stream(partitions, seed=SEED, steps=1)
     limits = GroupLimits(capacity=CAPACITY)
     first = CONSUMERS[name](stream.steps[0].loads, Assignment(), limits)
@@ -216,9 +216,9 @@ def _stream(partitions: int, *, seed: int, steps: int) -> Loads:
 
 
 def _latency_problem(partitions: int, *, most: float) -> Problem:
-    """Rates and lags, which have walked a step since the plan before.
+    """Rates and lags that have changed by one step since the previous plan.
 
-    `most` is the largest lag as a part of what one consumer can read in time.
+    `most` is the largest lag, as a fraction of what one consumer can read within the SLA.
     """
     rng = np.random.default_rng(SEED)
     names = _names(partitions)
@@ -253,7 +253,7 @@ def _seconds(
     times: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """The mean time of a plan."""
+    """The mean time of one plan."""
     began = clock()
     for _ in range(times):
         problem.plan(CONSUMERS[name])

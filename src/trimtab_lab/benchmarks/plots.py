@@ -1,6 +1,6 @@
-"""Results as pictures: values in, SVG text out.
+"""Plots of benchmark results: values in, SVG text out.
 
-Promise  Equal results give equal text, so that a picture changes only when a result does.
+Promise  Equal results give equal text, so a plot changes only when a result changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MET, _MISSED, _BAR, _SECOND = "#0072b2", "#d55e00", "#222222", "#009e73"
 
 
 def ratios(results: Sequence[Result], bars: Mapping[str, float]) -> str:
-    """Each result's ratio as a bar, with a stroke where it should reach."""
+    """Each result's ratio as a horizontal bar, with a mark at the ratio it should reach."""
     with _figure(0.7 + 0.36 * len(results)) as (axes, svg):
         for at, result in enumerate(results):
             bar = bars[result.name]
@@ -31,19 +31,19 @@ def ratios(results: Sequence[Result], bars: Mapping[str, float]) -> str:
         axes.axvline(1.0, color=_BAR, linewidth=0.6, linestyle=":")
         axes.set_yticks(range(len(results)), [result.name for result in results])
         axes.invert_yaxis()
-        # A ratio of 2 lies as far from 1 as one of a half, and one of 100 leaves the rest legible.
+        # Logarithmic: 2 and 0.5 are equally far from 1, and a ratio of 100 leaves the rest legible.
         axes.set_xscale("log")
         shown = [x for r in results for x in (r.ratio, bars[r.name], 1.0) if x > 0]
         axes.set_xlim(min(shown) / 2, max(shown) * 3)
         ticks = [x for x in _ROUND if min(shown) / 2 <= x <= max(shown) * 3]
         axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
         axes.minorticks_off()
-        axes.set_xlabel("ratio: above 1, ours is better; the stroke is the bar")
+        axes.set_xlabel("ratio (above 1: ours is better); the mark is the bar")
     return "".join(svg)
 
 
 def growth(results: Sequence[Result], *, over: str, unit: str, scale: tuple[float, str]) -> str:
-    """Each result's curve in one unit over how much there is of something."""
+    """Each result's curve over the size `over`, all in the same unit."""
     with _figure(2.8) as (axes, svg):
         for result, colour in zip(results, (_MET, _SECOND), strict=False):
             curve = {int(n): value for n, value in result.settings["curve"].items()}
@@ -66,11 +66,11 @@ def _ticks(results: Sequence[Result], one: float, suffix: str) -> tuple[list[int
 
 @contextmanager
 def _figure(height: float) -> Iterator[tuple[Axes, list[str]]]:
-    """Axes to draw on, and a list that holds the SVG once the block has ended."""
+    """Axes to draw on, and a list that contains the SVG text after the block has ended."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    # Inside the block only, and no pyplot: other figures of the process stay as they are.
+    # Settings apply only inside the block, and pyplot is not used: no effect on other figures.
     style: dict[RcKeyType, Any] = {
         "svg.hashsalt": "trimtab",
         "svg.fonttype": "none",

@@ -1,6 +1,6 @@
 """Every benchmark by name: what is timed, against what, and the bar it should reach.
 
-The runs themselves are imported when a benchmark begins: some are behind doors, all are heavy.
+The code of a benchmark is imported when it starts, because it needs heavy libraries.
 """
 
 from __future__ import annotations
@@ -14,161 +14,161 @@ from trimtab_lab.benchmarks.benchmark import BenchContext, Benchmark, BenchUnit,
 MILLION = 1_000_000
 
 
-def _rates(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _rates(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.batch import rates
 
-    return rates(stage, rows, runs)
+    return rates(context, rows, runs)
 
 
-def _hot_keys(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _hot_keys(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.batch import hot_keys_exact
 
-    return hot_keys_exact(stage, rows, runs)
+    return hot_keys_exact(context, rows, runs)
 
 
-def _hot_keys_lossy(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _hot_keys_lossy(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.batch import hot_keys_lossy
 
-    return hot_keys_lossy(stage, rows, runs)
+    return hot_keys_lossy(context, rows, runs)
 
 
-def _hot_keys_distinct(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _hot_keys_distinct(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.batch import hot_keys_distinct
 
-    return hot_keys_distinct(stage, rows, runs)
+    return hot_keys_distinct(context, rows, runs)
 
 
-def _hot_keys_memory(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _hot_keys_memory(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.memory import hot_keys_memory
 
-    return hot_keys_memory(stage, rows, runs)
+    return hot_keys_memory(context, rows, runs)
 
 
-def _rates_samples(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _rates_samples(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.batch import rates_samples
 
-    return rates_samples(stage, rows, runs)
+    return rates_samples(context, rows, runs)
 
 
-def _kafka_read(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _kafka_read(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.kafka_read import kafka_read
 
-    return kafka_read(stage, rows, runs)
+    return kafka_read(context, rows, runs)
 
 
-def _live_rate(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _live_rate(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.live_rate import live_rate
 
-    return live_rate(stage, rows, runs)
+    return live_rate(context, rows, runs)
 
 
-def _growth(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _growth(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.growth import growth_rates
 
-    return growth_rates(stage, rows, runs)
+    return growth_rates(context, rows, runs)
 
 
-def _growth_keys(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _growth_keys(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.growth import growth_keys
 
-    return growth_keys(stage, rows, runs)
+    return growth_keys(context, rows, runs)
 
 
-def _plan_fits(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _plan_fits(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import plan_fits
 
-    return plan_fits(stage, rows, runs)
+    return plan_fits(context, rows, runs)
 
 
-def _plan_growth(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _plan_growth(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import plan_growth
 
-    return plan_growth(stage, rows, runs)
+    return plan_growth(context, rows, runs)
 
 
-def _trim(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _trim(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import trim
 
-    return trim(stage, rows, runs)
+    return trim(context, rows, runs)
 
 
-def _ll_ffd(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _ll_ffd(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import ll_ffd
 
-    return ll_ffd(stage, rows, runs)
+    return ll_ffd(context, rows, runs)
 
 
-def _ll_ffd_lag(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _ll_ffd_lag(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import ll_ffd_lag
 
-    return ll_ffd_lag(stage, rows, runs)
+    return ll_ffd_lag(context, rows, runs)
 
 
-def _latency_model(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _latency_model(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.latency_model import latency_model
 
-    return latency_model(stage, rows, runs)
+    return latency_model(context, rows, runs)
 
 
-def _sweep(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _sweep(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.sweep import sweep
 
-    return sweep(stage, rows, runs)
+    return sweep(context, rows, runs)
 
 
-def _choose_3(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _choose_3(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.routing import choose_3
 
-    return choose_3(stage, rows, runs)
+    return choose_3(context, rows, runs)
 
 
-def _choose_12(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _choose_12(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.routing import choose_12
 
-    return choose_12(stage, rows, runs)
+    return choose_12(context, rows, runs)
 
 
-def _produce(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _produce(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.kafka.producing import produce
 
-    return produce(stage, rows, runs)
+    return produce(context, rows, runs)
 
 
-def _audit(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _audit(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.topology import full_audit
 
-    return full_audit(stage, rows, runs)
+    return full_audit(context, rows, runs)
 
 
-def _audit_same(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _audit_same(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.topology import same_audit
 
-    return same_audit(stage, rows, runs)
+    return same_audit(context, rows, runs)
 
 
-def _audit_faults(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _audit_faults(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.topology import all_faults
 
-    return all_faults(stage, rows, runs)
+    return all_faults(context, rows, runs)
 
 
-def _audit_groups(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _audit_groups(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.topology import many_groups
 
-    return many_groups(stage, rows, runs)
+    return many_groups(context, rows, runs)
 
 
-def _audit_growth(stage: BenchContext, rows: int, runs: int) -> Sides:
+def _audit_growth(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.topology import growth
 
-    return growth(stage, rows, runs)
+    return growth(context, rows, runs)
 
 
 _ALL = (
     Benchmark(
         name="rates",
         what="rates from events in Parquet",
-        rival="bare groupBy(topic, partition, window).agg(count, sum)",
+        rival="plain groupBy(topic, partition, window).agg(count, sum)",
         bar=0.75,
         unit=BenchUnit.ROWS_S,
         rows=20 * MILLION,
@@ -177,53 +177,53 @@ _ALL = (
     Benchmark(
         name="rates-samples",
         what="rates from samples, with the restart rule",
-        rival="bare groupBy(topic, partition, window).agg(min, max)",
+        rival="plain groupBy(topic, partition, window).agg(min, max)",
         bar=0.5,
         unit=BenchUnit.ROWS_S,
         rows=5 * MILLION,
         run=_rates_samples,
         when_missed="The rival keeps two numbers per group. Whether a series was ever restarted "
-        "cannot be told from any fixed number of aggregates, so ours gathers the samples of each "
-        "window, which Spark does outside of its generated code and sends whole through the "
-        "shuffle.",
+        "cannot be computed from any fixed number of aggregates, so ours collects the samples of "
+        "each window; Spark does this outside of its generated code and sends all samples through "
+        "the shuffle.",
     ),
     Benchmark(
         name="hot-keys",
         what="heavy keys, exact in two passes, Zipf–Mandelbrot keys",
-        rival="bare groupBy(window, key).count().filter",
+        rival="plain groupBy(window, key).count().filter",
         bar=0.8,
         unit=BenchUnit.ROWS_S,
         rows=20 * MILLION,
         run=_hot_keys,
-        when_missed="Two passes read the files twice; where reading and decoding is most of the "
-        "rival's time, as it is with so few distinct keys, that alone takes most of the allowance. "
-        "What is bought with it: memory for 16 384 buckets instead of an entry per key.",
+        when_missed="Two passes read the files twice. With so few distinct keys, reading and "
+        "decoding is most of the rival's time, so the second read alone uses up most of the "
+        "allowance. The benefit: memory for 16 384 buckets instead of one entry per key.",
     ),
     Benchmark(
         name="hot-keys-lossy",
         what="heavy keys in bounded memory, Zipf–Mandelbrot keys",
-        rival="bare groupBy(window, key).count().filter",
+        rival="plain groupBy(window, key).count().filter",
         bar=0.6,
         unit=BenchUnit.ROWS_S,
         rows=20 * MILLION,
         run=_hot_keys_lossy,
-        when_missed="Every key crosses from Java to Python, which by itself takes about as long as "
-        "the rival's whole count when there are few distinct keys.",
+        when_missed="Every key is transferred from Java to Python, which alone takes about as long "
+        "as the rival's whole count when there are few distinct keys.",
     ),
     Benchmark(
         name="hot-keys-distinct",
-        what="heavy keys in bounded memory, 80 % of the rows with a key of their own",
-        rival="bare groupBy(window, key).count().filter",
+        what="heavy keys in bounded memory, 80 % of the rows with a unique key",
+        rival="plain groupBy(window, key).count().filter",
         bar=1.2,
         unit=BenchUnit.ROWS_S,
         rows=20 * MILLION,
         run=_hot_keys_distinct,
-        when_missed="With memory for every key the rival does not spill, and the way from Java to "
-        "Python costs ours what it saves in counting.",
+        when_missed="With enough memory for every key the rival does not spill to disk, and the "
+        "transfer from Java to Python costs ours as much as it saves in counting.",
     ),
     Benchmark(
         name="hot-keys-memory",
-        what="peak memory of a Python worker that counts lossily, every key distinct",
+        what="peak memory of a Python worker with lossy counting, every key distinct",
         rival="the same with a tenth of the keys",
         bar=0.833,  # within 20 %
         unit=BenchUnit.MEGABYTES,
@@ -233,7 +233,7 @@ _ALL = (
     Benchmark(
         name="kafka-read",
         what="Kafka read and rates, records of 100 bytes",
-        rival="bare Kafka read and count",
+        rival="plain Kafka read and count",
         bar=0.8,
         unit=BenchUnit.ROWS_S,
         rows=5 * MILLION,
@@ -270,8 +270,8 @@ _ALL = (
     ),
     Benchmark(
         name="plan-fits",
-        what="a plan by bfd and one by mwf, 10 000 partitions with a past",
-        rival="the same plans by scanning all consumers for every choice",
+        what="a plan by bfd and one by mwf, 10 000 partitions with current owners",
+        rival="the same plans, scanning all consumers for every choice",
         bar=50.0,
         unit=BenchUnit.SECONDS,
         rows=10_000,
@@ -281,7 +281,7 @@ _ALL = (
     ),
     Benchmark(
         name="plan-growth",
-        what="time of a plan over n log n at 100 000 partitions, worst of the twelve fits",
+        what="time of a plan over n log n at 100 000 partitions, worst of the twelve heuristics",
         rival="the same at 1 000 partitions",
         bar=0.5,  # no worse than n log n by a factor of 2
         unit=BenchUnit.NANOS_N_LOG_N,
@@ -314,7 +314,7 @@ _ALL = (
     ),
     Benchmark(
         name="ll-ffd",
-        what="a plan by ll-ffd, 10 000 partitions with a past and light lags",
+        what="a plan by ll-ffd, 10 000 partitions with current owners and small lags",
         rival="one second",
         bar=1.0,
         unit=BenchUnit.SECONDS,
@@ -322,12 +322,12 @@ _ALL = (
         run=_ll_ffd,
         counted="partitions",
         spark=False,
-        when_missed="Packing takes less than half of it; the rest is the naming of the consumers, "
-        "a matching of thousands of bins with as many consumers.",
+        when_missed="Packing takes less than half of the time; the rest is matching thousands of "
+        "bins with as many consumers.",
     ),
     Benchmark(
         name="ll-ffd-lag",
-        what="a plan by ll-ffd, 10 000 partitions with a past and lags that bind",
+        what="a plan by ll-ffd, 10 000 partitions with current owners and large lags",
         rival="one second",
         bar=1.0,
         unit=BenchUnit.SECONDS,
@@ -335,14 +335,14 @@ _ALL = (
         run=_ll_ffd_lag,
         counted="partitions",
         spark=False,
-        when_missed="Where lag binds, many numbers of consumers are tried, since one more may fail "
-        "where one less would do; from where lag first is in the way, each trial places the rest "
-        "of the partitions one by one.",
+        when_missed="Where lag is the limit, many numbers of consumers are tried, since a larger "
+        "number may fail where a smaller one works; each trial places the partitions one by one "
+        "from the first one that does not fit because of its lag.",
     ),
     Benchmark(
         name="latency-model",
         what="latencies and their percentiles by Landau's model, in closed form",
-        rival="the same percentiles of samples made one by one, in NumPy",
+        rival="the same percentiles from single samples, in NumPy",
         bar=1.0,
         unit=BenchUnit.SAMPLES_S,
         rows=5 * MILLION,
@@ -362,9 +362,9 @@ _ALL = (
     ),
     Benchmark(
         name="choose-3",
-        what="a partition for a keyless record, the dearest of our five, 3 partitions",
+        what="a partition for a keyless record, the slowest of our five, 3 partitions",
         rival="kafka-python's default partitioner",
-        bar=0.667,  # at most 1.5 times as dear
+        bar=0.667,  # at most 1.5 times as slow
         unit=BenchUnit.MICROS_ROW,
         rows=200_000,
         run=_choose_3,
@@ -373,7 +373,7 @@ _ALL = (
     ),
     Benchmark(
         name="choose-12",
-        what="a partition for a keyless record, the dearest of our five, 12 partitions",
+        what="a partition for a keyless record, the slowest of our five, 12 partitions",
         rival="kafka-python's default partitioner",
         bar=0.667,
         unit=BenchUnit.MICROS_ROW,
@@ -385,7 +385,7 @@ _ALL = (
     Benchmark(
         name="produce",
         what="RoutedProducer with node: keyless records of 100 bytes, sent and acknowledged",
-        rival="the bare confluent-kafka producer",
+        rival="the plain confluent-kafka producer",
         bar=0.5,  # in a loop that does nothing else
         unit=BenchUnit.ROWS_S,
         rows=300_000,
@@ -393,14 +393,13 @@ _ALL = (
         counted="records",
         spark=False,
         kafka=True,
-        when_missed="The bare client chooses in C, and stays on a partition for 10 ms. Ours "
-        "chooses in Python, which takes about 1 us per record, and a choice for each record makes "
-        "smaller batches; `ratios` has it per batch as well. Measured on a machine that others "
-        "used.",
+        when_missed="The plain client chooses in C, and stays on a partition for 10 ms. Ours "
+        "chooses in Python, which takes about 1 us per record, and choosing for each record makes "
+        "smaller batches; `ratios` also shows the choice per batch. Measured on a shared machine.",
     ),
     Benchmark(
         name="audit",
-        what="topology audit without pair list, 12 partitions a topic, 100 brokers",
+        what="topology audit without pair list, 12 partitions per topic, 100 brokers",
         rival="Burato's Algorithms 1, 2 and 3, which list all pairs",
         bar=50.0,
         unit=BenchUnit.SECONDS,
@@ -419,13 +418,13 @@ _ALL = (
         run=_audit_same,
         counted="topics",
         spark=False,
-        when_missed="Both sides begin with a pass over all partitions; that is most of ours, which "
-        "counts at the same time what the rest of the audit needs.",
+        when_missed="Both sides start with a pass over all partitions. It is most of our time, "
+        "because it also counts what the rest of the audit needs.",
     ),
     Benchmark(
         name="audit-faults",
         what="every failure of one broker of 100, ranked",
-        rival="Algorithms 1, 2 and 3 anew for each of them",
+        rival="Algorithms 1, 2 and 3, run again for each failure",
         bar=50.0,
         unit=BenchUnit.SECONDS,
         rows=2000,
@@ -435,8 +434,8 @@ _ALL = (
     ),
     Benchmark(
         name="audit-groups-10k",
-        what="groups of 10 000 topics on 300 brokers, their leaders counted before",
-        rival="Algorithm 1, likewise",
+        what="groups of 10 000 topics on 300 brokers, from leaders counted before",
+        rival="Algorithm 1, from the same leaders",
         bar=50.0,
         unit=BenchUnit.SECONDS,
         rows=10_000,
@@ -466,6 +465,6 @@ def benchmark(name: str) -> Benchmark:
     """The benchmark of this name."""
     if name not in BENCHMARKS:
         raise ConfigError(
-            f"There is no benchmark {name}.", hint=f"There are {', '.join(BENCHMARKS)}."
+            f'Unknown benchmark "{name}".', hint=f"Benchmarks: {', '.join(BENCHMARKS)}."
         )
     return BENCHMARKS[name]

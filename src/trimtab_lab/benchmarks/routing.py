@@ -1,7 +1,7 @@
-"""What a partitioner costs per keyless record, against kafka-python's own.
+"""Cost of a partitioner per keyless record, compared with kafka-python's built-in one.
 
-Each partition is led by a broker of its own, which is the dearest case for those that look at
-brokers; weights are known for all of them.
+Each partition has a different leader, which is the most expensive case for partitioners that look
+at brokers; weights are known for all brokers.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ RECORD_BYTES = 100
 TOPIC = "stream"
 
 
-def choose_3(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """Over 3 partitions; `rows` is the number of records."""
-    return choose(stage, rows, runs, partitions=3)
+def choose_3(context: BenchContext, rows: int, runs: int) -> Sides:
+    """With 3 partitions; `rows` is the number of records."""
+    return choose(context, rows, runs, partitions=3)
 
 
-def choose_12(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """Over 12 partitions; `rows` is the number of records."""
-    return choose(stage, rows, runs, partitions=12)
+def choose_12(context: BenchContext, rows: int, runs: int) -> Sides:
+    """With 12 partitions; `rows` is the number of records."""
+    return choose(context, rows, runs, partitions=12)
 
 
-def choose(stage: BenchContext, rows: int, runs: int, *, partitions: int) -> Sides:
-    """Microseconds per record: the dearest of ours per record, beside kafka-python's default."""
+def choose(context: BenchContext, rows: int, runs: int, *, partitions: int) -> Sides:
+    """Microseconds per record: the slowest of our partitioners and kafka-python's default."""
     from trimtab_lab.benchmarks.kafka.own_partitioner import asked
 
     leaders = {partition: partition + 1 for partition in range(partitions)}
@@ -39,7 +39,7 @@ def choose(stage: BenchContext, rows: int, runs: int, *, partitions: int) -> Sid
     spent: dict[tuple[Granularity, str], Sides] = {}
     for granularity in Granularity:
         for name in OURS:
-            stage.say(f"{name} per {granularity}, {partitions} partitions")
+            context.say(f"{name} per {granularity}, {partitions} partitions")
             ours = partial(_asked(name, granularity, leaders), rows)
             seconds = alternating(ours, partial(rival, rows), runs=runs)
             each = [tuple(1e6 * s / rows for s in side) for side in seconds]

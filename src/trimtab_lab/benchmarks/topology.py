@@ -1,7 +1,7 @@
-"""The topology audit: how fast, against the published scans, and how its cost grows.
+"""Benchmarks of the topology audit: speed compared with the published scans, and growth.
 
-All on one core, on partitions placed at random, the hardest case: nearly every topic is a group of
-its own, and most pairs of groups overlap. Twelve partitions a topic, three replicas each.
+All run on one core, on partitions placed at random, which is the hardest case: nearly every topic
+is its own group, and most pairs of groups overlap. Twelve partitions per topic, three replicas.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SEED = 7
 PARTITIONS = 12
 NO_PAIRS = AuditOptions(pairs=0, up_to=0)
 REPEATS = 5
-"""Times that ours runs for each run of the rival: it is so short that the clock would show."""
+"""How often ours runs per run of the rival: one run is too short to be timed exactly."""
 
 
-def full_audit(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """The whole audit but pairs and failures against all three scans; `rows` are topics."""
-    snapshot = _placed(stage, rows, _dense(rows))
+def full_audit(context: BenchContext, rows: int, runs: int) -> Sides:
+    """The audit without pairs and failures, compared with all three scans; `rows` are topics."""
+    snapshot = _placed(context, rows, _dense(rows))
     rates = _rates(snapshot)
     spent: dict[str, list[float]] = {"groups": [], "pairs": [], "by_broker": []}
 
@@ -45,7 +45,7 @@ def full_audit(stage: BenchContext, rows: int, runs: int) -> Sides:
         _timed(spent["pairs"], lambda: dpo(groups, nodes))
         _timed(spent["by_broker"], lambda: dpo2(groups, nodes, _ids(snapshot)))
 
-    stage.say("the scans take some seconds a run")
+    context.say("the scans take some seconds per run")
     ours, theirs = alternating(
         lambda: _again(lambda: audit(snapshot, rates, NO_PAIRS)), rival, runs=runs
     )
@@ -64,9 +64,9 @@ def full_audit(stage: BenchContext, rows: int, runs: int) -> Sides:
     )
 
 
-def same_audit(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """Groups, and groups by broker, on both sides: nobody looks at pairs."""
-    snapshot = _placed(stage, rows, _dense(rows))
+def same_audit(context: BenchContext, rows: int, runs: int) -> Sides:
+    """Only groups and groups by broker, on both sides; neither side looks at pairs."""
+    snapshot = _placed(context, rows, _dense(rows))
 
     def ours() -> None:
         overlaps_by_broker(max_groups(layout_of(snapshot)))
@@ -78,12 +78,12 @@ def same_audit(stage: BenchContext, rows: int, runs: int) -> Sides:
     return _against(lambda: _again(ours), rival, runs, snapshot)
 
 
-def all_faults(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """Every single failure, ranked, against the three scans for each of them.
+def all_faults(context: BenchContext, rows: int, runs: int) -> Sides:
+    """All single-broker failures, ranked, compared with running the three scans for each failure.
 
-    The scans run for one failure in each run; their time is multiplied by the number of failures.
+    The scans run for one failure per run; their time is multiplied by the number of failures.
     """
-    snapshot = _placed(stage, rows, _dense(rows))
+    snapshot = _placed(context, rows, _dense(rows))
     ids, rates = _ids(snapshot), _rates(snapshot)
     dead = iter([ids[at * len(ids) // runs] for at in range(runs)])
 
@@ -96,7 +96,7 @@ def all_faults(stage: BenchContext, rows: int, runs: int) -> Sides:
         dpo(groups, nodes)
         dpo2(groups, nodes, ids)
 
-    stage.say("the scans run for one failure in each run")
+    context.say("the scans run for one failure per run")
     ours()  # warm-up
     mine, theirs = alternating(ours, rival, runs=runs, warm_up=False)
     return Sides(
@@ -115,9 +115,9 @@ def all_faults(stage: BenchContext, rows: int, runs: int) -> Sides:
     )
 
 
-def many_groups(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """The groups of a large cluster against Algorithm 1; who leads what is known to both."""
-    snapshot = _placed(stage, rows, _sparse(rows))
+def many_groups(context: BenchContext, rows: int, runs: int) -> Sides:
+    """The groups of a large cluster, compared with Algorithm 1; both get the leaders as input."""
+    snapshot = _placed(context, rows, _sparse(rows))
     spent: dict[str, list[float]] = {"ours": [], "rival": []}
     layout = _timed(spent["ours"], lambda: layout_of(snapshot))
     nodes = _timed(spent["rival"], lambda: node_lists(snapshot))
@@ -128,11 +128,11 @@ def many_groups(stage: BenchContext, rows: int, runs: int) -> Sides:
     return replace(sides, settings={**sides.settings, **before})
 
 
-def growth(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """Time per partition of the audit at full size against a fifth of the topics."""
+def growth(context: BenchContext, rows: int, runs: int) -> Sides:
+    """Time per partition of the audit at full size, compared with a fifth of the topics."""
     fewer = max(2, rows // 5)
-    large = _placed(stage, rows, _sparse(rows))
-    small = _placed(stage, fewer, _dense(fewer))
+    large = _placed(context, rows, _sparse(rows))
+    small = _placed(context, fewer, _dense(fewer))
 
     def of(snapshot: ClusterSnapshot) -> Callable[[], object]:
         rates = _rates(snapshot)
@@ -159,17 +159,17 @@ def growth(stage: BenchContext, rows: int, runs: int) -> Sides:
 
 
 def _dense(topics: int) -> int:
-    """Brokers for so many topics: 100 for 2 000."""
+    """Number of brokers for a number of topics: 100 for 2 000."""
     return max(4, topics // 20)
 
 
 def _sparse(topics: int) -> int:
-    """The same for large clusters: 300 for 10 000."""
+    """The same for large clusters: 300 brokers for 10 000 topics."""
     return max(4, topics * 3 // 100)
 
 
-def _placed(stage: BenchContext, topics: int, brokers: int) -> ClusterSnapshot:
-    stage.say(f"placing {topics} topics on {brokers} brokers")
+def _placed(context: BenchContext, topics: int, brokers: int) -> ClusterSnapshot:
+    context.say(f"placing {topics} topics on {brokers} brokers")
     return random_placement(topics=topics, brokers=brokers, partitions=PARTITIONS, seed=SEED)
 
 

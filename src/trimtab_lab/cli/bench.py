@@ -1,4 +1,4 @@
-"""`trimtab bench`: ours against the bare thing, both sides in one run."""
+"""`trimtab bench`: Trimtab compared with direct library calls, both measured in one run."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from trimtab.spark.session import Session
 
 MEMORY = "4g"
-"""Enough that the rival, which keeps every key, does not spill."""
+"""Driver memory: enough for the rival, which keeps every key, not to spill to disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """Which benchmarks are run, how large, and what is kept."""
+    """Which benchmarks to run, at which size, and whether to save the results."""
 
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Which benchmark; see --list.")
@@ -41,11 +41,11 @@ class BenchOptions:
     every: Annotated[
         bool,
         typer.Option(
-            "--all", help="Run every benchmark, keep each result, and refresh docs/benchmarks.md."
+            "--all", help="Run every benchmark, save each result, and refresh docs/benchmarks.md."
         ),
     ] = False
     listed: Annotated[
-        bool, typer.Option("--list", help="Name every benchmark, its rival and its bar.")
+        bool, typer.Option("--list", help="List all benchmarks with their rivals and bars.")
     ] = False
     rows: Annotated[
         int | None,
@@ -53,15 +53,18 @@ class BenchOptions:
             "--rows",
             metavar="N",
             min=1,
-            help="Rows of test data, or partitions, samples or cells, as the benchmark counts. "
-            "Default: what the bar is for.",
+            help="Size of the test data, in the benchmark's own unit: rows, partitions, samples "
+            "or cells. Default: the size for which the bar is defined.",
         ),
     ] = None
     runs: Annotated[
-        int, typer.Option("--runs", metavar="N", min=1, help="Runs of each side after a warm-up.")
+        int,
+        typer.Option(
+            "--runs", metavar="N", min=1, help="Timed runs of each side, after a warm-up."
+        ),
     ] = 3
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep this result as --all does, and refresh the page.")
+        bool, typer.Option("--keep", help="Save this result as --all does, and refresh the page.")
     ] = False
     into: Annotated[
         Path,
@@ -69,7 +72,7 @@ class BenchOptions:
             "--into",
             callback=output_folder,
             metavar="DIR",
-            help="Project folder that gets benchmarks/ and docs/benchmarks.md.",
+            help="Project folder in which benchmarks/ and docs/benchmarks.md are written.",
         ),
     ] = Path()
     master: Master = None
@@ -80,30 +83,30 @@ class BenchOptions:
 
 @with_options
 def bench(options: BenchOptions) -> None:
-    """Measure Trimtab against the bare aggregation, read, count or scan that it rests on.
+    """Compare Trimtab's speed with direct library calls or with a simple implementation.
 
-    Both sides run on the same data, in one Spark session where they run on Spark: a warm-up each,
-    then turn about. A ratio above 1 means that ours is better. Test data is made once and kept
-    under TRIMTAB_HOME.
+    Both sides run on the same data, and in the same Spark session if they use Spark: one warm-up
+    each, then alternately. A ratio above 1 means that Trimtab is better. Test data is generated
+    once and kept under TRIMTAB_HOME.
     """
     if sum((options.name is not None, options.every, options.listed)) != 1:
-        raise ConfigError("Give the name of a benchmark, --all, or --list.")
+        raise ConfigError("Exactly one of NAME, --all and --list is required.")
     if options.listed:
         _list(as_json=options.as_json)
         return
     if options.every and options.rows is not None:
         raise ConfigError(
-            "--all runs at full size, since its results are kept.",
-            hint="Give --rows with the name of one benchmark.",
+            "--rows cannot be combined with --all, which always runs at full size.",
+            hint="Use --rows together with the name of one benchmark.",
         )
     chosen = list(BENCHMARKS.values()) if options.every else [benchmark(str(options.name))]
     configure(verbose=options.verbose)
     settings = load_settings()
     spark = _session(settings, options, kafka=any(b.kafka for b in chosen))
-    stage = BenchContext(spark=spark, home=settings.home, cache=settings.cache, say=say)
+    context = BenchContext(spark=spark, home=settings.home, cache=settings.cache, say=say)
     found = []
     for one in chosen:
-        found.append(_run(one, stage, rows=options.rows or one.rows, runs=options.runs))
+        found.append(_run(one, context, rows=options.rows or one.rows, runs=options.runs))
         if options.every or options.keep:
             _keep(found[-1], options.into)
     if options.as_json:
@@ -114,7 +117,7 @@ def bench(options: BenchOptions) -> None:
 
 
 def _session(settings: Settings, options: BenchOptions, *, kafka: bool) -> Callable[[], Session]:
-    """What starts Spark once."""
+    """Returns a function that starts Spark at the first call and then returns that session."""
     given = [f"spark.driver.memory={MEMORY}", *(options.conf or ())]
 
     @cache
@@ -131,26 +134,26 @@ def _session(settings: Settings, options: BenchOptions, *, kafka: bool) -> Calla
     return start
 
 
-def _run(one: Benchmark, stage: BenchContext, *, rows: int, runs: int) -> Result:
+def _run(one: Benchmark, context: BenchContext, *, rows: int, runs: int) -> Result:
     from trimtab_lab.benchmarks.machine import machine
 
     began = time.monotonic()
     say(f"{one.name}: {one.what}, {rows} {one.counted}, {runs} runs")
-    sides = one.run(stage, rows, runs)
-    java = _java(stage) if one.spark else None
+    sides = one.run(context, rows, runs)
+    java = _java(context) if one.spark else None
     found = judged(one, sides, rows=rows, runs=runs, machine=machine(java))
     say(f"{one.name}: ratio {found.ratio:g} in {time.monotonic() - began:.0f} s")
     return found
 
 
-def _java(stage: BenchContext) -> str:
+def _java(context: BenchContext) -> str:
     from trimtab_lab.benchmarks.spark.java import java_version
 
-    return java_version(stage.spark())
+    return java_version(context.spark())
 
 
 def _keep(found: Result, root: Path) -> None:
-    """Writes a result, and what is made of all results."""
+    """Saves a result, and writes the page and its plots again from all saved results."""
     from trimtab_lab.benchmarks import page
 
     text = dumps(found.to_json(), indent=1) + "\n"

@@ -32,19 +32,19 @@ from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from trimtab_lab.demo.story import DemoOutcome, Files
+    from trimtab_lab.demo.steps import DemoOutcome, Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """How large the load is, and what is left behind."""
+    """Size of the load, and what to leave running or write at the end."""
 
     duration: Annotated[
         float,
         duration_option(
             "--duration",
             shown="30s",
-            help="How long the load lasts; 10s at least.",
+            help="How long records are sent; at least 10s.",
         ),
     ] = 30.0
     rate: Annotated[
@@ -53,11 +53,11 @@ class DemoOptions:
     ] = 3000.0
     partitions: Annotated[
         int,
-        typer.Option("--partitions", metavar="N", min=4, help="Partitions of the topic orders."),
+        typer.Option("--partitions", metavar="N", min=4, help="Partitions of topic orders."),
     ] = 12
     seed: RecordsSeed = 0
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the cluster up; the next run takes it as it is.")
+        bool, typer.Option("--keep", help="Leave the cluster running; the next demo reuses it.")
     ] = False
     output: Annotated[
         Path | None,
@@ -67,7 +67,7 @@ class DemoOptions:
             callback=output_folder,
             metavar="DIR",
             help="Folder for report.html, measurement.json, plan.json, loop.json and tables/. "
-            "Default: reports/demo in TRIMTAB_HOME, replaced by each run.",
+            "Default: reports/demo in TRIMTAB_HOME; each run overwrites it.",
         ),
     ] = None
     as_json: AsJson = False
@@ -78,17 +78,18 @@ class DemoOptions:
 def demo(options: DemoOptions) -> None:
     """Show the whole loop on a real cluster on this machine, in about three minutes.
 
-    Three brokers come up, a skewed load is sent to a topic, a consumer group reads it and one of
-    its members falls behind. Spark measures rates, heavy keys and lag; a plan says who should read
-    what instead. Then a controller runs a group on the same skew, and Spark judges how it did; one
-    HTML page shows it all. Everything is stopped at the end, also by Ctrl-C.
+    Three brokers are started and a skewed load is sent to a topic; a consumer group reads it and
+    one of its members falls behind. Spark measures rates, heavy keys and lag, and a plan assigns
+    the partitions anew. Then a controller runs a group on the same skew, and Spark evaluates the
+    result. One HTML page shows everything. All processes are stopped at the end, also after
+    Ctrl-C.
     """
-    from trimtab_lab.demo.story import LEAST_DURATION_S, Script, tell
+    from trimtab_lab.demo.steps import LEAST_DURATION_S, Script, run_demo
 
     if options.duration < LEAST_DURATION_S:
         raise ConfigError(
-            f"--duration is {LEAST_DURATION_S:g}s at least, not {options.duration:g}s.",
-            hint="A rate needs a whole window of samples.",
+            f"--duration must be at least {LEAST_DURATION_S:g}s, not {options.duration:g}s.",
+            hint="Rates can only be computed from a complete window of samples.",
         )
     configure(verbose=options.verbose)
     settings = load_settings()
@@ -101,18 +102,18 @@ def demo(options: DemoOptions) -> None:
     folder = (options.output or settings.reports / "demo").expanduser().absolute()
     began = time.monotonic()
     with _interruptible(verbose=options.verbose):
-        outcome, files = tell(
+        outcome, files = run_demo(
             script, settings, _Terminal(), folder=folder, keep=options.keep, verbose=options.verbose
         )
     _show(outcome, files, as_json=options.as_json)
-    _say_farewell(outcome, files, settings, keep=options.keep, took_s=time.monotonic() - began)
+    _show_next_steps(outcome, files, settings, keep=options.keep, took_s=time.monotonic() - began)
 
 
 class _Terminal:
-    """Tells the story on stderr."""
+    """Prints the demo's progress to stderr."""
 
     def step(self, number: int, title: str) -> None:
-        from trimtab_lab.demo.story import STEPS
+        from trimtab_lab.demo.steps import STEPS
 
         talk.print(f"[{number}/{STEPS}] {title}", style="bold", markup=False)
 
@@ -140,14 +141,14 @@ class _Terminal:
 
 @contextmanager
 def _interruptible(*, verbose: bool) -> Iterator[None]:
-    """Ctrl-C and SIGTERM both unwind, so that nothing stays behind."""
+    """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt, so that everything is cleaned up."""
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         say("Interrupted: stopping everything …")
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, on_signal) for number in (SIGINT, SIGTERM)}
-    # Spark's client prints a whole trace for a Ctrl-C through the root logger.
+    # On Ctrl-C, Spark's client logs a whole traceback through the root logger.
     silence: logging.Handler = logging.NullHandler()
     if not verbose:
         logging.getLogger().addHandler(silence)
@@ -181,17 +182,17 @@ def _show(outcome: DemoOutcome, files: Files, *, as_json: bool) -> None:
     result(plan_view(outcome.plan, outcome.loads))
 
 
-def _say_farewell(
+def _show_next_steps(
     outcome: DemoOutcome, files: Files, settings: Settings, *, keep: bool, took_s: float
 ) -> None:
     from trimtab.local.cluster import LocalCluster
-    from trimtab_lab.demo.story import CLUSTER
+    from trimtab_lab.demo.steps import CLUSTER
 
     capacity = outcome.plan.params["capacity"]
     say("")
     lines = [
-        f"Done in {took_s:.0f} s. The report: {files.report}",
-        f"The audit of the cluster: {files.audit}",
+        f"Done in {took_s:.0f} s. Report: {files.report}",
+        f"Audit of the cluster: {files.audit}",
         "Next:",
         f"  trimtab apply {files.plan}",
         f"  trimtab plan consumers --loads {files.measurement} --unit records/s "
@@ -205,6 +206,6 @@ def _say_farewell(
             f"  trimtab cluster down --name {CLUSTER}",
         ]
     else:
-        lines.append("  trimtab demo --keep   (leaves the cluster up, to try the other verbs on)")
+        lines.append("  trimtab demo --keep   (leaves the cluster running for other commands)")
     for line in lines:
-        talk.print(line, markup=False, soft_wrap=True)  # so that a command can be copied
+        talk.print(line, markup=False, soft_wrap=True)  # a wrapped command could not be copied

@@ -1,4 +1,4 @@
-"""`trimtab experiment`: the papers' tables and figures beside ours, run on Spark."""
+"""`trimtab experiment`: reproduces the papers' tables and figures on Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trimtab_lab.cli.experiment_results import (
     chosen_parts,
     parts_option,
     results_folder,
-    tell,
+    show_results,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ LANDAU_PARTS = ("tables", "headline", "latency", "beyond")
 EZZEDDINE_PARTS = ("workload-1", "curve")
 
 Seeds = Annotated[
-    int, typer.Option("--seeds", metavar="N", min=1, help="Streams of each kind: seeds 0 to N - 1.")
+    int,
+    typer.Option("--seeds", metavar="N", min=1, help="Streams of each kind, seeds 0 to N - 1."),
 ]
 
 
@@ -53,33 +54,37 @@ Seeds = Annotated[
 def _experiment() -> None:
     """Reproduce the papers' tables and figures, and go beyond them.
 
-    Every run is kept under TRIMTAB_HOME/experiments until the code behind it changes: an experiment
-    that was interrupted goes on where it stopped.
+    The result of every run is kept under TRIMTAB_HOME/experiments until the code it depends on
+    changes, so an interrupted experiment continues where it stopped.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandauOptions:
-    """Which streams and planners take part, and how it is run."""
+    """Which streams and planners to run, and how."""
 
     what: Annotated[list[str] | None, parts_option(LANDAU_PARTS)] = None
     seeds: Seeds = 3
     iterations: Annotated[
-        int, typer.Option("--iterations", metavar="N", min=1, help="Steps after the first.")
+        int, typer.Option("--iterations", metavar="N", min=1, help="Steps after the first one.")
     ] = 500
     partitions: Annotated[
-        int, typer.Option("--partitions", metavar="N", min=1, help="Of every stream.")
+        int, typer.Option("--partitions", metavar="N", min=1, help="Partitions of every stream.")
     ] = 200
     deltas: Annotated[
         str,
         typer.Option(
-            "--deltas", metavar="D,…", help="How far a load goes in one step, % of the capacity."
+            "--deltas",
+            metavar="D,…",
+            help="Largest change of a load in one step, in % of the capacity.",
         ),
     ] = "0,5,10,15,20,25"
     starts: Annotated[
         str,
         typer.Option(
-            "--starts", metavar="S,…", help="How loads begin: uniform, or a part of the capacity."
+            "--starts",
+            metavar="S,…",
+            help="Initial loads: uniform, or a fraction of the capacity.",
         ),
     ] = "uniform,0,0.5,1"
     planners: Annotated[
@@ -87,13 +92,13 @@ class LandauOptions:
         typer.Option(
             "--planners",
             metavar="P,…",
-            help="Show only these of the twelve; CBS stays against all. Default: all.",
+            help="Planners to show, of the twelve; CBS is still computed over all. Default: all.",
         ),
     ] = None
     slacks: Annotated[
         str,
         typer.Option(
-            "--slacks", metavar="X,…", help="Slack of trim in the part beyond, as a part."
+            "--slacks", metavar="X,…", help="Slack of trim in part beyond, as a fraction."
         ),
     ] = "0.03"
     run: RunOptions
@@ -103,7 +108,7 @@ class LandauOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EzzeddineOptions:
-    """How often is decided, and how it is run."""
+    """How often the autoscalers decide, and how the experiment runs."""
 
     what: Annotated[list[str] | None, parts_option(EZZEDDINE_PARTS)] = None
     seeds: Seeds = 3
@@ -116,7 +121,7 @@ class EzzeddineOptions:
         typer.Option(
             "--cooldowns",
             metavar="DURATION,…",
-            help="Time after a scaling in which there is no other.",
+            help="Shortest time between two scalings.",
         ),
     ] = "0s,30s"
     run: RunOptions
@@ -129,10 +134,10 @@ class EzzeddineOptions:
 def landau(options: LandauOptions) -> None:
     """Compare packing planners: consumers used, load moved, latency.
 
-    As Landau et al. do.
+    Reproduces Landau et al.
 
-    The published figures are for 200 partitions and 500 iterations; with others they only stand
-    beside ours, unjudged.
+    The published figures are for 200 partitions and 500 iterations; with other values they are
+    shown for information and not checked.
     """
     from trimtab_lab.papers import landau as experiment
 
@@ -150,20 +155,21 @@ def landau(options: LandauOptions) -> None:
     _run(experiment.NAME, parts, options.run, as_json=options.as_json, verbose=options.verbose)
 
 
-@app.command(short_help="Scaling for a latency, beside Kafka and KEDA.")
+@app.command(short_help="Scaling to meet a latency target, compared with Kafka and KEDA.")
 @with_options
 def ezzeddine(options: EzzeddineOptions) -> None:
-    """Scale consumers for a latency, beside Kafka's and KEDA's rules.
+    """Scale simulated consumers to meet a latency target; compare with Kafka's and KEDA's rules.
 
-    As Ezzeddine et al. do.
+    Reproduces Ezzeddine et al.
 
-    Workload 1 is the paper's; the curves are seeded ones with the skew of its second workload.
+    Workload 1 is the paper's; the curves are generated from seeds, with the skew of the paper's
+    second workload.
     """
     from trimtab_lab.papers import ezzeddine as experiment
 
     intervals = _durations(options.intervals, "--intervals", least=0.1)
     cooldowns = _durations(options.cooldowns, "--cooldowns")
-    # The published figures are for these, so that they always take part.
+    # The published figures are for these intervals and cooldowns, so they are always included.
     design = experiment.EzzeddineDesign(
         seeds=options.seeds,
         intervals_s=tuple(sorted({1.0, 30.0, *intervals})),
@@ -174,10 +180,10 @@ def ezzeddine(options: EzzeddineOptions) -> None:
     _run(experiment.NAME, parts, options.run, as_json=options.as_json, verbose=options.verbose)
 
 
-app.command("ezzeddine-live", short_help="A latency on real brokers, beside what people use.")(
+app.command("ezzeddine-live", short_help="A latency target on real brokers, against rivals.")(
     ezzeddine_live
 )
-app.command("landau-live", short_help="A real consumer at its peak, and response times.")(
+app.command("landau-live", short_help="A real consumer's peak rate, and response times.")(
     landau_live
 )
 app.command("burato", short_help="Partitioners on real brokers: throughput and latency.")(burato)
@@ -191,7 +197,7 @@ def _run(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Runs the parts, keeps each as soon as it is there, and prints what they came to."""
+    """Runs the parts, keeps each as soon as it is finished, and prints the results."""
     from trimtab_lab.papers.kept import keep
 
     configure(verbose=verbose)
@@ -210,11 +216,11 @@ def _run(
     for name, part in parts.items():
         found[name] = part(_runner(session, settings, f"{experiment} {name}"))
         page = keep(folder, experiment, {name: found[name]}, forms=options.page.forms)
-    tell(experiment, found, page, as_json=as_json)
+    show_results(experiment, found, page, as_json=as_json)
 
 
 def _runner(session: Session, settings: Settings, title: str) -> Runner:
-    """What runs cells on Spark, with a bar."""
+    """Returns a function that runs cells on Spark and shows a progress bar."""
     from trimtab_lab.papers.spark.sweep import sweep
 
     into = str(settings.home / "experiments" / "cells")
@@ -236,24 +242,24 @@ def _runner(session: Session, settings: Settings, title: str) -> Runner:
 def _numbers(
     text: str, option: str, *, whole: bool = False, least: float = 0.0
 ) -> tuple[float, ...]:
-    """The numbers in a list with commas, each once."""
+    """The numbers in a comma-separated list, without duplicates."""
     try:
         found = [float(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
-        raise ConfigError(f"{option} takes numbers with commas between, not {text!r}.") from error
+        raise ConfigError(f"{option} takes comma-separated numbers, not {text!r}.") from error
     fit = all(least <= n < math.inf and (n.is_integer() or not whole) for n in found)
     if not found or not fit:
         kind = "whole numbers" if whole else "numbers"
-        raise ConfigError(f"{option} takes {kind} from {least:g} up, not {text!r}.")
+        raise ConfigError(f"{option} takes {kind} of at least {least:g}, not {text!r}.")
     return tuple(dict.fromkeys(found))
 
 
 def _durations(text: str, option: str, *, least: float = 0.0) -> tuple[float, ...]:
-    """The durations in a list with commas, each once."""
+    """The durations in a comma-separated list, without duplicates."""
     found = tuple(dict.fromkeys(seconds_or_zero(part) for part in text.split(",") if part.strip()))
     if not found or min(found) < least:
         raise typer.BadParameter(
-            f"takes durations from {least:g}s up, such as 1s,10s,30s, not {text!r}",
+            f"takes durations of at least {least:g}s, such as 1s,10s,30s, not {text!r}",
             param_hint=option,
         )
     return found
@@ -263,8 +269,8 @@ def _starts(text: str) -> list[str]:
     starts = [part.strip() for part in text.split(",")]
     numbers = [part for part in starts if part != "uniform"]
     if numbers and max(_numbers(",".join(numbers), "--starts")) > 1:
-        raise ConfigError(f"--starts takes uniform and parts of the capacity, not {text!r}.")
-    return list(dict.fromkeys(["uniform", *starts]))  # the published tables are for that one
+        raise ConfigError(f"--starts takes uniform or numbers from 0 to 1, not {text!r}.")
+    return list(dict.fromkeys(["uniform", *starts]))  # the published tables need uniform
 
 
 def _planners(text: str | None) -> tuple[str, ...]:
@@ -272,10 +278,10 @@ def _planners(text: str | None) -> tuple[str, ...]:
         return TWELVE
     asked = dict.fromkeys(part.strip() for part in text.split(","))
     names = tuple(planner_of(Layer.CONSUMERS, name).name for name in asked)
-    strange = [name for name in names if name not in TWELVE]
-    if strange:
+    others = [name for name in names if name not in TWELVE]
+    if others:
         raise ConfigError(
-            f"{', '.join(strange)}: the paper has no figures of it.",
-            hint="Choose among the twelve, or run --what beyond, where everybody takes part.",
+            f"The paper has no figures for {', '.join(others)}.",
+            hint=f"Use some of {', '.join(TWELVE)}, or --what beyond, which runs all planners.",
         )
     return names

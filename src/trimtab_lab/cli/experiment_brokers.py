@@ -26,7 +26,7 @@ from trimtab_lab.cli.experiment_results import (
     chosen_parts,
     parts_option,
     results_folder,
-    tell,
+    show_results,
 )
 
 if TYPE_CHECKING:
@@ -40,11 +40,12 @@ Strategies = Annotated[
         "--strategies",
         metavar="S,…",
         help="Only these: trim, ll-ffd, ll-ffd-group, mwf, cooperative-sticky, keda-lag, fixed. "
-        "Default: all that the workload has.",
+        "Default: all strategies of the workload.",
     ),
 ]
 LiveSeeds = Annotated[
-    int, typer.Option("--seeds", metavar="N", min=1, help="Runs of each kind: seeds 0 to N - 1.")
+    int,
+    typer.Option("--seeds", metavar="N", min=1, help="Runs per strategy, with seeds 0 to N - 1."),
 ]
 Stretch = Annotated[
     float,
@@ -54,15 +55,17 @@ Stretch = Annotated[
         min=0.02,
         max=10,
         callback=finite,
-        help="Multiply all times of the load by F.",
+        help="Multiply all durations of the load by F; below 1 the run is shorter.",
     ),
 ]
-Again = Annotated[bool, typer.Option("--again", help="Run anew what was kept, too.")]
+Again = Annotated[
+    bool, typer.Option("--again", help="Repeat runs whose results are kept from earlier.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOptions:
-    """How a live experiment is run, on which cluster, and where its results go."""
+    """How and on which cluster a live experiment runs, and where its results are written."""
 
     run: RunOptions
     of: ClusterOptions
@@ -72,7 +75,7 @@ class LiveOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EzzeddineLiveOptions:
-    """Which strategies take part, and how the load is stretched."""
+    """Which strategies run, and how long the load lasts."""
 
     strategies: Strategies = None
     seeds: LiveSeeds = 1
@@ -83,7 +86,7 @@ class EzzeddineLiveOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandauLiveOptions:
-    """Which parts and strategies take part, and the sizes of loads."""
+    """Which parts and strategies run, and the size of the loads."""
 
     what: Annotated[list[str] | None, parts_option(LANDAU_LIVE_PARTS)] = None
     strategies: Strategies = None
@@ -97,7 +100,7 @@ class LandauLiveOptions:
             min=0.1,
             max=1,
             callback=finite,
-            help="Of the sizes in Table VI, up to 678 MB.",
+            help="Fraction of the data sizes in Table VI (up to 678 MB) to use.",
         ),
     ] = 0.5
     again: Again = False
@@ -106,34 +109,43 @@ class LandauLiveOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuratoOptions:
-    """Which cells of the grid are run, and how often."""
+    """Which cells of the grid run, and how often."""
 
     full: Annotated[
         bool,
-        typer.Option("--full", help="All combinations instead of the stated grid: about a day."),
+        typer.Option(
+            "--full", help="Run all combinations instead of the default grid; takes about a day."
+        ),
     ] = False
     policies: Annotated[
         str | None,
         typer.Option(
             "--policies",
             metavar="P,…",
-            help="Only these partitioners; librdkafka is the client's own. Default: all.",
+            help="Partitioners to run; librdkafka is the client's built-in one. Default: all.",
         ),
     ] = None
     topics: Annotated[
         str | None,
-        typer.Option("--topics", metavar="T,…", help="Only B1, B2, U1, U2 or U3. Default: all."),
+        typer.Option(
+            "--topics", metavar="T,…", help="Topics to run: B1, B2, U1, U2, U3. Default: all."
+        ),
     ] = None
     worlds: Annotated[
         str | None,
         typer.Option(
-            "--worlds", metavar="W,…", help="Only even, slowed, 'foreign load'. Default: all."
+            "--worlds",
+            metavar="W,…",
+            help="Conditions to run: even, slowed, 'foreign load'. Default: all.",
         ),
     ] = None
     runs: Annotated[
         int,
         typer.Option(
-            "--runs", metavar="N", min=1, help="Of each cell; fewer than 5 are not judged."
+            "--runs",
+            metavar="N",
+            min=1,
+            help="Runs of each cell; with fewer than 5, bars are not checked.",
         ),
     ] = 8
     duration: Annotated[
@@ -141,11 +153,12 @@ class BuratoOptions:
         duration_option(
             "--duration",
             shown="1.5s",
-            help="Of one run; a fifth is dropped.",
+            help="Duration of one run; the first fifth is discarded.",
         ),
     ] = 1.5
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the order and the arrivals.")
+        int,
+        typer.Option("--seed", metavar="N", min=0, help="Seed of the run order and the arrivals."),
     ] = 0
     again: Again = False
     page: PageOptions
@@ -155,10 +168,10 @@ class BuratoOptions:
 
 @with_options
 def ezzeddine_live(options: EzzeddineLiveOptions) -> None:
-    """Scale real consumers for a latency, on real brokers, beside Kafka's and KEDA's rules.
+    """Scale real consumers to meet a latency target on real brokers; compare with Kafka and KEDA.
 
-    Workload 1 of Ezzeddine et al., ten minutes for each strategy. Without a cluster named or
-    running, a local one is brought up for it.
+    Runs workload 1 of Ezzeddine et al., ten minutes for each strategy. If no cluster is named or
+    running, a local one is started for the experiment.
     """
     from trimtab_lab.papers.live.experiment import EZZEDDINE, LiveDesign
     from trimtab_lab.papers.live.plan import LiveWorkload, strategies_of
@@ -174,11 +187,12 @@ def ezzeddine_live(options: EzzeddineLiveOptions) -> None:
 
 @with_options
 def landau_live(options: LandauLiveOptions) -> None:
-    """Measure a real consumer's peak, and how fast a real group responds, on real brokers.
+    """Measure a real consumer's peak rate and a real group's response times, on real brokers.
 
-    Random walks of Landau et al. with delta 5 and 25: in records/s six minutes for each strategy,
-    in bytes/s with records of different sizes nine. What was kept of other parts stays on the
-    page. Without a cluster named or running, a local one is brought up for it.
+    Runs random walks of Landau et al. with delta 5 and 25: in records/s, six minutes for each
+    strategy; in bytes/s, with records of different sizes, nine minutes. Kept results of other
+    parts stay on the page. If no cluster is named or running, a local one is started for the
+    experiment.
     """
     from trimtab_lab.papers.live.experiment import LANDAU, WALKS, LandauPart, LiveDesign
     from trimtab_lab.papers.live.plan import strategies_of
@@ -200,9 +214,9 @@ def landau_live(options: LandauLiveOptions) -> None:
 def burato(options: BuratoOptions) -> None:
     """Send keyless records to real brokers with every partitioner: throughput and latency.
 
-    As Burato does, beside today's partitioners, with a slowed broker and foreign load. Brings up
-    a local cluster of three brokers for it, and a steering service. What was run is kept until
-    --again, and the page is of all that is kept.
+    Repeats Burato's measurements and adds today's partitioners, a slowed broker, and load from
+    another producer. Starts a local cluster of three brokers and a steering service. Results are
+    kept until --again is given; the page shows all kept results.
     """
     from trimtab_lab.papers.burato.experiment import NAME
     from trimtab_lab.papers.burato.experiment import burato as experiment
@@ -214,7 +228,7 @@ def burato(options: BuratoOptions) -> None:
     design = _burato_design(options)
     pages = results_folder(settings, options.page.into, NAME)
     folder = settings.home / "experiments" / NAME
-    say(f"{len(design.cells)} cells, about {design.estimate_s / 60:.0f} min if nothing is kept")
+    say(f"{len(design.cells)} cells, about {design.estimate_s / 60:.0f} min if none is kept")
     with terminable(), _runs_shown(NAME) as on_run:
         found = experiment(
             lambda: ground(
@@ -225,7 +239,7 @@ def burato(options: BuratoOptions) -> None:
             on_run=on_run,
         )
     page = keep(pages, NAME, found, forms=options.page.forms)
-    tell(NAME, found, page, as_json=options.as_json)
+    show_results(NAME, found, page, as_json=options.as_json)
 
 
 def _burato_design(options: BuratoOptions) -> BuratoDesign:
@@ -247,12 +261,12 @@ def _burato_design(options: BuratoOptions) -> BuratoDesign:
 
 
 def _listed(text: str | None) -> tuple[str, ...] | None:
-    """The names in a list with commas."""
+    """The names in a comma-separated list."""
     return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
 def _live(experiment: str, design: LiveDesign, options: LiveOptions) -> None:
-    """Runs a live experiment with a bar, keeps its parts, and prints what they came to."""
+    """Runs a live experiment with a progress bar, keeps its parts, and prints their results."""
     from trimtab_lab.papers.kept import keep
     from trimtab_lab.papers.live.experiment import EXPERIMENTS, Live
     from trimtab_lab.papers.live.kafka.conduct import LiveSite
@@ -277,12 +291,12 @@ def _live(experiment: str, design: LiveDesign, options: LiveOptions) -> None:
         with _runs_shown(experiment) as on_run:
             found = EXPERIMENTS[experiment](Live(place, session, folder), design, on_run=on_run)
     page = keep(pages, experiment, found, forms=run.page.forms)
-    tell(experiment, found, page, as_json=options.as_json)
+    show_results(experiment, found, page, as_json=options.as_json)
 
 
 @contextmanager
 def _runs_shown(experiment: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar that is told which run begins; lines where there is no terminal."""
+    """A progress bar that shows the current run; prints lines if there is no terminal."""
     with progress_bar() as bar:
         task = bar.add_task(experiment)
 
@@ -296,7 +310,7 @@ def _runs_shown(experiment: str) -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def _cluster(settings: Settings) -> Iterator[Cluster]:
-    """The cluster that is named or runs, else a local one that is there just for this."""
+    """The cluster that is named or running, else a local one that lives only for this block."""
     from trimtab.local.cluster import LocalCluster
 
     if settings.bootstrap_server or settings.command_config or local_cluster_runs(settings):

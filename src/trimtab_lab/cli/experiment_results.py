@@ -1,4 +1,4 @@
-"""What the verbs of `trimtab experiment` share: where results go, and how they are shown."""
+"""Shared by all commands of `trimtab experiment`: where results are written, how they are shown."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ Into = Annotated[
         "--into",
         callback=output_folder,
         metavar="DIR",
-        help="Folder for results, pictures and page. Default: reports/experiments/NAME under "
+        help="Folder for the results, plots and page. Default: reports/experiments/NAME under "
         "TRIMTAB_HOME.",
     ),
 ]
-Png = Annotated[bool, typer.Option("--png", help="Draw every picture as PNG too, not only SVG.")]
+Png = Annotated[bool, typer.Option("--png", help="Also write each plot as PNG, not only as SVG.")]
 
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """Where results, pictures and page go, and in which forms pictures are drawn."""
+    """Where the results, plots and page are written, and the file formats of the plots."""
 
     into: Into = None
     png: Png = False
 
     @property
     def forms(self) -> tuple[Literal["svg", "png"], ...]:
-        """The forms of every picture."""
+        """The file formats of every plot."""
         return ("svg", "png") if self.png else ("svg",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How an experiment is run on Spark, and where its results go."""
+    """How an experiment runs on Spark, and where its results are written."""
 
     page: PageOptions
     master: Master = None
     conf: Conf = None
 
 
-_MOST_ROWS = 40  # of a table for people; outside ones are always shown
+_MOST_ROWS = 40  # of a printed table; longer ones show only the rows outside their tolerance
 
 
 def parts_option(known: Collection[str]) -> Any:
-    """`--what`: which parts of an experiment are run."""
+    """`--what`: which parts of an experiment to run."""
     return typer.Option(
         "--what",
         metavar="PART",
-        help=f"Which part: {', '.join(known)}. May be repeated. Default: all.",
+        help=f"Part to run: {', '.join(known)}. May be repeated. Default: all.",
     )
 
 
 def results_folder(settings: Settings, into: Path | None, experiment: str) -> Path:
-    """The folder for results and page; results that cannot be added to are refused first."""
+    """The folder for results and page; raises if the results in it cannot be read."""
     from trimtab_lab.papers.kept import check
 
     folder = into or settings.reports / "experiments" / experiment
@@ -74,9 +74,9 @@ def results_folder(settings: Settings, into: Path | None, experiment: str) -> Pa
     return folder
 
 
-def tell(experiment: str, found: Mapping[str, Part], page: Path, *, as_json: bool) -> None:
-    """Prints what the parts came to, and where the page is."""
-    say(f"results, pictures and page: {page}")
+def show_results(experiment: str, found: Mapping[str, Part], page: Path, *, as_json: bool) -> None:
+    """Prints the results of the parts, and the path of the page."""
+    say(f"results, plots and page: {page}")
     if as_json:
         rows = [row.to_json() for part in found.values() for row in part.rows]
         result_json({"experiment": experiment, "rows": rows})
@@ -97,7 +97,7 @@ def _show(found: Mapping[str, Part]) -> None:
         rows = part.rows
         if len(rows) > _MOST_ROWS:
             rows = tuple(row for row in rows if row.verdict is RowVerdict.OUTSIDE)
-            told += "; the page has all rows" + ("" if not rows else ", here are those outside")
+            told += "; all rows are on the page" + ("" if not rows else ", those outside are below")
         if not rows:
             result(f"{name}: {told}")
             continue
@@ -111,8 +111,8 @@ def _show(found: Mapping[str, Part]) -> None:
 
 
 def chosen_parts(asked: Sequence[str] | None, known: Collection[str]) -> list[str]:
-    """The parts asked for, in the order of those known; all where none is."""
+    """The requested parts, in the order of `known`; all of them if none is requested."""
     for name in asked or ():
         if name not in known:
-            raise ConfigError(f'There is no part "{name}".', hint=f"There are {', '.join(known)}.")
+            raise ConfigError(f'Unknown part "{name}".', hint=f"Parts: {', '.join(known)}.")
     return [name for name in known if not asked or name in asked]

@@ -52,7 +52,7 @@ def add_verbs(app: typer.Typer) -> None:
         experiment.app,
         name="experiment",
         rich_help_panel="Try",
-        short_help="The papers' tables and figures beside ours.",
+        short_help="Reproduce the papers' tables and figures.",
     )
     app.command(
         "bench",

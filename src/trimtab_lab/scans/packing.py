@@ -1,9 +1,9 @@
-"""The packing planners once more, slow and plain: every choice looks at every consumer.
+"""Reference versions of the packing planners, slow and simple: each choice scans all consumers.
 
-Why      What is quick is easily wrong. These follow the text of the papers and nothing else, so the
-         laws compare every plan with theirs, and the benchmark of speed has its rival here.
+Why      Optimised code is easy to get wrong. These functions follow the papers literally: the law
+         tests compare every plan with theirs, and the speed benchmark uses them as its rival.
 Promise  The same assignment as the planner of the same name for every input whose sums are exact.
-Cost     O(partitions · consumers), in plain steps: some 10 s for 10 000 partitions.
+Cost     O(partitions · consumers): about 10 s for 10 000 partitions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Sizes = Mapping[TopicPartition, float]
 
 @dataclass(slots=True)
 class Scan:
-    """Open consumers as lists of partitions, and all primitives as scans over them."""
+    """The open consumers and their partitions; every operation scans all of them."""
 
     loads: Sizes
     previous: Assignment
@@ -36,19 +36,19 @@ class Scan:
     load: dict[int, float] = field(default_factory=dict)  # of each consumer that is open
 
     def emptiness(self, consumer: int) -> float:
-        """What the best and the worst fit compare."""
-        # What is left, where capacities differ; else the load, which is not rounded twice.
+        """The value that best fit and worst fit compare."""
+        # Free capacity if capacities differ; otherwise the negative load, which is rounded once.
         full = self.limits.of(consumer) if self.limits.capacities else 0
         return full - self.load[consumer]
 
     def can_open(self, consumer: int, size: float) -> bool:
-        """Whether a consumer is not in use and may begin with this."""
+        """Whether a consumer is not open yet and may take a partition of this size first."""
         large_enough = size <= self.limits.of(consumer)
-        nobody_is = size > max([self.limits.capacity, *self.limits.capacities.values()])
-        return consumer not in self.open and (large_enough or nobody_is)
+        too_large_for_all = size > max([self.limits.capacity, *self.limits.capacities.values()])
+        return consumer not in self.open and (large_enough or too_large_for_all)
 
     def choose(self, size: float) -> int | None:
-        """The open consumer that the rule takes; None if none has room."""
+        """The open consumer that the rule chooses; None if none has room."""
         fitting = [c for c in self.open if self.load[c] + size <= self.limits.of(c)]
         if not fitting:
             return None
@@ -59,7 +59,7 @@ class Scan:
         return min(fitting, key=lambda c: (sign * self.emptiness(c), c))
 
     def name_for(self, partition: TopicPartition) -> int:
-        """The consumer that is opened for a partition: its own one, else the lowest."""
+        """The consumer to open for a partition: its current owner, else the lowest index."""
         home = self.previous.get(partition)
         upto = range(len(self.open) + len(self.limits.capacities) + max([0, *self.open]) + 2)
         homes = [] if home is None else [home]
@@ -73,16 +73,16 @@ class Scan:
         self.load[consumer] = self.load.get(consumer, 0) + self.loads[partition]
 
     def place(self, partition: TopicPartition) -> None:
-        """Gives a partition to whom the rule says."""
+        """Gives a partition to the consumer that the rule chooses."""
         chosen = self.choose(self.loads[partition])
         self.add(partition, self.name_for(partition) if chosen is None else chosen)
 
-    def bigger_first(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """By load, the largest first; ties by name."""
+    def largest_first(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Sorted by load, largest first; ties by name."""
         return sorted(partitions, key=lambda p: (-self.loads[p], p))
 
     def result(self) -> Assignment:
-        """Who has what."""
+        """The assignment so far."""
         return Assignment({p: c for c, partitions in self.open.items() for p in partitions})
 
 
@@ -96,11 +96,11 @@ def any_fit(
     rule: str,
     decreasing: bool,
 ) -> Assignment:
-    """The classic fits with sticky names (packing.md §3)."""
+    """The classic any-fit heuristics with sticky names (packing.md §3)."""
     scan = Scan(loads, current, limits, rule)
     order = sorted(loads)
     if decreasing:
-        order = scan.bigger_first(loads)
+        order = scan.largest_first(loads)
     elif options.order == "shuffle":
         import numpy as np
 
@@ -119,7 +119,7 @@ def modified_any_fit(
     loads: Sizes,
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,  # noqa: ARG001 - a rule is called with them
+    options: PackingOptions = DEFAULTS,  # noqa: ARG001 - part of the PackingRule signature
     /,
     *,
     rule: str,
@@ -129,7 +129,7 @@ def modified_any_fit(
     scan = Scan(loads, current, limits, rule)
     homeless = [p for p in loads if p not in current]
     groups: dict[int, list[TopicPartition]] = {}
-    for p in scan.bigger_first(loads):
+    for p in scan.largest_first(loads):
         if p in current:
             groups.setdefault(current[p], []).append(p)
     for c in sorted(groups, key=lambda c: (-by(loads[p] for p in groups[c]), c)):
@@ -143,7 +143,7 @@ def modified_any_fit(
         while rest and scan.load[c] + loads[rest[0]] <= limits.of(c):
             scan.add(rest.pop(0), c)
         homeless += rest
-    for p in scan.bigger_first(homeless):
+    for p in scan.largest_first(homeless):
         scan.place(p)
     return scan.result()
 
@@ -151,14 +151,17 @@ def modified_any_fit(
 def members_of(
     loads: Sizes, current: Assignment, limits: GroupLimits, options: PackingOptions
 ) -> list[int]:
-    """Who is dealt to: those there, or as many as are asked for, the lowest indexes first."""
-    there = sorted({c for p, c in current.items() if p in loads})
-    wanted = options.members or len(there) or fewest_consumers(loads.values(), limits)
-    while len(there) > wanted:
-        there.remove(max(there))
-    while len(there) < wanted:
-        there.append(min(set(range(len(there) + 1)) - set(there)))
-    return sorted(there)
+    """The members that get partitions: the current ones, or the requested number of members.
+
+    Members with high indexes are removed first; free low indexes are added first.
+    """
+    members = sorted({c for p, c in current.items() if p in loads})
+    wanted = options.members or len(members) or fewest_consumers(loads.values(), limits)
+    while len(members) > wanted:
+        members.remove(max(members))
+    while len(members) < wanted:
+        members.append(min(set(range(len(members) + 1)) - set(members)))
+    return sorted(members)
 
 
 def kafka_range(
@@ -168,7 +171,7 @@ def kafka_range(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """Each topic in stretches."""
+    """Each topic is divided into contiguous ranges."""
     members = members_of(loads, current, limits, options)
     owners: dict[TopicPartition, int] = {}
     for topic in {p.topic for p in loads}:
@@ -188,7 +191,7 @@ def kafka_round_robin(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """All partitions in turn."""
+    """All partitions are given to the members in turn."""
     members = members_of(loads, current, limits, options)
     return Assignment({p: members[n % len(members)] for n, p in enumerate(sorted(loads))})
 
@@ -200,7 +203,7 @@ def kafka_sticky(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """Equal numbers, and what may stay does."""
+    """Equal numbers of partitions per member; partitions stay with their owner if possible."""
     if not loads:
         return Assignment()
     members = members_of(loads, current, limits, options)
@@ -226,7 +229,7 @@ def lag_based(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """The largest lag to whom has the fewest partitions, then the least lag."""
+    """The largest lag goes to the member with the fewest partitions, ties by least lag."""
     members = members_of(loads, current, limits, options)
     held: dict[int, list[TopicPartition]] = {member: [] for member in members}
 
@@ -246,7 +249,7 @@ def keda_lag(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """As many consumers as the lag asks for, dealt to as `kafka_sticky` does."""
+    """Scales the members with the total lag, then assigns as `kafka_sticky` does."""
     total = sum(options.lags.get(p, 0) for p in loads)
     wanted = math.ceil(Fraction(total, options.lag_threshold))
     replicas = min(max(1, len(loads)), max(1, wanted))
@@ -274,4 +277,4 @@ SCANS: Mapping[str, PackingRule] = MappingProxyType(
         "keda-lag": keda_lag,
     }
 )
-"""The plain version of each planner that has one, by its name."""
+"""The reference version of each planner that has one, by its name."""

@@ -1,11 +1,10 @@
 """Algorithms 1–3 as published: scans over all groups for each topic, and over all pairs of groups.
 
-Why      The rival of the audit's speed, and a second opinion on what it finds.
-Promise  The definitions and nothing else. N(t) is an ascending list of integers, as in the thesis,
-         where it is compared, and a set where it is intersected, which is the quickest that
-         Python has. Algorithm 1 adds to a group in place: read as an assignment to the loop's own
-         variable it would lose topics. Algorithm 3 goes over the broker ids there are, which need
-         not be 1 … n.
+Why      The rival in the audit's benchmarks, and an independent check of its findings.
+Promise  Only the definitions. N(t) is an ascending list of integers, as in the thesis, where it is
+         compared, and a set where it is intersected, which is fastest in Python. Algorithm 1 adds
+         to a group in place: assigning to the loop variable, as printed, would lose topics.
+         Algorithm 3 iterates over the actual broker ids, which need not be 1 … n.
 Cost     O(topics · groups · brokers), O(groups² · brokers), O(groups · brokers).
 Paper    Burato, section 3.5.
 
@@ -27,7 +26,7 @@ Nodes = Mapping[str, Sequence[int]]
 def node_lists(
     snapshot: ClusterSnapshot, *, dead: frozenset[int] = frozenset()
 ) -> dict[str, list[int]]:
-    """N(t) of every topic with a leader, after some brokers died."""
+    """N(t) of every topic that has a leader, after the brokers in `dead` have failed."""
     found: dict[str, set[int]] = {}
     for p in snapshot.partitions:
         leader = p.leader
@@ -52,7 +51,7 @@ def get_max_groups(nodes: Nodes) -> list[list[str]]:
 
 
 def dpo(groups: Sequence[Sequence[str]], nodes: Nodes) -> list[tuple[int, int, frozenset[int]]]:
-    """Algorithm 2, the variant that names the brokers: all pairs of groups that overlap."""
+    """Algorithm 2, the variant that returns the brokers: all pairs of overlapping groups."""
     found = []
     of_group = [frozenset(nodes[group[0]]) for group in groups]
     for i, one in enumerate(of_group):
@@ -66,7 +65,7 @@ def dpo(groups: Sequence[Sequence[str]], nodes: Nodes) -> list[tuple[int, int, f
 def dpo2(
     groups: Sequence[Sequence[str]], nodes: Nodes, brokers: Iterable[int]
 ) -> list[tuple[int, list[int]]]:
-    """Algorithm 3: the groups on each broker that several of them touch."""
+    """Algorithm 3: the groups on each broker that is shared by several groups."""
     touched: dict[int, list[int]] = {broker: [] for broker in brokers}
     for number, group in enumerate(groups):
         for node in nodes[group[0]]:

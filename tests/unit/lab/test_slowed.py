@@ -102,7 +102,7 @@ def test_it_runs_on_when_the_beat_is_told_to_end(sleeper):
 def test_a_stranger_under_the_same_pid_is_left_alone():
     stranger = ProcessId(os.getpid(), "another start")
 
-    with pytest.raises(ConfigError, match="gone"), slowed_process(stranger, share=0.5):
+    with pytest.raises(ConfigError, match="not running"), slowed_process(stranger, share=0.5):
         pass
 
 

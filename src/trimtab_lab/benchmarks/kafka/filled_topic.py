@@ -1,4 +1,4 @@
-"""A topic with so many records of one size, filled once and used again."""
+"""A topic with a given number of records of one size, filled once and then reused."""
 
 from __future__ import annotations
 

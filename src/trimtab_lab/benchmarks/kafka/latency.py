@@ -1,4 +1,4 @@
-"""When rates arrive at somebody who reads them, against when their samples were taken."""
+"""The time from taking a sample until a consumer receives the rates computed from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trimtab.kafka.errors import kafka_errors
 
 @dataclass(slots=True)
 class Arrivals:
-    """How many seconds after its sample the rates of all partitions were there, by sample time."""
+    """Seconds from each sample until the rates of all partitions had arrived, by sample time."""
 
     topic: str
     partitions: int
@@ -26,7 +26,7 @@ class Arrivals:
     first: threading.Event = field(default_factory=threading.Event)
 
     def take(self, value: bytes, *, now_ts: int) -> None:
-        """Notes a record; one that lacks the newest sample of some partition does not count."""
+        """Adds a record; ignored if it lacks the newest sample of some partition."""
         record: dict[str, Any] = json.loads(value)
         rates = record["partitions"]
         whole = len(rates) == self.partitions and not any(r["stale"] for r in rates.values())
@@ -37,7 +37,7 @@ class Arrivals:
 
 @contextmanager
 def listening(cluster: Cluster, arrivals: Arrivals) -> Iterator[None]:
-    """Reads the rates topic from its end on, in a thread of its own."""
+    """Reads new records of the rates topic in a separate thread."""
     stop = threading.Event()
     with kafka_errors("reading rates"):
         consumer = cluster.consumer(

@@ -1,4 +1,4 @@
-"""kafka-python's own partitioner, asked as its producer asks it."""
+"""kafka-python's built-in partitioner, called as its producer calls it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 
 def metadata(topic: str, leaders: Mapping[int, int]) -> ClusterMetadata:
-    """What a producer knows after brokers have told it of one topic."""
+    """The metadata that a producer has received about one topic."""
     told = MetadataResponse.MetadataResponseTopic
     cluster = ClusterMetadata(bootstrap_servers=["localhost:9092"])
     cluster.update_metadata(
@@ -47,7 +47,7 @@ def metadata(topic: str, leaders: Mapping[int, int]) -> ClusterMetadata:
 
 
 def asked(topic: str, leaders: Mapping[int, int], value: bytes) -> Callable[[int], None]:
-    """Asks for so many keyless records."""
+    """Returns a function that chooses partitions for a number of keyless records."""
     cluster = metadata(topic, leaders)
     partition = DefaultPartitioner().partition
 

@@ -1,9 +1,9 @@
-"""What `RoutedProducer` costs against the bare confluent-kafka producer that it wraps.
+"""The cost of `RoutedProducer`, compared with the confluent-kafka producer that it wraps.
 
-Both sides send the same keyless records to the same topic, poll as often, and end with a flush.
-The bare side leaves the partition to the client. Each pair of producers is opened once and used
-turn about. Beside the rate, the processor time of the calling thread is told: it says what a
-producer pays that is not pressed.
+Both sides send the same keyless records to the same topic, poll equally often, and end with a
+flush. The plain producer lets the client choose the partition. Each pair of producers is opened
+once and used alternately. CPU time of the calling thread is reported as well: it is the cost for an
+application that does not send at full speed.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _POLL_EVERY = 100
 _CONFIG = {"linger.ms": 5, "queue.buffering.max.messages": 2_000_000}
 
 
-def produce(stage: BenchContext, rows: int, runs: int) -> Sides:
+def produce(context: BenchContext, rows: int, runs: int) -> Sides:
     """Records per second until all are acknowledged; `rows` is the number of records."""
-    with _cluster(stage) as servers:
-        return compared(servers, TOPIC, rows, runs, stage.say)
+    with _cluster(context) as servers:
+        return compared(servers, TOPIC, rows, runs, context.say)
 
 
 def compared(
     servers: str, topic: str, rows: int, runs: int, say: Callable[[str], None] = lambda _: None
 ) -> Sides:
-    """The same on brokers and a topic that are there."""
+    """Does the same on a running cluster with an existing topic."""
     found: dict[str, Sides] = {}
     spent: dict[str, float] = {}
     config = {**_CONFIG, "bootstrap.servers": servers}
@@ -84,7 +84,7 @@ def _per_batch(sticky_bytes: int) -> RoutingOptions:
 
 
 class ProducerSide:
-    """Sends so many records through a producer, and waits until they are acknowledged."""
+    """Sends `rows` records through a producer, and waits until they are acknowledged."""
 
     def __init__(self, producer: Any, topic: str, rows: int, *, told: bool) -> None:
         self._producer = producer
@@ -96,11 +96,11 @@ class ProducerSide:
 
     @property
     def thread_us(self) -> float:
-        """Processor time of the calling thread per record, without the flush; the least of all."""
+        """CPU time of the calling thread per record, without the flush; minimum of all runs."""
         return round(min(self._spent_us), 2)
 
     def __call__(self) -> None:
-        """Sends them all."""
+        """Sends all records."""
         produce, poll = self._producer.produce, self._producer.poll
         topic, value, more = self._topic, b"v" * VALUE_BYTES, self._more
         began = time.thread_time()
@@ -118,9 +118,9 @@ class ProducerSide:
 
 
 @contextmanager
-def _cluster(stage: BenchContext) -> Iterator[str]:
-    """The brokers of the benchmarks, with an empty topic."""
-    cluster = LocalCluster(CLUSTER, home=stage.home, cache=stage.cache, say=stage.say)
+def _cluster(context: BenchContext) -> Iterator[str]:
+    """Starts the brokers of the benchmarks and creates an empty topic."""
+    cluster = LocalCluster(CLUSTER, home=context.home, cache=context.cache, say=context.say)
     cluster.up()
     try:
         servers = cluster.bootstrap_servers

@@ -1,7 +1,7 @@
-"""The steps over tables in Parquet, each against the bare aggregation that it rests on.
+"""Batch steps on Parquet tables, each compared with the plain Spark aggregation it is based on.
 
 Both sides use integer windows, read the same files in the same session, and write to a sink that
-keeps nothing.
+discards all rows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ EPSILON = SHARE / 10
 
 
 def drain(frame: DataFrame) -> None:
-    """Computes every row and keeps none."""
+    """Computes all rows and discards them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def span_us(rows: int) -> int:
-    """How much time the generated events cover."""
+    """The time span that the generated events cover."""
     return rows * MICROS // data.EVENTS_S
 
 
@@ -53,9 +53,9 @@ def _window(window_s: int) -> str:
     return f"unix_micros(ts) div {window_s * MICROS}"
 
 
-def rates(stage: BenchContext, rows: int, runs: int) -> Sides:
+def rates(context: BenchContext, rows: int, runs: int) -> Sides:
     """Rates from events."""
-    events = data.events(stage, rows)
+    events = data.events(context, rows)
 
     def bare() -> DataFrame:
         return events.groupBy("topic", "partition", F.expr(_window(WINDOW_S))).agg(
@@ -74,9 +74,9 @@ def rates(stage: BenchContext, rows: int, runs: int) -> Sides:
     )
 
 
-def rates_samples(stage: BenchContext, rows: int, runs: int) -> Sides:
+def rates_samples(context: BenchContext, rows: int, runs: int) -> Sides:
     """Rates from samples."""
-    samples = data.samples(stage, rows)
+    samples = data.samples(context, rows)
 
     def ours() -> DataFrame:
         return rates_from_samples(
@@ -96,19 +96,19 @@ def rates_samples(stage: BenchContext, rows: int, runs: int) -> Sides:
     )
 
 
-def hot_keys_exact(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """The best exact mode."""
-    return _hot_keys(data.events(stage, rows), rows, runs, CountingMode.TWO_PASS)
+def hot_keys_exact(context: BenchContext, rows: int, runs: int) -> Sides:
+    """The fastest exact mode."""
+    return _hot_keys(data.events(context, rows), rows, runs, CountingMode.TWO_PASS)
 
 
-def hot_keys_lossy(stage: BenchContext, rows: int, runs: int) -> Sides:
+def hot_keys_lossy(context: BenchContext, rows: int, runs: int) -> Sides:
     """The mode with bounded memory."""
-    return _hot_keys(data.events(stage, rows), rows, runs, CountingMode.LOSSY)
+    return _hot_keys(data.events(context, rows), rows, runs, CountingMode.LOSSY)
 
 
-def hot_keys_distinct(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """The mode with bounded memory where exact counting needs much of it."""
-    return _hot_keys(data.events_mostly_distinct(stage, rows), rows, runs, CountingMode.LOSSY)
+def hot_keys_distinct(context: BenchContext, rows: int, runs: int) -> Sides:
+    """The mode with bounded memory, on keys for which exact counting needs much memory."""
+    return _hot_keys(data.events_mostly_distinct(context, rows), rows, runs, CountingMode.LOSSY)
 
 
 def _hot_keys(events: DataFrame, rows: int, runs: int, mode: CountingMode) -> Sides:

@@ -1,4 +1,4 @@
-"""Test data: seeded, made once into Parquet, and found again by its parameters."""
+"""Test data: seeded, written to Parquet once, and reused for the same parameters."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SEED = 7
 TOPIC = "generated"
 PARTITIONS = 12
 EVENTS_S = 100_000
-"""Events per second of the generated time."""
+"""Events per second of generated time."""
 
 WATCHED = 1000
-"""Partitions that the generated samples speak of, one sample each second."""
+"""Number of partitions in the generated samples, with one sample per second each."""
 
 
-def events(stage: BenchContext, rows: int) -> DataFrame:
+def events(context: BenchContext, rows: int) -> DataFrame:
     """Events with Zipf–Mandelbrot keys."""
     keys = ZipfMandelbrot()
     return _kept(
-        stage,
+        context,
         f"events-{rows}",
         repr((keys, PARTITIONS, EVENTS_S)),
         lambda session: generated_events(
@@ -39,22 +39,22 @@ def events(stage: BenchContext, rows: int) -> DataFrame:
     )
 
 
-def events_mostly_distinct(stage: BenchContext, rows: int) -> DataFrame:
-    """The same events, but four of five have a key that no other has."""
+def events_mostly_distinct(context: BenchContext, rows: int) -> DataFrame:
+    """The same events, but four out of five have a unique key."""
 
     def made(_: SparkSession) -> DataFrame:
         own = F.concat(F.lit("u"), F.col("offset")).cast("binary")
         key = F.when(F.col("offset") % 5 == 0, F.col("key")).otherwise(own)
-        return events(stage, rows).withColumns({"key": key, "key_bytes": F.octet_length(key)})
+        return events(context, rows).withColumns({"key": key, "key_bytes": F.octet_length(key)})
 
-    return _kept(stage, f"events-distinct-{rows}", "4/5", made)
+    return _kept(context, f"events-distinct-{rows}", "4/5", made)
 
 
-def samples(stage: BenchContext, rows: int) -> DataFrame:
-    """What a monitor would have seen: growing logs, now and then cut back or led by another.
+def samples(context: BenchContext, rows: int) -> DataFrame:
+    """Samples as a monitor would take them: growing logs, with retention and leader changes.
 
-    Retention cuts each log every 977 s and leaders change every 600 s, at other moments for each
-    partition: one window in ten is restarted.
+    Retention truncates each log every 977 s and leaders change every 600 s, at different times for
+    each partition: one window in ten is restarted.
     """
 
     def made(session: SparkSession) -> DataFrame:
@@ -74,17 +74,17 @@ def samples(stage: BenchContext, rows: int) -> DataFrame:
             f"cast({second} as string) as sample_id",
         )
 
-    return _kept(stage, f"samples-{rows}", repr((WATCHED, 977, 600)), made)
+    return _kept(context, f"samples-{rows}", repr((WATCHED, 977, 600)), made)
 
 
 def _kept(
-    stage: BenchContext, name: str, parameters: str, make: Callable[[SparkSession], DataFrame]
+    context: BenchContext, name: str, parameters: str, make: Callable[[SparkSession], DataFrame]
 ) -> DataFrame:
-    """Reads the table, after making it where it is not there yet or is only half there."""
-    session = stage.spark()
-    folder = stage.data / f"{name}-{short_hash({'parameters': parameters, 'seed': SEED})[:6]}"
+    """Reads the table; creates it first if it does not exist or is incomplete."""
+    session = context.spark()
+    folder = context.data / f"{name}-{short_hash({'parameters': parameters, 'seed': SEED})[:6]}"
     if not folder.exists():
-        stage.say(f"making test data: {name}")
+        context.say(f"generating test data: {name}")
         half = Path(f"{folder}.{os.getpid()}.part").absolute()
         try:
             make(session).write.mode("overwrite").parquet(str(half))

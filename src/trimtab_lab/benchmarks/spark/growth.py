@@ -16,21 +16,21 @@ from trimtab_lab.benchmarks.spark.batch import drain, our_keys, our_rates
 TIMES = (1, 4, 16)
 
 
-def growth_rates(stage: BenchContext, rows: int, runs: int) -> Sides:
+def growth_rates(context: BenchContext, rows: int, runs: int) -> Sides:
     """Rates from events."""
-    return _growth(stage, rows, runs, our_rates)
+    return _growth(context, rows, runs, our_rates)
 
 
-def growth_keys(stage: BenchContext, rows: int, runs: int) -> Sides:
+def growth_keys(context: BenchContext, rows: int, runs: int) -> Sides:
     """Heavy keys by lossy counting."""
-    return _growth(stage, rows, runs, lambda events, _: our_keys(events, CountingMode.LOSSY))
+    return _growth(context, rows, runs, lambda events, _: our_keys(events, CountingMode.LOSSY))
 
 
 def _growth(
-    stage: BenchContext, rows: int, runs: int, step: Callable[[DataFrame, int], DataFrame]
+    context: BenchContext, rows: int, runs: int, step: Callable[[DataFrame, int], DataFrame]
 ) -> Sides:
     unit = max(1, rows // TIMES[-1])
-    tables = {n: data.events(stage, n) for n in (unit * t for t in TIMES)}
+    tables = {n: data.events(context, n) for n in (unit * t for t in TIMES)}
     spent: dict[int, list[float]] = {n: [] for n in tables}
     for round_ in range(runs + 1):
         for n, events in tables.items():

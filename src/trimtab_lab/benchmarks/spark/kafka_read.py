@@ -1,4 +1,4 @@
-"""Rates straight from Kafka, against a bare read that only counts."""
+"""Rates computed directly from Kafka, compared with a plain read that only counts records."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ TASKS = 12
 VALUE_BYTES = 100
 
 
-def kafka_read(stage: BenchContext, rows: int, runs: int) -> Sides:
+def kafka_read(context: BenchContext, rows: int, runs: int) -> Sides:
     """Both sides read the same offsets with the same number of tasks."""
-    cluster = LocalCluster(CLUSTER, home=stage.home, cache=stage.cache, say=stage.say)
-    session = stage.spark()
+    cluster = LocalCluster(CLUSTER, home=context.home, cache=context.cache, say=context.say)
+    session = context.spark()
     cluster.up()
     kafka = Cluster(cluster.bootstrap_servers)
     try:
@@ -30,7 +30,7 @@ def kafka_read(stage: BenchContext, rows: int, runs: int) -> Sides:
                 rows=rows,
                 partitions=PARTITIONS,
                 value_bytes=VALUE_BYTES,
-                say=stage.say,
+                say=context.say,
             )
         span = KafkaSpan(
             cluster=kafka,

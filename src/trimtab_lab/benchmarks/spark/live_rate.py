@@ -1,7 +1,7 @@
-"""From a sample to its published rate on a running cluster, as a reader of `trimtab.rates` sees it.
+"""Time from a sample to its published rate on a running cluster, as a reader of the topic sees it.
 
 The monitor samples every second while a light load runs; Spark publishes at its usual trigger. A
-sample counts when a record arrives that has it for every partition.
+sample has arrived when a record of `trimtab.rates` contains it for every partition.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ TRIGGER_S = 0.2
 LOAD_S = 500.0
 """Records per second."""
 LINGER_MS = 200.0
-"""Many small requests would measure three brokers on this machine's cores, not the pipeline."""
+"""With a short linger, many small requests would load the brokers and distort the measurement."""
 
 
-def live_rate(stage: BenchContext, rows: int, runs: int) -> Sides:
+def live_rate(context: BenchContext, rows: int, runs: int) -> Sides:
     """The 95th percentile of each run; `rows` is the number of partitions."""
-    stage.spark()
-    cluster = LocalCluster(CLUSTER, home=stage.home, cache=stage.cache, say=stage.say)
+    context.spark()
+    cluster = LocalCluster(CLUSTER, home=context.home, cache=context.cache, say=context.say)
     with cluster:
-        found = [_watch(stage, Cluster(cluster.bootstrap_servers), rows) for _ in range(runs)]
+        found = [_watch(context, Cluster(cluster.bootstrap_servers), rows) for _ in range(runs)]
     return Sides(
         ours=tuple(quantile(seconds, 0.95) for seconds in found),
         rival=(1.0,),
@@ -65,7 +65,7 @@ def live_rate(stage: BenchContext, rows: int, runs: int) -> Sides:
     )
 
 
-def _watch(stage: BenchContext, cluster: Cluster, partitions: int) -> list[float]:
+def _watch(context: BenchContext, cluster: Cluster, partitions: int) -> list[float]:
     arrivals = Arrivals(TOPIC, partitions)
     with cluster.admin() as admin:
         admin.create_topic(TopicSpec(name=TOPIC, partitions=partitions, replication=3))
@@ -74,12 +74,12 @@ def _watch(stage: BenchContext, cluster: Cluster, partitions: int) -> list[float
             open_sampling(cluster, interest, period_s=1.0) as monitor,
             in_background(monitor),
             listening(cluster, arrivals),
-            _measuring(stage, admin, cluster),
+            _measuring(context, admin, cluster),
             _load(cluster.servers),
         ):
             if not arrivals.first.wait(STARTED_WITHIN_S):
                 raise MeasurementError(f"No rates were published within {STARTED_WITHIN_S:g} s.")
-            stage.say(f"watching {partitions} partitions for {WATCHED_S:g} s")
+            context.say(f"watching {partitions} partitions for {WATCHED_S:g} s")
             time.sleep(WARM_UP_S)
             began = _now_ts()
             time.sleep(WATCHED_S)
@@ -87,7 +87,7 @@ def _watch(stage: BenchContext, cluster: Cluster, partitions: int) -> list[float
 
 
 @contextmanager
-def _measuring(stage: BenchContext, admin: Admin, cluster: Cluster) -> Iterator[None]:
+def _measuring(context: BenchContext, admin: Admin, cluster: Cluster) -> Iterator[None]:
     """Runs the continuous job while the block runs."""
     stop = threading.Event()
     with (
@@ -97,7 +97,7 @@ def _measuring(stage: BenchContext, admin: Admin, cluster: Cluster) -> Iterator[
     ):
         running = thread.submit(
             run_continuously,
-            stage.spark(),
+            context.spark(),
             admin,
             cluster,
             MeasureQuery(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
@@ -119,7 +119,7 @@ def _measuring(stage: BenchContext, admin: Admin, cluster: Cluster) -> Iterator[
 
 @contextmanager
 def _load(servers: str) -> Iterator[None]:
-    """Sends records while the block runs, from a process of its own as users do."""
+    """Sends records from a separate process while the block runs."""
     process = get_context("spawn").Process(target=_send, args=(servers,), daemon=True)
     process.start()
     try:

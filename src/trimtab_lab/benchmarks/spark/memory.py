@@ -1,4 +1,4 @@
-"""How much memory a Python worker takes while it counts keys lossily."""
+"""Peak memory of a Python worker while it counts keys with lossy counting."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 WORKERS = 2
 
 
-def hot_keys_memory(stage: BenchContext, rows: int, runs: int) -> Sides:
-    """The peak with all keys against the peak with a tenth of them."""
-    session = stage.spark()
+def hot_keys_memory(context: BenchContext, rows: int, runs: int) -> Sides:
+    """The peak with all keys, compared with the peak with a tenth of the keys."""
+    session = context.spark()
     few = max(1, rows // 10)
     peak_mb(session, few)  # warm-up: imports and pools
     small, large = [], []
@@ -37,13 +37,13 @@ def hot_keys_memory(stage: BenchContext, rows: int, runs: int) -> Sides:
 
 
 def peak_mb(session: SparkSession, distinct: int) -> float:
-    """The largest peak of a worker while all of them count so many keys in one window."""
+    """The largest peak of any worker while they count `distinct` keys in one window."""
     count = counting(CountingMode.LOSSY, EPSILON)
 
     def weighed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        _forget_peak()
+        _reset_peak()
         for _ in count(batches):
             pass
         yield pa.RecordBatch.from_pydict({"peak": [_peak_bytes()]})
@@ -57,8 +57,8 @@ def peak_mb(session: SparkSession, distinct: int) -> float:
     return float(found) / 1e6
 
 
-def _forget_peak() -> None:
-    """Workers are used again; on Linux the peak of earlier work can be forgotten."""
+def _reset_peak() -> None:
+    """Resets the peak of earlier work, because workers are reused; possible on Linux only."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:

@@ -1,8 +1,7 @@
-"""A sweep on Spark against the same cells in plain Python processes, all of them up and warm.
+"""A sweep on Spark, compared with the same cells in plain Python processes, both warmed up.
 
-A cell is a heuristic's way through a stream of Landau's. Spark keeps every result in Parquet as its
-task ends, the plain processes hand theirs back: what a sweep costs beyond its cells is the price of
-being resumable.
+A cell runs one heuristic on one of Landau's streams. Spark writes every result to Parquet when its
+task ends, the plain processes only return theirs: the difference is the cost of being resumable.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ PARTITIONS = 200
 ITERATIONS = 500
 
 
-def sweep(stage: BenchContext, rows: int, runs: int) -> Sides:
+def sweep(context: BenchContext, rows: int, runs: int) -> Sides:
     """Cells per second; `rows` is the number of cells."""
-    session = stage.spark()
+    session = context.spark()
     workers = session.sparkContext.defaultParallelism
     todo = cells(rows)
     with get_context("spawn").Pool(workers) as pool:
@@ -52,7 +51,7 @@ def sweep(stage: BenchContext, rows: int, runs: int) -> Sides:
 
 
 def cells(count: int) -> list[GridCell]:
-    """So many cells: every heuristic at every delta, with as many seeds as it takes."""
+    """`count` cells: every heuristic at every delta, with as many seeds as needed."""
     every = product(range(count), DELTAS, TWELVE)
     return [
         GridCell(
@@ -71,7 +70,7 @@ def cells(count: int) -> list[GridCell]:
 
 
 def _spark(session: SparkSession, todo: list[GridCell]) -> None:
-    # In a folder of its own each time: what an earlier run has kept would not be run again.
+    # A new folder each time: cells kept by an earlier run would be skipped.
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder:
         found = on_spark.sweep(
             session, todo, packing_runs.packed, into=folder, per_task=CELLS_PER_TASK
@@ -80,7 +79,7 @@ def _spark(session: SparkSession, todo: list[GridCell]) -> None:
 
 
 def _complete(found: list[Finished], todo: list[GridCell]) -> None:
-    """A side that left something out would win by it."""
+    """Raises if cells are missing or failed: a side that skips work would look faster."""
     errors = [done.error for done in found if done.error is not None]
     if errors or len(found) != len(todo):
         raise MeasurementError(

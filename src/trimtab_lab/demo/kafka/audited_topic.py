@@ -1,4 +1,4 @@
-"""The audit in the demo: where the topic's leaders are, and what every failure would do."""
+"""The audit step of the demo: where the topic's leaders are, and the effect of each failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def audited_topic(
     clock: Callable[[], int],
     say: Callable[[str], None],
 ) -> tuple[ClusterSnapshot, Audit]:
-    """Audits one topic with the rates that were measured; says what was found."""
+    """Audits one topic with the measured rates, and prints the findings."""
     placed, down = take_placement(admin, topics=[topic], clock=clock)
     rates = topic_rates(placed, measured.loads(Unit.BYTES_S), Unit.BYTES_S)
     options = AuditOptions(min_insync=admin.min_insync(placed.topics), down=down)

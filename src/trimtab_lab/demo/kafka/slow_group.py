@@ -1,8 +1,8 @@
-"""A consumer group of real members, each of which takes its time for every record.
+"""A consumer group of real members, each of which needs a fixed time per record.
 
-Why      Lag must come about as it does in life: members are dealt partitions by count (Kafka's
-         range assignor), and one of them gets more records than it can handle.
-Promise  What is committed was handled. All members have left the group when the block ends.
+Why      Lag has its usual cause: partitions are assigned by count (Kafka's range assignor), and
+         one member gets more records than it can handle.
+Promise  Committed records were handled. All members have left the group when the block ends.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
 
-_BATCH_S = 0.1  # work between two polls, so that a stop is soon obeyed
+_BATCH_S = 0.1  # handling time between two polls; short, so that a stop takes effect soon
 _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoGroup:
-    """Who reads what, and how many records per second one member can handle."""
+    """The group, its topic and size, and how many records per second one member can handle."""
 
     name: str
     topic: str
@@ -34,7 +34,7 @@ class DemoGroup:
 
 
 class SlowConsumer:
-    """One member; it knows how many records it has handled, and how long that took."""
+    """One member; counts the records it has handled and the time that took."""
 
     def __init__(self, group: DemoGroup, cluster: Cluster) -> None:
         self.records = 0
@@ -50,7 +50,7 @@ class SlowConsumer:
 
     @property
     def speed_s(self) -> float | None:
-        """Records per second of handling, as it was; None before the first one."""
+        """Measured records per second of handling time; None before the first record."""
         return self.records / self.busy_s if self.busy_s else None
 
     def run(self, stop: threading.Event) -> None:
@@ -66,12 +66,12 @@ class SlowConsumer:
 
     def _handle_some(self, consumer: Consumer, stop: threading.Event) -> None:
         most = max(1, round(self._group.pace_s * _BATCH_S))
-        batch = [m for m in consumer.consume(most, timeout=_POLL_S) if not _is_passing(m.error())]
+        batch = [m for m in consumer.consume(most, timeout=_POLL_S) if not _is_error(m.error())]
         if not batch:
             return
         began = time.monotonic()
         if stop.wait(len(batch) / self._group.pace_s):
-            return  # not handled to its end, so neither committed nor counted
+            return  # interrupted, so neither committed nor counted
         try:
             consumer.commit(asynchronous=True)
         except KafkaException as error:
@@ -81,8 +81,8 @@ class SlowConsumer:
         self.records += len(batch)
 
 
-def _is_passing(error: KafkaError | None) -> bool:
-    """Whether this is no record; raises what does not pass by itself."""
+def _is_error(error: KafkaError | None) -> bool:
+    """Whether a message is a temporary error instead of a record; raises fatal errors."""
     if error is None:
         return False
     if error.fatal():
@@ -92,7 +92,7 @@ def _is_passing(error: KafkaError | None) -> bool:
 
 @contextmanager
 def slow_group(group: DemoGroup, cluster: Cluster) -> Iterator[tuple[SlowConsumer, ...]]:
-    """The members, each running in a thread of its own while the block runs."""
+    """Runs the members, each in its own thread, while the block runs."""
     members = tuple(SlowConsumer(group, cluster) for _ in range(group.members))
     stop = threading.Event()
     with ThreadPoolExecutor(group.members, thread_name_prefix=group.name) as threads:

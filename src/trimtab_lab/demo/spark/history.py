@@ -1,4 +1,4 @@
-"""Rates over time, finer than a plan needs them: counted from the records themselves."""
+"""Rates over time for the demo's plots, in short windows, counted from the records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimtab.report.plots import RateHistory, RatePoint
 
 
 def rate_history(given: MeasureInput, *, window_s: float) -> RateHistory:
-    """Each partition's rate in every whole window of the span, in the order of time."""
+    """Each partition's rate in every complete window of the time span, in time order."""
     if given.events is None:
         return {}
     rates = given.events.transform(

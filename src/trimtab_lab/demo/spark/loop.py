@@ -1,7 +1,7 @@
-"""The loop itself, in the demo: a controller runs a group on the skew that was just measured.
+"""The control loop in the demo: a controller runs a group on the skew that was just measured.
 
-Spark measures all the while, the controller decides, consumers are processes of their own, and what
-they did is judged from their receipts. Rates are scaled down to what one small machine can play.
+Spark measures continuously, the controller decides, each consumer is a process, and the result is
+evaluated from the consumers' receipts. Rates are scaled down to what one small machine can handle.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 
 from trimtab.model.cluster import TopicPartition
 from trimtab.spark.session import Session
-from trimtab_lab.demo.story import Loop
+from trimtab_lab.demo.steps import Loop
 from trimtab_lab.papers.live.kafka.conduct import LiveSite, conduct, forget
 from trimtab_lab.papers.live.plan import REPORTED_RATE, LiveRun, LiveWorkload, Strategy
 from trimtab_lab.papers.live.spark.judged import judged
 from trimtab_lab.papers.live.spark.measuring import measured_here
 
 _HOTTEST = 0.8
-"""Of what one consumer can carry: no group can split a partition."""
+"""Largest rate of a partition, relative to a consumer's capacity: partitions cannot be split."""
 
 
 def scaled(loads: Mapping[TopicPartition, float], rate_s: float) -> tuple[float, ...]:
-    """The same skew at a smaller rate, in the order of the partitions.
+    """Rates with the same skew and a smaller total, ordered by partition.
 
     >>> orders = [TopicPartition("orders", n) for n in range(3)]
     >>> scaled(dict(zip(orders, (400.0, 300.0, 100.0))), 80.0)
@@ -42,7 +42,7 @@ def keep_level(
     sla_s: float,
     on_progress: Callable[[float], None],
 ) -> Loop:
-    """Runs a group on these loads, and judges what came of it."""
+    """Runs a group on these loads, and evaluates the result."""
     run = LiveRun(
         strategy=Strategy.OURS,
         workload=LiveWorkload.GIVEN,

@@ -13,9 +13,9 @@ from trimtab.model.load import Unit
 from trimtab.model.plan_codec import plan_to, read_plan
 from trimtab.settings import load_settings
 from trimtab.testing.placements import placement
-from trimtab_lab.demo import story
+from trimtab_lab.demo import steps
 
-LOOP = story.Loop(
+LOOP = steps.Loop(
     rate_s=150.0,
     duration_s=30.0,
     sla_s=5.0,
@@ -37,7 +37,7 @@ PLACED = placement({"orders": [[1, 2], [2, 1]]})
 
 def outcome():
     found = measurement()
-    return story.DemoOutcome(
+    return steps.DemoOutcome(
         measurement=found,
         states=STATES,
         stored_ratio=1.2,
@@ -59,17 +59,17 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def told(monkeypatch, home):
-    """Replaces the story by its end; what it was asked for is kept."""
+    """Replaces the demo by its result; keeps what it was called with."""
     asked: dict[str, object] = {}
 
-    def tell(script, settings, audience, *, folder, keep, verbose):
+    def run_demo(script, settings, audience, *, folder, keep, verbose):
         asked.update(script=script, folder=folder, keep=keep, verbose=verbose)
         audience.step(3, "Skewed load")
         with audience.bar("sending (s)") as move:
             move(1, 30, "10 records acknowledged")
-        return outcome(), story.write(outcome(), folder)
+        return outcome(), steps.write(outcome(), folder)
 
-    monkeypatch.setattr(story, "tell", tell)
+    monkeypatch.setattr(steps, "run_demo", run_demo)
     return asked
 
 
@@ -82,8 +82,8 @@ def test_the_tables_go_to_stdout_and_the_steps_to_stderr(told, home, capsys):
     assert "Lag" in out
     assert "Consumers" in out
     assert "[3/7] Skewed load" in err
-    assert f"The report: {home / 'reports' / 'demo' / 'report.html'}" in err
-    assert told["script"] == story.Script(rate_s=500, partitions=8, seed=3)
+    assert f"Report: {home / 'reports' / 'demo' / 'report.html'}" in err
+    assert told["script"] == steps.Script(rate_s=500, partitions=8, seed=3)
     assert told["keep"] is False
 
 
@@ -128,14 +128,14 @@ def test_a_kept_cluster_is_named_with_how_to_end_it(told, capsys):
 def test_too_short_a_load_is_refused(told, capsys):
     assert run(["demo", "--duration", "5s"]) == 2
 
-    assert "--duration is 10s at least, not 5s." in capsys.readouterr().err
+    assert "--duration must be at least 10s, not 5s." in capsys.readouterr().err
     assert told == {}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_with_130_and_the_old_handlers(number, monkeypatch, home):
     before = signal.getsignal(number)
-    monkeypatch.setattr(story, "tell", lambda *_, **__: signal.raise_signal(number))
+    monkeypatch.setattr(steps, "run_demo", lambda *_, **__: signal.raise_signal(number))
 
     assert run(["demo"]) == 130
 
@@ -166,10 +166,10 @@ def cluster(monkeypatch):
     made = _Cluster()
 
     session: Future[None] = Future()
-    monkeypatch.setattr(story, "LocalCluster", lambda *_, **__: made)
-    monkeypatch.setattr(story, "_starting_spark", lambda *_, **__: nullcontext(session))
+    monkeypatch.setattr(steps, "LocalCluster", lambda *_, **__: made)
+    monkeypatch.setattr(steps, "_starting_spark", lambda *_, **__: nullcontext(session))
     for jars in ("broker_jars", "connector_jars"):
-        monkeypatch.setattr(story, jars, lambda **_: ())
+        monkeypatch.setattr(steps, jars, lambda **_: ())
     return made
 
 
@@ -188,12 +188,12 @@ class _Silent:
 
 
 def play_with(monkeypatch, ending):
-    def play(*_):
+    def run_steps(*_):
         if isinstance(ending, BaseException):
             raise ending
         return ending
 
-    monkeypatch.setattr(story, "play", play)
+    monkeypatch.setattr(steps, "run_steps", run_steps)
 
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt(), RuntimeError("broken")])
@@ -201,7 +201,7 @@ def test_however_it_ends_the_cluster_is_gone(ending, cluster, monkeypatch, tmp_p
     play_with(monkeypatch, ending)
 
     with pytest.raises(type(ending)):
-        story.tell(story.Script(), load_settings(), _Silent(), folder=tmp_path)
+        steps.run_demo(steps.Script(), load_settings(), _Silent(), folder=tmp_path)
 
     assert cluster.done == ["up", "down"]
 
@@ -210,7 +210,7 @@ def test_however_it_ends_the_cluster_is_gone(ending, cluster, monkeypatch, tmp_p
 def test_only_a_cluster_to_be_kept_stays(keep, done, cluster, monkeypatch, tmp_path):
     play_with(monkeypatch, outcome())
 
-    story.tell(story.Script(), load_settings(), _Silent(), folder=tmp_path, keep=keep)
+    steps.run_demo(steps.Script(), load_settings(), _Silent(), folder=tmp_path, keep=keep)
 
     assert cluster.done == done
 
@@ -226,26 +226,26 @@ def test_cleaning_up_is_not_disturbed_by_another_interrupt(cluster, monkeypatch,
     monkeypatch.setattr(cluster, "down", impatient)
 
     with pytest.raises(KeyboardInterrupt):
-        story.tell(story.Script(), load_settings(), _Silent(), folder=tmp_path)
+        steps.run_demo(steps.Script(), load_settings(), _Silent(), folder=tmp_path)
 
     assert cluster.done == ["up", "down"]
 
 
 def test_the_group_has_something_to_spare_in_all():
-    script = story.Script()
+    script = steps.Script()
 
     assert script.pace_s * script.consumers == pytest.approx(script.rate_s * (1 + script.spare))
 
 
 def test_the_loop_is_told_in_figures_and_changes():
-    told = story.judged(LOOP)
+    told = steps.judged(LOOP)
 
     assert told.sent == "up to 150 records/s for 30 s"
     assert [(f.value, f.name) for f in told.figures] == [
         ("99.9%", "within 5 s"),
         ("0.9", "replica-minutes"),
         ("5", "hand-overs"),
-        ("0", "losses and breaches of order"),
+        ("0", "lost or reordered records"),
     ]
     assert told.figures[2].beside == "blocked p90 0.41 s"
     assert [tuple(change) for change in told.changes] == [

@@ -1,10 +1,10 @@
-"""The demo: a real cluster, a skewed load, the loop, one page that shows it.
+"""The demo: a real cluster, a skewed load, the control loop, and one page with the results.
 
-The story is always the same. A group of consumers is sized as people size it: for the mean, with
-something to spare. Keys are skewed and partitions are dealt by count, so one consumer drowns while
-the others idle. Trimtab measures that and plans who should read what instead; then a controller
-runs a group on the same skew, scaled down, and Spark judges how it did. No figure is made up:
-rates, keys and lag are what Spark found, and the capacity is what the consumers really managed.
+A consumer group is sized as usual: for the mean load plus a margin. Keys are skewed and partitions
+are assigned by count, so one consumer falls behind while the others are idle. Trimtab measures this
+and plans a better assignment; then a controller runs a group on the same skew, scaled down, and
+Spark evaluates the result. All figures are measured: rates, keys and lag by Spark, the capacity
+from the consumers' real speed.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ STEPS = 7
 CLUSTER = "demo"
 BROKERS = 3
 PLANNER = "trim"
-"""The default of `plan` and `run`."""
+"""The same as the default of `plan` and `run`."""
 LEAST_DURATION_S = 10.0
-"""The warm-up, and enough samples after it for a rate."""
+"""The warm-up plus enough samples to compute a rate."""
 
 _KEYS = ZipfMandelbrot(s=1.1, v=1.0, keys=10_000)
-_SETTLED_WITHIN_S = 30.0
+_STABLE_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What is played.
+    """The parameters of the demo.
 
-    `spare` is how much more than the mean load a consumer can handle. What happens in the first
-    `warm_up_s` is not measured; lines are drawn through windows of `line_s`. Then a controller
-    holds a group to `loop_sla_s` for `loop_s`, on the same skew, which climbs to `loop_rate_s`.
+    `spare` is how much more than the mean load a consumer can handle. The first `warm_up_s` are
+    not measured; plots use windows of `line_s`. Then a controller runs a group for `loop_s` with
+    a latency target of `loop_sla_s`, on the same skew, with a total rate up to `loop_rate_s`.
     """
 
     duration_s: float = 30.0
@@ -93,33 +93,33 @@ class Script:
 
     @property
     def pace_s(self) -> float:
-        """How many records per second one consumer is made to handle."""
+        """How many records per second one consumer can handle."""
         return self.rate_s / self.consumers * (1 + self.spare)
 
 
 class Audience(Protocol):
-    """Who is told how the story goes."""
+    """Receives the progress of the demo, for example to print it."""
 
     def step(self, number: int, title: str) -> None:
         """A new step begins."""
         ...
 
     def say(self, line: str) -> None:
-        """Something worth knowing."""
+        """Shows a line of information."""
         ...
 
     def warn(self, line: str) -> None:
-        """Something that should not be so."""
+        """Shows a warning."""
         ...
 
     def bar(self, title: str) -> AbstractContextManager[Callable[[int, int, str], None]]:
-        """A bar to be moved with (done, of, words) while the block runs."""
+        """A progress bar, updated with (done, total, text) while the block runs."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoEnvironment:
-    """Where it is played: a cluster that is up, and a Spark session that may still be starting."""
+    """A running cluster, a Spark session that may still be starting, settings and a folder."""
 
     cluster: Cluster
     spark: Callable[[], Session]
@@ -129,7 +129,7 @@ class DemoEnvironment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """What came of the group that a controller ran; `figures` are those of a live experiment."""
+    """The result of the group that a controller ran; `figures` are those of a live experiment."""
 
     rate_s: float
     duration_s: float
@@ -139,7 +139,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOutcome:
-    """All that came of it."""
+    """All results of the demo."""
 
     measurement: Measurement
     states: Mapping[tuple[str, TopicPartition], str]
@@ -153,7 +153,7 @@ class DemoOutcome:
     audit: Audit
 
     def page(self) -> str:
-        """The report."""
+        """The report as HTML."""
         return page(
             self.measurement, self.history, self.states, self.plan, self.facts, judged(self.loop)
         )
@@ -161,7 +161,7 @@ class DemoOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """What is left in the output folder."""
+    """The files in the output folder."""
 
     report: Path
     measurement: Path
@@ -171,7 +171,7 @@ class Files:
     audit: Path
 
 
-def tell(
+def run_demo(
     script: Script,
     settings: Settings,
     audience: Audience,
@@ -180,7 +180,7 @@ def tell(
     keep: bool = False,
     verbose: bool = False,
 ) -> tuple[DemoOutcome, Files]:
-    """Plays the whole demo; the cluster is gone afterwards, however it ends, unless kept."""
+    """Runs the whole demo; stops and deletes the cluster in any case, unless `keep` is set."""
     audience.step(1, f"A Kafka cluster of {BROKERS} brokers")
     broker_jars(cache=settings.cache)
     connector_jars(cache=settings.cache)
@@ -188,35 +188,35 @@ def tell(
         CLUSTER, home=settings.home, brokers=BROKERS, cache=settings.cache, say=audience.say
     )
     with (
-        _gone_afterwards(cluster, unless=keep),
+        _deleted_afterwards(cluster, unless=keep),
         _starting_spark(settings, verbose=verbose) as session,
     ):
         status = cluster.up()
-        scene = DemoEnvironment(
+        environment = DemoEnvironment(
             cluster=Cluster(status.bootstrap_servers, topics=OwnTopics(settings.topic_prefix)),
             spark=session.result,
             settings=settings,
             tables=folder / "tables",
         )
-        outcome = play(script, scene, audience)
+        outcome = run_steps(script, environment, audience)
         audience.step(7, "The report")
         files = write(outcome, folder)
     return outcome, files
 
 
-def play(script: Script, scene: DemoEnvironment, audience: Audience) -> DemoOutcome:
-    """The whole loop on a cluster that is up: load, measure, plan, run, judge."""
+def run_steps(script: Script, environment: DemoEnvironment, audience: Audience) -> DemoOutcome:
+    """Runs the steps on a running cluster: load, measure, plan, run, evaluate."""
     from trimtab_lab.demo.kafka.audited_topic import audited_topic
 
-    with scene.cluster.admin() as admin:
+    with environment.cluster.admin() as admin:
         audience.step(
             2, f"Topic {script.topic} ({script.partitions} partitions), group {script.group}"
         )
-        _make_topics(script, scene, admin)
-        scene.spark()  # two cores: what starts now would slow the load
-        shown = _load_and_watch(script, scene, admin, audience)
+        _make_topics(script, environment, admin)
+        environment.spark()  # wait until it has started: on two cores, starting would slow the load
+        shown = _load_and_watch(script, environment, admin, audience)
         audience.step(4, "Measuring with Spark: rates, heavy keys, lag")
-        found, history = _measured(script, scene, admin, audience, shown)
+        found, history = _measured(script, environment, admin, audience, shown)
         placed, audited = audited_topic(
             admin, script.topic, found.measurement, clock=_now_ts, say=audience.say
         )
@@ -226,7 +226,7 @@ def play(script: Script, scene: DemoEnvironment, audience: Audience) -> DemoOutc
     audience.step(
         6, f"The loop for {script.loop_s:g} s: a controller runs a group on the same skew, smaller"
     )
-    loop = _looped(script, scene, loads, audience)
+    loop = _looped(script, environment, loads, audience)
     return DemoOutcome(
         measurement=found.measurement,
         states=found.states,
@@ -235,14 +235,14 @@ def play(script: Script, scene: DemoEnvironment, audience: Audience) -> DemoOutc
         loads=loads,
         plan=plan,
         loop=loop,
-        facts=_facts(script, scene, shown),
+        facts=_facts(script, environment, shown),
         placed=placed,
         audit=audited,
     )
 
 
 def write(outcome: DemoOutcome, folder: Path) -> Files:
-    """Writes the report, and beside it what the other verbs take."""
+    """Writes the report, and files that other commands take as input."""
     files = Files(
         report=folder / "report.html",
         measurement=folder / "measurement.json",
@@ -268,7 +268,7 @@ def write(outcome: DemoOutcome, folder: Path) -> Files:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
-    """What was seen while the load ran."""
+    """Observations from the time when the load ran."""
 
     from_ts: int
     to_ts: int
@@ -279,17 +279,17 @@ class _Shown:
     @property
     def capacity_words(self) -> str:
         return (
-            f"{quantity(self.capacity, Unit.RECORDS_S)}, what the slowest of them handled per "
-            "second of work"
+            f"{quantity(self.capacity, Unit.RECORDS_S)}, as measured for the slowest consumer "
+            "while it was busy"
         )
 
 
-def _make_topics(script: Script, scene: DemoEnvironment, admin: Admin) -> None:
-    """Makes the topic anew: what an earlier run left in it is no part of this story."""
+def _make_topics(script: Script, environment: DemoEnvironment, admin: Admin) -> None:
+    """Deletes and creates the topic, so that records of an earlier run are gone."""
     from trimtab.kafka.admin import TopicSpec
     from trimtab.kafka.topics import ensure_topics
 
-    ensure_topics(admin, scene.cluster.topics)
+    ensure_topics(admin, environment.cluster.topics)
     admin.delete_topic(script.topic)
     replicas = min(BROKERS, len(admin.cluster().live))
     admin.create_topic(
@@ -303,40 +303,40 @@ def _make_topics(script: Script, scene: DemoEnvironment, admin: Admin) -> None:
 
 
 def _load_and_watch(
-    script: Script, scene: DemoEnvironment, admin: Admin, audience: Audience
+    script: Script, environment: DemoEnvironment, admin: Admin, audience: Audience
 ) -> _Shown:
-    """Sends the load while the group reads it and the monitor samples."""
+    """Sends the load while the group reads it and the monitor takes samples."""
     from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
     from trimtab_lab.demo.kafka.slow_group import DemoGroup, slow_group
 
     group = DemoGroup(
         name=script.group, topic=script.topic, members=script.consumers, pace_s=script.pace_s
     )
-    with slow_group(group, scene.cluster) as members:
-        _wait_until_settled(script, admin)
+    with slow_group(group, environment.cluster) as members:
+        _wait_until_stable(script, admin)
         audience.say(
-            f"{script.consumers} consumers, each for {script.pace_s:.0f} records/s: the mean and "
-            f"{script.spare:.0%} to spare."
+            f"{script.consumers} consumers, each sized for {script.pace_s:.0f} records/s: the mean "
+            f"load plus {script.spare:.0%}."
         )
         audience.step(
-            3, f"Skewed load: {script.rate_s:g} records/s for {script.duration_s:g} s, watched"
+            3, f"Skewed load: {script.rate_s:g} records/s for {script.duration_s:g} s, monitored"
         )
         with (
             open_monitor(
-                scene.cluster,
+                environment.cluster,
                 interest=Interest(
                     topics=frozenset({script.topic}),
                     groups=(script.group,),
-                    own_prefix=scene.cluster.topics.prefix,
+                    own_prefix=environment.cluster.topics.prefix,
                 ),
-                period_s=scene.settings.measure.period_s,
+                period_s=environment.settings.measure.period_s,
             ) as monitor,
             in_background(monitor),
         ):
             from_ts = _now_ts() + round(script.warm_up_s * MICROS)
-            summary = _send(script, scene, audience)
+            summary = _send(script, environment, audience)
             to_ts = _now_ts()
-            # Asked while all members are still there: the plan is for them.
+            # Read while all members are still in the group: the plan is made for them.
             state = group_state(admin, script.group, frozenset({script.topic}))
             capacity = _slowest(members)
     return _Shown(
@@ -348,14 +348,14 @@ def _load_and_watch(
     )
 
 
-def _wait_until_settled(script: Script, admin: Admin) -> None:
+def _wait_until_stable(script: Script, admin: Admin) -> None:
     """Returns when all members are in the group and every partition has an owner."""
-    deadline = time.monotonic() + _SETTLED_WITHIN_S
+    deadline = time.monotonic() + _STABLE_TIMEOUT_S
     why = ""
     while time.monotonic() < deadline:
         try:
             found = admin.groups([script.group])
-        except MeasurementError as error:  # a fresh cluster is still choosing its coordinators
+        except MeasurementError as error:  # a new cluster may have no group coordinator yet
             found, why = (), f" {error.message}"
         for group in found:
             owned = [p for member in group.members for p in member.partitions]
@@ -367,12 +367,12 @@ def _wait_until_settled(script: Script, admin: Admin) -> None:
                 return
         time.sleep(0.1)
     raise MeasurementError(
-        f"Group {script.group} did not settle within {_SETTLED_WITHIN_S:g} s.{why}",
-        hint=f"Look at the brokers: trimtab cluster status --name {CLUSTER}",
+        f"Group {script.group} did not become stable within {_STABLE_TIMEOUT_S:g} s.{why}",
+        hint=f"Check the brokers: trimtab cluster status --name {CLUSTER}",
     )
 
 
-def _send(script: Script, scene: DemoEnvironment, audience: Audience) -> LoadSummary:
+def _send(script: Script, environment: DemoEnvironment, audience: Audience) -> LoadSummary:
     from trimtab.workload.kafka.load import LoadProgress, send
 
     stream = KeyStream(rate_s=script.rate_s, seed=script.seed, distribution=script.keys)
@@ -385,7 +385,7 @@ def _send(script: Script, scene: DemoEnvironment, audience: Audience) -> LoadSum
         summary = send(
             due.keyed(stream, duration_s=script.duration_s, value_bytes=script.value_bytes),
             topic=script.topic,
-            cluster=scene.cluster,
+            cluster=environment.cluster,
             seed=script.seed,
             duration_s=script.duration_s,
             on_progress=show,
@@ -399,15 +399,18 @@ def _send(script: Script, scene: DemoEnvironment, audience: Audience) -> LoadSum
 
 
 def _slowest(members: Sequence[SlowConsumer]) -> float:
-    """What every one of them managed."""
+    """The speed of the slowest member."""
     speeds = [member.speed_s for member in members if member.speed_s is not None]
     if not speeds:
-        raise MeasurementError("No consumer of the demo handled a record.")
+        raise MeasurementError(
+            "No consumer of the demo handled a record.",
+            hint=f"Check the brokers: trimtab cluster status --name {CLUSTER}",
+        )
     return min(speeds)
 
 
 def _measured(
-    script: Script, scene: DemoEnvironment, admin: Admin, audience: Audience, shown: _Shown
+    script: Script, environment: DemoEnvironment, admin: Admin, audience: Audience, shown: _Shown
 ) -> tuple[MeasureResult, RateHistory]:
     from trimtab.measure.spark.jobs import MeasureMethod, measure
     from trimtab.measure.spark.spans import MeasureQuery, from_kafka
@@ -415,8 +418,8 @@ def _measured(
     from trimtab.spark.warehouse import Warehouse
     from trimtab_lab.demo.spark.history import rate_history
 
-    session, warehouse = scene.spark(), Warehouse(str(scene.tables))
-    settings = scene.settings
+    session, warehouse = environment.spark(), Warehouse(str(environment.tables))
+    settings = environment.settings
     asked = MeasureQuery(
         topics=frozenset({script.topic}),
         groups=frozenset({script.group}),
@@ -432,7 +435,7 @@ def _measured(
         audience.bar("measuring (tasks)") as move,
         watched(session, lambda done, known: move(done, known, "")),
     ):
-        given = from_kafka(session, admin, scene.cluster, asked)
+        given = from_kafka(session, admin, environment.cluster, asked)
         found = measure(given, how, warehouse)
         return found, rate_history(given, window_s=script.line_s)
 
@@ -462,19 +465,19 @@ def _planned(
 
 def _looped(
     script: Script,
-    scene: DemoEnvironment,
+    environment: DemoEnvironment,
     loads: Mapping[TopicPartition, float],
     audience: Audience,
 ) -> Loop:
     from trimtab_lab.demo.spark.loop import keep_level
     from trimtab_lab.papers.live.kafka.conduct import LiveSite
 
-    place = LiveSite(cluster=scene.cluster, folder=scene.tables.parent / "loop")
+    place = LiveSite(cluster=environment.cluster, folder=environment.tables.parent / "loop")
     whole = round(script.loop_s)
     with audience.bar("running (s)") as move:
         loop = keep_level(
             loads,
-            scene.spark(),
+            environment.spark(),
             place,
             rate_s=script.loop_rate_s,
             duration_s=script.loop_s,
@@ -489,7 +492,7 @@ def _looped(
 
 
 def judged(loop: Loop) -> JudgedRow:
-    """What came of the loop, in words for the page."""
+    """The result of the loop, as text for the page."""
     found = loop.figures
     blocked = found["handover"] or found["blocked"]
     return JudgedRow(
@@ -510,7 +513,7 @@ def judged(loop: Loop) -> JudgedRow:
                 "hand-overs",
                 "" if blocked["p90_s"] is None else f"blocked p90 {blocked['p90_s']:.2f} s",
             ),
-            Figure(str(found["order_findings"]), "losses and breaches of order", "all audited"),
+            Figure(str(found["order_findings"]), "lost or reordered records", "all audited"),
         ],
         changes=[
             FigureChange(f"{max(0.0, at_s):.1f} s", f"{before} → {after}", reason)
@@ -519,20 +522,20 @@ def judged(loop: Loop) -> JudgedRow:
     )
 
 
-def _facts(script: Script, scene: DemoEnvironment, shown: _Shown) -> dict[str, str]:
+def _facts(script: Script, environment: DemoEnvironment, shown: _Shown) -> dict[str, str]:
     """Rows for the last table of the report."""
     keys, sent = script.keys, shown.summary
     return {
         "load": f"{script.rate_s:g} records/s for {script.duration_s:g} s, "
         f"{script.value_bytes} bytes each, seed {script.seed}",
-        "keys": f"{keys.keys} of them, Zipf–Mandelbrot with s = {keys.s:g}, v = {keys.v:g}",
+        "keys": f"{keys.keys}, Zipf–Mandelbrot with s = {keys.s:g}, v = {keys.v:g}",
         "sent": f"{sent.sent} records, {sent.acknowledged} acknowledged, {sent.late} late",
-        "consumers": f"{script.consumers}, dealt partitions by count (range), each made to handle "
-        f"{script.pace_s:.0f} records/s: the mean load and {script.spare:.0%} more",
+        "consumers": f"{script.consumers}, partitions assigned by count (range), each sized for "
+        f"{script.pace_s:.0f} records/s: the mean load plus {script.spare:.0%}",
         "capacity": shown.capacity_words,
-        "samples": f"every {scene.settings.measure.period_s:g} s, rates over windows of "
-        f"{script.window_s:g} s; the first {script.warm_up_s:g} s are left out",
-        "heavy keys": f"threshold {scene.settings.keys.threshold}, counted exactly",
+        "samples": f"every {environment.settings.measure.period_s:g} s, rates over windows of "
+        f"{script.window_s:g} s; the first {script.warm_up_s:g} s are excluded",
+        "heavy keys": f"threshold {environment.settings.keys.threshold}, counted exactly",
         "Trimtab": version("trimtab"),
         "Kafka": KAFKA,
         "Spark": version("pyspark"),
@@ -540,22 +543,22 @@ def _facts(script: Script, scene: DemoEnvironment, shown: _Shown) -> dict[str, s
     }
 
 
-# ---------------------------------------------------------------- what must not stay behind
+# ---------------------------------------------------------------- cleaning up
 
 
 @contextmanager
-def _gone_afterwards(cluster: LocalCluster, *, unless: bool) -> Iterator[None]:
+def _deleted_afterwards(cluster: LocalCluster, *, unless: bool) -> Iterator[None]:
     try:
         yield
     finally:
         if not unless:
-            with _undisturbed():
+            with _ignoring_signals():
                 cluster.down()
 
 
 @contextmanager
 def _starting_spark(settings: Settings, *, verbose: bool) -> Iterator[Future[Session]]:
-    """A session that starts in the background; it is stopped when the block ends."""
+    """Starts a session in the background, and stops it when the block ends."""
 
     def start() -> Session:
         from trimtab.spark.session import SparkOptions, build
@@ -578,14 +581,14 @@ def _starting_spark(settings: Settings, *, verbose: bool) -> Iterator[Future[Ses
         try:
             yield session
         finally:
-            with _undisturbed():
+            with _ignoring_signals():
                 if session.exception() is None:
                     session.result().stop()
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C does not stop the cleaning up, which takes seconds."""
+def _ignoring_signals() -> Iterator[None]:
+    """Ignores further Ctrl-C while the block runs, because cleaning up takes some seconds."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
