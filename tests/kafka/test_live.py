@@ -23,7 +23,7 @@ from trimtab.model.control_codec import receipt_from
 from trimtab.model.reading import parse
 from trimtab_lab.papers.live.kafka import conduct as door
 from trimtab_lab.papers.live.kafka.conduct import Conducted, conduct
-from trimtab_lab.papers.live.kafka.told import told
+from trimtab_lab.papers.live.kafka.run_records import run_records
 from trimtab_lab.papers.live.plan import LiveRun, LiveWorkload, Strategy, runs_of, unexplained
 from trimtab_lab.papers.live.response import response_times
 from trimtab_lab.papers.live.spark.measuring import measured_here
@@ -105,7 +105,7 @@ def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
 ) -> None:
     with measured_here(spark, place):
         ours = conduct(run(Strategy.OURS), place)
-        spans = response_times(told(place, ours))
+        spans = response_times(run_records(place, ours))
     sticky = conduct(run(Strategy.STICKY), place, replay=ours.replicas)
 
     mine, theirs = (receipts_in(place, each) for each in (ours, sticky))

@@ -1,7 +1,7 @@
-"""Ezzeddine et al.: load-aware scaling against Kafka's dealing, KEDA's rule and fixed groups.
+"""Ezzeddine et al.: load-aware scaling compared with Kafka's assignors, KEDA and fixed groups.
 
-Two parts: the paper's workload 1, beside its figures; and rate curves with the skew of its second
-workload, whose own curve exists only as a picture. Everybody goes through the same fluid world.
+Two parts: the paper's workload 1, compared with its figures; and rate curves with the skew of its
+second workload, which is published only as a picture. All run in the same fluid simulation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DRAWN = (runs.AUTOSCALER, *runs.STICKY, "keda-lag 10", "trim")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EzzeddineDesign:
-    """The conditions of a run."""
+    """The parameters of the experiment."""
 
     seeds: int = 3
     intervals_s: tuple[float, ...] = (1.0, 10.0, 30.0)
@@ -51,7 +51,7 @@ class EzzeddineDesign:
 
 
 class EzzeddineRun(NamedTuple):
-    """Which run figures belong to."""
+    """Identifies a run."""
 
     controller: str
     interval_s: float
@@ -118,7 +118,7 @@ def workload_1(design: EzzeddineDesign, run: Runner) -> Part:
 
 
 def curve(design: EzzeddineDesign, run: Runner) -> Part:
-    """Rate curves with the skew of the second experiment; its own figures are for information."""
+    """Rate curves with the skew of the second experiment, whose figures are for information."""
     seeds = tuple(range(design.seeds))
     found = _scaled(runs.CURVE, design, seeds, run)
 
@@ -153,7 +153,7 @@ def curve(design: EzzeddineDesign, run: Runner) -> Part:
         share = _mean(found, "sla_share", _plainly(name))
         rows.append(beside(f"sla share {name}", share, paper=paper.SECOND_STICKY_SLA_SHARE))
     settings = {**_settings(design, runs.CURVE), "seeds": len(seeds), "shares": list(runs.SHARES)}
-    # Workload 1 has rows of the same names.
+    # Rows of workload 1 have the same names, so the workload is added.
     named = tuple(replace(row, what=f"{row.what}, {runs.CURVE}") for row in rows)
     return Part(settings=settings, rows=named, figures=_figures(found))
 
@@ -176,7 +176,7 @@ def _settings(design: EzzeddineDesign, workload: str) -> dict[str, Any]:
 
 
 def _scaled(workload: str, design: EzzeddineDesign, seeds: Iterable[int], run: Runner) -> Found:
-    """Everybody at the default interval; the autoscaler at all intervals and cooldowns."""
+    """All controllers at the default interval; the autoscaler at all intervals and cooldowns."""
     known = [c for c in design.controllers if _planner(c) in PLANNERS[Layer.CONSUMERS]]
     plain = [(name, 1.0, 0.0, paper.REPORTED_RATE) for name in known]
     effects = [
@@ -209,7 +209,7 @@ def _one(found: Found, controller: str) -> Mapping[str, Any]:
 
 
 How = tuple[str, float, float, float]
-"""A controller, its interval and cooldown in seconds, and the rate it believes a consumer has."""
+"""A controller, its interval and cooldown in seconds, and the rate it assumes of a consumer."""
 
 
 def _plainly(controller: str) -> How:
@@ -221,7 +221,7 @@ def _mean(found: Found, figure: str, how: How) -> float:
 
 
 def _action_rows(changes: list[list[Any]]) -> list[VerdictRow]:
-    """Every scaling beside its time; one too many or too few is a row of its own."""
+    """Compares the time of every scaling; scalings too many or too few are a separate row."""
     known = paper.ACTIONS_MODEL
     rows = [at_most("scalings too many or too few", 0, abs(len(changes) - len(known)))]
     for (t_s, action, replicas), found in zip(known, changes, strict=False):
@@ -233,7 +233,7 @@ def _action_rows(changes: list[list[Any]]) -> list[VerdictRow]:
 
 
 def _figures(found: Found) -> dict[str, Any]:
-    """Means over seeds for tables; the first seed's curves for pictures."""
+    """Means over seeds for tables; the first seed's curves for plots."""
     plain = list(dict.fromkeys(r.controller for r in found))
     effects = sorted({r[1:4] for r in found if r.controller == runs.AUTOSCALER})
     return {

@@ -1,4 +1,4 @@
-"""docs/papers/ezzeddine.md: what was run, and the figures of the paper and of a model beside."""
+"""docs/papers/ezzeddine.md: what was run, compared with the paper's and a model's figures."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from trimtab_lab.papers.markdown import cells, conditions, rows_table, shown
 from trimtab_lab.papers.part import Part
 
 INTRODUCTION = """\
-# Ezzeddine et al.: scaling for a latency
+# Ezzeddine et al.: scaling to meet a latency target
 
 *Cost-Efficient and Latency-Aware Event Consuming in Workload-Skewed Distributed Event Queues.* A \
-record is read in time when its consumer keeps up with what arrives and can read its backlog \
-within the SLA. The paper packs partitions by both, rate and lag, with least-loaded first fit \
-decreasing (LL-FFD), scales the group to the number of bins, and shows what Kafka's own sticky \
-dealing does with the same number of replicas at the same times.
+record is read in time when its consumer keeps up with the arriving records and can read its \
+backlog within the SLA. The paper packs partitions by both rate and lag, with least-loaded first \
+fit decreasing (LL-FFD), scales the group to the number of bins, and compares this with Kafka's \
+own sticky assignor, given the same number of replicas at the same times.
 
-| part of the paper | where it lives |
+| part of the paper | where it is |
 |---|---|
 | LL-FFD and the autoscaling decision | `plan/consumers/least_loaded_ffd.py` |
 | the integer programme | `plan/consumers/ilp.py` |
@@ -27,30 +27,32 @@ dealing does with the same number of replicas at the same times.
 | the paper's figures, the model's and our bars | `trimtab_lab/papers/published/ezzeddine.py` |
 | tables and figures | `trimtab_lab/papers/ezzeddine.py`, `trimtab_lab/papers/fluid_runs.py` |
 
-`trimtab experiment ezzeddine` runs everything on Spark, keeps each run, and makes this page. \
-Consumers read 100 records a second and report 95; the SLA is 5 s; a partition that moves is not \
-read for 1 s. In the tables *paper* is what the paper states, *model* what another implementation \
-of the same fluid model gave, *bar* a limit that we set ourselves. Ours is judged by the model \
-where there is one.
+`trimtab experiment ezzeddine` runs everything on Spark, keeps the result of each run, and makes \
+this page. Consumers read 100 records a second and report 95; the SLA is 5 s; a partition that \
+moves is not read for 1 s. In the tables, *paper* is the figure that the paper states, *model* the \
+result of another implementation of the same fluid model, *bar* a limit that we set ourselves. Our \
+figures are compared with the model's where there is one.
 """
 
 DEVIATIONS = """\
 ## What differs from the paper, and why
 
-- **A fluid instead of a cloud.** The paper's figures come from one run on Kubernetes, ours from a \
-model of it: only the model's figures can be met within a tolerance. The tolerances are what \
-another step or another rule for ties changes: 0.6 replica-minutes, 3 s, 2 % of the records or of \
-a backlog.
+- **A fluid model instead of a cloud.** The paper's figures come from one run on Kubernetes, ours \
+from a model of it: only the model's figures can be met within a tolerance. The tolerances are the \
+effect of another time step or another rule for ties: 0.6 replica-minutes, 3 s, 2 % of the records \
+or of a backlog.
 - **18 replica-minutes cannot be reached** with the workload as described: even \
 ⌈total rate / 100⌉ replicas at every instant cost 19.2.
-- **What sticky dealing keeps** is not said: both readings were run, and they differ by much.
-- **The second workload exists only as a picture** and is not imitated. The part `curve` takes its \
-skew (27 %, 27 %, and 46 % over three partitions) on curves of our own: two smooth days of five \
-minutes each, `190 + 120 sin` records a second in total, with three seeded faster waves, between \
-40 and 345. The paper's figures are for information. It calls 52.2 % its reduction; that is what \
-remains, the reduction is 47.8 %.
-- **KEDA's rule** has the habits of the autoscaler that it drives: a look every 15 s, and never \
-fewer replicas than were asked for in the last five minutes. Thresholds: 10, its default, and 100.
+- **Which partitions the sticky assignor keeps** is not stated in the paper: we ran both \
+possibilities, and the results differ a lot.
+- **The second workload is published only as a picture** and is not reproduced. The part `curve` \
+uses its skew (27 %, 27 %, and 46 % over three partitions) with our own curves: two smooth days of \
+five minutes each, `190 + 120 sin` records a second in total, with three faster waves generated \
+from a seed, between 40 and 345. The paper's figures are for information. The paper gives 52.2 % \
+as the reduction; that is the remaining part, the reduction is 47.8 %.
+- **KEDA's rule** includes the behaviour of the autoscaler that it drives: it checks every 15 s, \
+and never has fewer replicas than were requested in the last five minutes. Thresholds: 10, its \
+default, and 100.
 """
 
 
@@ -61,7 +63,7 @@ def _scaling(title: str) -> Callable[[Part], str]:
         lines += [
             "All controllers on the same load, decisions every second, no cooldown:\n",
             cells(
-                "who scales and deals",
+                "scaling and assignment by",
                 "in time",
                 "replica-minutes",
                 "p50 s",

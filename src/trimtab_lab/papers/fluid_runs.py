@@ -1,4 +1,4 @@
-"""Cells of the latency experiments: one way of scaling through one workload, in figures.
+"""Cells of the latency experiments: the figures of one controller on one workload.
 
 Promise  Pure: equal parameters give equal figures.
 """
@@ -36,7 +36,7 @@ WORKLOAD_1 = "workload 1"
 CURVE = "curve"
 SERVICE_RATE, SLA_S = 100.0, 5.0
 SHARES = (0.27, 0.27, 0.46 / 3, 0.46 / 3, 0.46 / 3)
-"""As in the paper's second experiment: two partitions with 27 % each, three share the rest."""
+"""As in the paper's second experiment: two partitions with 27 % each, the rest on three others."""
 
 AUTOSCALER, FIXED, LAG_BASED = "ll-ffd", "fixed", "lag-based"
 STICKY = {"kafka-sticky, keeps lowest": Keeps.LOWEST, "kafka-sticky, keeps highest": Keeps.HIGHEST}
@@ -48,7 +48,7 @@ _EDGES_S = tuple(0.1 * 10 ** (k / 10) for k in range(41))
 
 
 def scaled(parameters: Parameters) -> dict[str, Any]:
-    """What became of a workload: SLA, cost, lag, the scalings, and curves to draw."""
+    """Runs a workload and returns SLA share, cost, lag, the scalings, and curves to plot."""
     schedule = schedule_of(parameters["workload"], parameters["seed"])
     world = FluidWorld(
         service_rate=SERVICE_RATE, decision_interval_s=parameters["interval_s"], step_s=0.1
@@ -58,16 +58,16 @@ def scaled(parameters: Parameters) -> dict[str, Any]:
 
 
 def schedule_of(workload: str, seed: int) -> RateSchedule:
-    """A workload by name; the curve is another one for every seed."""
+    """A workload by name; the curve is different for every seed."""
     return ezzeddine_workload_1() if workload == WORKLOAD_1 else skewed_curve(seed)
 
 
 def skewed_curve(seed: int, *, duration_s: float = 600.0) -> RateSchedule:
-    """Two smooth days of five minutes, dealt to five partitions with the paper's skew.
+    """Two smooth days of five minutes each, on five partitions with the paper's skew.
 
-    The total goes in straight lines between points 5 s apart on `190 + 120 sin` of a day, plus
-    three faster waves with seeded heights of up to 15 and phases, and stays within 40 and 345: a
-    partition with 27 % of it never asks for more than a consumer reads.
+    The total is linear between points 5 s apart on `190 + 120 sin` of a day, plus three faster
+    waves with seeded phases and amplitudes of up to 15. It stays between 40 and 345: a partition
+    with 27 % of it never exceeds the rate of a consumer.
     """
     rng = np.random.default_rng(seed)
     t = np.arange(0.0, duration_s + _KNOTS_S / 2, _KNOTS_S) / duration_s
@@ -99,7 +99,7 @@ def _controller(
         partitions = [TopicPartition("workload", n) for n in range(len(schedule.partitions))]
         return unchanged, fixed(partitions, int(name.removeprefix(FIXED)))
     if name in STICKY or name == LAG_BASED:
-        # What a scaler gets that counts as ours does, at the same times, but deals otherwise.
+        # The number of replicas that ours has at the same times, with another assignment.
         replicas = fluid(schedule, ours, world=world).replica_schedule
         if name == LAG_BASED:
             return _by_lag(replicas), None
@@ -112,7 +112,7 @@ def _controller(
 
 
 def _by_lag(schedule: Sequence[tuple[float, int]]) -> FluidController:
-    """Scales at given times, and at each of them deals by the lags of the moment."""
+    """Scales at given times, and assigns by the current lags each time."""
     planner = PLANNERS[Layer.CONSUMERS]["lag-based"]
     limits = GroupLimits(capacity=1.0)  # dealing asks for none
     options = PackingOptions()
@@ -129,9 +129,9 @@ def _by_lag(schedule: Sequence[tuple[float, int]]) -> FluidController:
 
 
 def _by_keda(threshold: int) -> FluidController:
-    """KEDA's rule with the habits of the Kubernetes autoscaler that it steers.
+    """KEDA's rule with the behaviour of the Kubernetes autoscaler that it drives.
 
-    That one looks every 15 s, and never has fewer than it was asked for in the last five minutes.
+    It checks every 15 s, and never has fewer replicas than requested in the last five minutes.
     """
     planners = PLANNERS[Layer.CONSUMERS]
     limits = GroupLimits(capacity=1.0)  # dealing asks for none

@@ -1,9 +1,9 @@
-"""Cells of a sweep: parameters in, figures out, and a key that says when a result still holds.
+"""Cells of a sweep: parameters in, figures out, and a key that tells whether a result is current.
 
-Why      Hundreds of runs are worth keeping, and worthless once the code behind them has changed.
+Why      Results of hundreds of runs are kept, but are invalid once the code has changed.
 Promise  A cell's key is a hash of its parameters and of the source of every module that its result
-         depends on; who adds a planner changes no other planner's key. A cell that fails has an
-         error instead of figures and leaves the others alone.
+         depends on; adding a planner does not change the keys of other planners. A cell that fails
+         has an error instead of figures and does not affect the others.
 Cost     Reading a few dozen source files once per set of modules.
 """
 
@@ -23,32 +23,32 @@ from typing import Any
 from trimtab.model.codec import dumps
 
 Parameters = Mapping[str, Any]
-"""Names to numbers, texts or None: what JSON can hold."""
+"""Names with values that JSON can represent: numbers, strings or None."""
 
 Work = Callable[[Parameters], dict[str, Any]]
-"""What a cell does: a pure function that other processes can import."""
+"""The function that a cell runs: pure, and importable by other processes."""
 
 _PACKAGE = "trimtab"
-_LISTS = frozenset({"trimtab.plan.registry"})  # name many modules, of which a cell needs one
+_LISTS = frozenset({"trimtab.plan.registry"})  # imports many modules, of which a cell needs one
 
 
 @dataclass(frozen=True, slots=True)
 class GridCell:
-    """One run of a sweep: what it is told, and the version of the code that it runs."""
+    """One run of a sweep: its parameters, and the version of the code it depends on."""
 
     parameters: Parameters
     code: str
 
     @property
     def key(self) -> str:
-        """What a kept result is found by."""
+        """The key under which the result is kept."""
         text = json.dumps([self.code, dict(self.parameters)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What became of a cell: figures, or the error that it ended with."""
+    """The result of a cell: its figures, or the error with which it failed."""
 
     key: str
     parameters: Parameters
@@ -63,12 +63,12 @@ def finished(cell: GridCell, work: Work) -> Finished:
 
 
 def run(key: str, parameters: Parameters, work: Work) -> Finished:
-    """Runs a cell that has its key already; whatever goes wrong is part of the answer."""
+    """Runs a cell whose key is known; errors are returned in the result."""
     began = time.perf_counter()
     figures, error = None, None
     try:
         figures = work(parameters)
-        dumps(figures)  # what cannot be kept is a fault of this cell, not of the sweep
+        dumps(figures)  # figures that cannot be saved are an error of this cell, not of the sweep
     except Exception as fault:
         figures, error = None, f"{type(fault).__name__}: {fault}"
     return Finished(
@@ -83,7 +83,7 @@ def run(key: str, parameters: Parameters, work: Work) -> Finished:
 def here(
     cells: Sequence[GridCell], work: Work, *, on_cell: Callable[[int], None] | None = None
 ) -> dict[str, Finished]:
-    """Runs cells one after the other in this process."""
+    """Runs cells one after another in this process."""
     found = {}
     for count, cell in enumerate(cells, start=1):
         found[cell.key] = finished(cell, work)
@@ -93,7 +93,7 @@ def here(
 
 
 def code_version(modules: Iterable[str]) -> str:
-    """A hash of these modules and of all of ours that they import, near or far."""
+    """A hash of these modules and of all our modules that they import, also indirectly."""
     return _hashed(frozenset(modules))
 
 
@@ -116,13 +116,13 @@ def _hashed(modules: frozenset[str]) -> str:
 def _source(module: str) -> str:
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        raise ValueError(f"{module} is no module")
+        raise ValueError(f"module {module} not found")
     return Path(spec.origin).read_text(encoding="utf-8")
 
 
 @cache
 def _imports(module: str) -> tuple[str, ...]:
-    """The modules of ours that one imports anywhere, inside functions too."""
+    """Our modules that a module imports, including imports inside functions."""
     return tuple(sorted(set(_named(ast.walk(ast.parse(_source(module))))) - _LISTS))
 
 

@@ -1,4 +1,4 @@
-"""What an experiment leaves in a folder: results as JSON, pictures, and a page made of them."""
+"""The output folder of an experiment: results as JSON, plots, and a page made from them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from trimtab_lab.papers.plots import Format, drawings, picture
 
 
 def results_file(folder: Path, experiment: str) -> Path:
-    """Where the results of an experiment are kept."""
+    """The path of an experiment's results."""
     return folder / "results" / f"{experiment}.json"
 
 
 def check(folder: Path, experiment: str) -> None:
-    """Refuses a file of results that cannot be added to, before anything is run."""
+    """Raises if existing results cannot be read; called before anything runs."""
     read_parts(results_file(folder, experiment))
 
 
 def keep(
     folder: Path, experiment: str, parts: Parts, *, forms: Sequence[Format] = ("svg",)
 ) -> Path:
-    """Adds parts to what is kept, and makes page and pictures anew; returns the page's place."""
+    """Adds parts to the kept results, and makes page and plots again; returns the page's path."""
     together = {**read_parts(results_file(folder, experiment)), **parts}
     text = dumps(parts_to(experiment, together)) + "\n"
     write_atomically(results_file(folder, experiment), text)
@@ -33,7 +33,7 @@ def keep(
 
 
 def renew(folder: Path, experiment: str, *, forms: Sequence[Format] = ("svg",)) -> Path:
-    """Makes page and pictures from the kept results."""
+    """Makes page and plots from the kept results."""
     parts = read_parts(results_file(folder, experiment))
     for name, draw in drawings(experiment, parts).items():
         for form in forms:
@@ -44,6 +44,6 @@ def renew(folder: Path, experiment: str, *, forms: Sequence[Format] = ("svg",)) 
 
 
 def remarks(folder: Path, experiment: str) -> str:
-    """What somebody wrote down about the runs that are kept; empty where nobody did."""
+    """Hand-written remarks about the kept runs; empty if there are none."""
     place = folder / "results" / f"{experiment}.remarks.txt"
     return place.read_text(encoding="utf-8") if place.exists() else ""

@@ -1,7 +1,7 @@
-"""Landau et al.: the tables and figures of their paper, and what goes beyond.
+"""Landau et al.: the tables and figures of their paper, and comparisons beyond it.
 
-A function per part: which cells it needs, and its figures beside the paper's.
-CBS is always against the paper's twelve heuristics, whoever else takes part.
+One function per part: it defines the cells to run and compares the figures with the paper's.
+CBS is always relative to the paper's twelve heuristics, whichever other planners take part.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ RIVALS = ("kafka-range", "kafka-round-robin", "kafka-sticky")
 SLACKS = (0.03,)
 KAFKA_AT = (15, 24, 30)
 CELLS_PER_TASK = 6
-"""A cell takes about half a second, a task some 0.15 s more; those of trim take minutes."""
+"""A cell takes about half a second, a task about 0.15 s more; cells of trim take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
-    """A planner with its setting. One that only deals gets as many members as `bfd` would take."""
+    """A planner with its options; one with a fixed group size gets as many members as `bfd`."""
 
     name: str
     planner: str
@@ -44,12 +44,12 @@ class Contestant:
 
     @classmethod
     def of(cls, planner: str) -> Contestant:
-        """Returns the planner as the published comparison has it."""
+        """Returns the planner with the options of the published comparison."""
         return cls(name=planner, planner=planner)
 
     @property
     def code(self) -> str:
-        """The version of all that its figures depend on."""
+        """The version of all code that its figures depend on."""
         planner = planner_of(Layer.CONSUMERS, self.planner)
         counted = [planner_of(Layer.CONSUMERS, "bfd")] if "members" in planner.reads else []
         return code_version([runs.__name__, *map(_module_of, (planner, *counted))])
@@ -66,7 +66,7 @@ _TRIM = Contestant.of("trim")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandauDesign:
-    """The conditions of a run; the defaults are those of the published comparison."""
+    """The parameters of the experiment; the defaults are those of the published comparison."""
 
     seeds: int = 3
     iterations: int = 500
@@ -75,7 +75,7 @@ class LandauDesign:
     starts: tuple[str, ...] = STARTS
     planners: tuple[str, ...] = TWELVE
     slacks: tuple[float, ...] = SLACKS
-    streams: int = 10  # of the latencies
+    streams: int = 10  # for the latencies
     reference: tuple[str, ...] = TWELVE
 
     @property
@@ -85,12 +85,12 @@ class LandauDesign:
 
     @property
     def comparable(self) -> bool:
-        """Whether the published figures belong to these conditions; seeds only add precision."""
+        """Whether the published figures are for these parameters; seeds only add precision."""
         return (self.partitions, self.iterations) == (200, 500)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The conditions by name."""
+        """The parameters by name."""
         return {
             "seeds": self.seeds,
             "iterations": self.iterations,
@@ -102,18 +102,18 @@ class LandauDesign:
     def near(
         self, what: str, known: float, ours: float | None, tolerance: float | None
     ) -> VerdictRow:
-        """A figure of the paper beside ours, judged if it belongs to these conditions."""
+        """Compares a figure with the paper's; without verdict if the parameters differ."""
         if ours is None or tolerance is None or not self.comparable:
             return beside(what, ours, paper=known)
         return near(what, ours, paper=known, tolerance=tolerance)
 
     def none(self, what: str, broken: int) -> VerdictRow:
-        """How often what the paper shows does not hold, judged likewise."""
+        """How often a property shown in the paper does not hold; verdict as in `near`."""
         return at_most(what, 0, broken) if self.comparable else beside(what, broken, bar=0)
 
 
 class LandauRun(NamedTuple):
-    """Which run a figure belongs to."""
+    """Identifies a run."""
 
     name: str
     delta: int
@@ -122,7 +122,7 @@ class LandauRun(NamedTuple):
 
 
 class Score(NamedTuple):
-    """What a planner's run on one stream is compared by."""
+    """The figures by which a planner's run on one stream is compared."""
 
     cbs: float
     e_rscore: float
@@ -182,7 +182,7 @@ def headline(design: LandauDesign, run: Runner) -> Part:
             told = baseline.replace("nfd sticky", "nfd as eq. 14 has it")
             what = f"mwf's e_rscore below that of {told} d={delta}"
             if baseline == "nfd":
-                # Both figures may be off by their own tolerance.
+                # Each of the two figures may differ by its own tolerance.
                 rows.append(design.near(what, less, saved, 2 * part * (1 - less)))
             elif baseline == "bfd":
                 figures = [paper.published(paper.E_RSCORE, p, delta) for p in ("mwf", "bfd")]
@@ -197,7 +197,7 @@ def headline(design: LandauDesign, run: Runner) -> Part:
 def latency(design: LandauDesign, run: Runner) -> Part:
     """How long bytes wait with each planner, and with Kafka's default (section VI-C).
 
-    Has conditions of its own: 32 partitions, 100 iterations, delta 5.
+    Uses its own parameters: 32 partitions, 100 iterations, delta 5.
     """
     seeds, partitions, iterations, delta = range(design.streams), 32, 100, 5
     names = (*TWELVE, runs.KAFKA)
@@ -249,7 +249,7 @@ def latency(design: LandauDesign, run: Runner) -> Part:
 
 
 def beyond(design: LandauDesign, run: Runner) -> Part:
-    """The objectives beyond the paper: `trim`, with and without slack, against all others."""
+    """The objectives beyond the paper: `trim`, with and without slack, and all other planners."""
     settings = [
         Contestant(name=f"trim slack {slack:g}", planner="trim", slack=slack)
         for slack in design.slacks
@@ -386,15 +386,16 @@ ORDERINGS: Mapping[str, Callable[[_Of], bool]] = {
         s[p].e_rscore for p in ("mwf", "mbf", "mbfp", "bfd")
     ),
 }
-"""What must hold for every stream whose loads change."""
+"""Orderings that must hold on every stream whose loads change."""
 
 _GROWS = "e_rscore mwf grows with delta"
 
 
 def _broken_orderings(scores: Mapping[LandauRun, Score], seeds: int) -> dict[str, list[list[int]]]:
-    """The streams, as (delta, seed), on which an ordering does not hold; what cannot be asked does.
+    """The streams, as (delta, seed), on which an ordering does not hold.
 
-    That of MWF over delta is told with the delta up to which it grew.
+    An ordering that cannot be checked is taken to hold. The ordering of MWF over delta is reported
+    with the delta up to which it grew.
     """
     broken: dict[str, list[list[int]]] = {what: [] for what in (*ORDERINGS, _GROWS)}
     moving = sorted({r.delta for r in scores if r.delta > 0})
@@ -403,7 +404,7 @@ def _broken_orderings(scores: Mapping[LandauRun, Score], seeds: int) -> dict[str
         for what, holds in ORDERINGS.items():
             try:
                 held = holds(here)
-            except KeyError:  # a planner that does not take part
+            except KeyError:  # a planner was not run
                 continue
             if not held:
                 broken[what].append([delta, seed])
@@ -424,7 +425,7 @@ def _rising(values: Iterable[float]) -> bool:
 
 
 def _fronts(scores: Mapping[LandauRun, Score]) -> dict[str, Any]:
-    """By delta: every planner's mean over starts and seeds, and who is on the front."""
+    """By delta: every planner's mean over starts and seeds, and the planners on the front."""
     means = _means(scores)
     fronts = {}
     for delta in sorted({delta for _, delta in means}):
@@ -560,7 +561,7 @@ def _objective_c(means: Mapping[tuple[str, int], Score], deltas: Sequence[int]) 
 
 
 def _below(ours: Score, theirs: Score) -> float | None:
-    """The part of their Rscore that we save; None where they move nothing."""
+    """The fraction of their Rscore that we save; None if theirs is 0."""
     return 1 - ours.e_rscore / theirs.e_rscore if theirs.e_rscore else None
 
 
@@ -571,7 +572,7 @@ def _saves(what: str, bar: float, part: float | None) -> VerdictRow:
 def _dominated(
     means: Mapping[tuple[str, int], Score], ours: Sequence[Contestant], delta: int
 ) -> dict[str, list[str]]:
-    """By setting of ours: which of the twelve are worse on one axis and no better on the other."""
+    """For each of our settings: the heuristics worse on one axis and no better on the other."""
     found = {}
     for c in ours:
         x, y = means[c.name, delta]

@@ -1,4 +1,4 @@
-"""docs/papers/landau.md: what was run, the paper's figures beside, and where we contradict it."""
+"""docs/papers/landau.md: what was run, compared with the paper, and where our results differ."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ INTRODUCTION = """\
 # Landau et al.: packing partitions onto consumers
 
 *Multi-Objective Optimization of Consumer Group Autoscaling in Message Broker Systems.* A consumer \
-carries at most C bytes a second. Packing partitions onto few consumers is bin packing; doing so \
-again at every step moves partitions, and a partition that moves is not read for a while. The \
-paper measures both: the **cardinal bin score** (CBS), how many more consumers a heuristic uses \
-than the best of twelve, and the **Rscore**, the load moved in one step divided by C. It makes \
-eight classic fits sticky, adds four that sort consumers, move the small and keep the large (MWF, \
-MBF, MWFP, MBFP), and compares all twelve on random walks.
+handles at most C bytes a second. Assigning partitions to as few consumers as possible is bin \
+packing; repeating it at every step moves partitions, and a partition that moves is not read for a \
+while. The paper measures both: the **cardinal bin score** (CBS), how many more consumers a \
+heuristic uses than the best of twelve, and the **Rscore**, the load moved in one step divided by \
+C. It makes eight classic heuristics sticky, adds four that sort consumers, move small partitions \
+and keep large ones (MWF, MBF, MWFP, MBFP), and compares all twelve on random walks.
 
-| part of the paper | where it lives |
+| part of the paper | where it is |
 |---|---|
-| classic fits with sticky names, eq. 14 | `plan/consumers/any_fit.py` |
+| classic heuristics with sticky names, eq. 14 | `plan/consumers/any_fit.py` |
 | algorithm 1: MWF, MBF, MWFP, MBFP | `plan/consumers/modified_any_fit.py` |
 | Rscore, CBS, E[Rscore], Pareto front | `evaluate/rscore.py`, `evaluate/spark/packing_scores.py` |
 | streams, section VI-B | `workload/rate_streams.py` |
@@ -31,28 +31,29 @@ MBF, MWFP, MBFP), and compares all twelve on random walks.
 | the paper's figures | `trimtab_lab/papers/published/landau.py` |
 | tables and figures | `trimtab_lab/papers/landau.py`, `trimtab_lab/papers/plots.py` |
 
-`trimtab experiment landau` runs everything on Spark, keeps each run, and makes this page; \
-`--what` chooses a part. In the tables *paper* is what the paper states or its authors published, \
-*model* what another implementation of a model gave, *bar* a limit that we set ourselves.
+`trimtab experiment landau` runs everything on Spark, keeps the result of each run, and makes this \
+page; `--what` selects a part. In the tables, *paper* is the figure that the paper states or its \
+authors published, *model* the result of another implementation of a model, *bar* a limit that we \
+set ourselves.
 """
 
 DEVIATIONS = """\
 ## What differs from the paper's text, and why
 
-- **200 partitions.** The paper does not name the number; the authors' data do (a start at half \
-the capacity gives exactly 100 consumers).
-- **Loads are capped at C.** Eq. 15 shows only the clamp at 0. Without a cap loads drift up for \
-ever and the Rscore falls with delta, against the paper's figure 11.
-- **Online orders are shuffled** at each iteration: with loads that never change, only that gives \
+- **200 partitions.** The paper does not state the number; it follows from the authors' data (a \
+start at half the capacity gives exactly 100 consumers).
+- **Loads are capped at C.** Eq. 15 shows only the limit at 0. Without an upper limit, loads grow \
+without bound and the Rscore falls with delta, contrary to the paper's figure 11.
+- **Online orders are shuffled** at each iteration: with loads that never change, only this gives \
 the paper's Rscores of 23 to 30.
-- **NF and NFD begin at consumer 0** here, since only this gives the paper's Rscore; eq. 14 as \
+- **NF and NFD start at consumer 0** here, since only this gives the paper's Rscore; eq. 14 as \
 written (`--nf-first-bin sticky`, the default elsewhere) moves less.
-- **The headline mixes two baselines**: consumers are counted against BFD, the Rscore against NFD. \
-Both are given above, each with its name.
-- **Latencies with a real rate of 1.33 C**, which the paper's were made with; its own rule gives \
-1.2 C, our default. The rows of Kafka's default assignment belong to the paper's one stream and \
-are not comparable.
-- **The 4.52 s of the abstract is not judged.** A moved queue's latency falls on a straight line \
+- **The headline mixes two baselines**: consumers are compared with BFD, the Rscore with NFD. Both \
+are given above, each with its name.
+- **Latencies use a real rate of 1.33 C**, as the paper's did; its own rule gives 1.2 C, our \
+default. The rows of Kafka's default assignment belong to the paper's single stream and are not \
+comparable.
+- **The 4.52 s of the abstract is not checked.** A moved queue's latency falls on a straight line \
 from the 5 s of a rebalance to 0, so its 90th percentile over what waits is close to 4.5 s for \
 every packing planner, and its maximum is 5 s. Planners differ in how many bytes wait.
 """
@@ -62,25 +63,25 @@ def _tables(part: Part) -> str:
     lines = [
         "## CBS and E[Rscore]\n",
         conditions(part),
-        "Each cell is ours, then the paper's; bold is outside the tolerance, and a cell in "
-        "brackets is not judged: at delta 0 loads do not change, and draws of them differ by half "
-        "of such a figure or more. Figures 9 to 12 are "
-        "pictures: the paper's numbers here, and the crosses in our pictures, are the authors' "
-        "published data (github.com/landaudiogo/thesis_data).\n",
+        "Each cell shows our figure, then the paper's. Bold: outside the tolerance. In brackets: "
+        "not checked, because at delta 0 loads do not change, and such a figure differs by half of "
+        "its value or more between random draws. Figures 9 to 12 are plots: the paper's numbers "
+        "here, and the crosses in our plots, are the authors' published data "
+        "(github.com/landaudiogo/thesis_data).\n",
     ]
     for figure, title, digits in (("cbs", "CBS", 3), ("e_rscore", "E[Rscore]", 1)):
         lines += [_matrix(part, figure, title, digits), ""]
         if figure == "cbs":
             lines.append(
-                "Tolerance: 0.045 for nf, nfd and wf and 0.001 for those that are 0 at delta 0; "
+                "Tolerance at delta 0: 0.045 for nf, nfd and wf, and 0.001 for those that are 0; "
                 "0.025 at 5, 0.015 at 10, 0.01 from 15 on, but at most a quarter of the paper's "
                 f"figure, and {paper.LEAST_CBS_TOLERANCE:g} where that is below 0.005.\n"
             )
         else:
             lines.append(
-                "Tolerance: 20 % for nf, ff, bf, wf and "
-                f"{paper.LEAST_RSCORE_TOLERANCE:g} for those that are 0 at delta 0; 10 % at 5, "
-                "6 % at 10, 5 % from 15 on.\n"
+                "Tolerance at delta 0: 20 % for nf, ff, bf, wf, and "
+                f"{paper.LEAST_RSCORE_TOLERANCE:g} for those that are 0; 10 % at 5, 6 % at 10, "
+                "5 % from 15 on.\n"
             )
     others = [r for r in part.rows if not r.what.startswith(("cbs ", "e_rscore "))]
     lines += ["### Orderings of every stream, and the front over four starts\n", rows_table(others)]
@@ -127,12 +128,12 @@ def _latency(part: Part) -> str:
                 name, f"{mean['consumers']:.1f}", f"{mean['waiting']:.1%}", f"{mean['p90_s']:.2f}"
             )
         )
-    lines.append("\nMeans over the streams. The pictures show the first.\n")
+    lines.append("\nMeans over the streams. The plots show the first stream.\n")
     return "\n".join([*lines, *_contradicted(part)])
 
 
 def _contradicted(part: Part) -> list[str]:
-    """Whether Kafka's assignment with 24 and 30 consumers is as good as the paper's stream says."""
+    """Whether Kafka's assignment with 24 and 30 consumers is as good as on the paper's stream."""
     kafka, shown = part.figures["kafka p90_s"], part.figures["latencies"]
     asked = [n for n in ("24", "30") if n in kafka and f"kd_{n}" in shown]
     if len(asked) < 2:
@@ -146,30 +147,31 @@ def _contradicted(part: Part) -> list[str]:
         times = shown[f"kd_{n}"]["positive"] / shown["mwf"]["positive"]
         waits.append(f"{times:.1f}")
     return [
-        "**Where we contradict the paper.** On its one stream Kafka's assignment with 24 and 30 "
-        "consumers competes with MWF's 15 (p90 2.70 and 1.11 s beside 4.52 s, and fewer bytes that "
-        f"wait). On our first stream kd_24 and kd_30 have a p90 of {' and '.join(first)} s, and "
-        f"{' and '.join(waits)} times as many bytes wait as with MWF; their p90 is below "
-        f"{limit:g} s on {' and '.join(better)} of our {streams} streams. Which partitions share "
-        "a consumer is chance, and the paper shows one draw.\n"
+        "**Where our results contradict the paper.** On the paper's single stream, Kafka's "
+        "assignment with 24 and 30 consumers is competitive with MWF's 15 (p90 of 2.70 and 1.11 s "
+        "compared with 4.52 s, and fewer bytes that wait). On our first stream kd_24 and kd_30 "
+        f"have a p90 of {' and '.join(first)} s, and {' and '.join(waits)} times as many bytes "
+        f"wait as with MWF; their p90 is below {limit:g} s on {' and '.join(better)} of our "
+        f"{streams} streams. Which partitions share a consumer is random, and the paper shows one "
+        "sample.\n"
     ]
 
 
 def beyond(part: Part, *, papers: str = "") -> str:
-    """What `trim` is worth beside all others; `papers` leads to the folder of these pages."""
+    """`trim` compared with all other planners; `papers` is the path to the folder of the pages."""
     lines = [
         "## Beyond the paper: `trim`\n",
         conditions(part),
         "Objectives: (a) never more consumers than BFD, and at least 35 % less Rscore at every "
-        "delta, 42 % in the mean; (b) with slack, 2 % below MWF's Rscore at a CBS of at most 0.02; "
-        "(c) one setting with a CBS of at most 0 and less Rscore than MWF. `better` is beyond the "
-        "bar.\n",
+        "delta, 42 % on average; (b) with slack, 2 % below MWF's Rscore at a CBS of at most 0.02; "
+        "(c) one setting with a CBS of at most 0 and less Rscore than MWF. `better` means beyond "
+        "the bar.\n",
         rows_table(part.rows),
         "",
         *_not_below(part),
         "All planners on the same streams, means over seeds. Kafka's assignors get as many members "
-        "as BFD takes at each step; what they leave above the capacity is their overload. "
-        "Times are those of this run, with whatever else the machine had to do. "
+        "as BFD uses at each step; load above a member's capacity is shown as overload. "
+        "Times are those of this run, on a machine that also ran other programs. "
         "`lag-based` and `keda-lag` decide by lag, which these streams do not have: they run in "
         f"[the other experiment]({papers}ezzeddine.md).\n",
     ]
@@ -191,7 +193,7 @@ def beyond(part: Part, *, papers: str = "") -> str:
 
 
 def _not_below(part: Part) -> list[str]:
-    """Why (c) is missed, where it is, in the figures of the run."""
+    """Explains with the run's figures why objective (c) is missed, if it is."""
     missed = [
         (delta, planners)
         for delta, planners in part.figures["planners"].items()
@@ -203,10 +205,10 @@ def _not_below(part: Part) -> list[str]:
     used = [[p[name]["utilisation"] for _, p in missed] for name in ("trim", "mwf")]
     (low, high), (free_low, free_high) = ((min(each), max(each)) for each in used)
     return [
-        f"(c) is missed by {min(above):.0%} to {max(above):.0%}: without a consumer to spare the "
-        f"others are {low:.1%} to {high:.1%} full, so that nearly every load that grows drives "
-        f"something out. MWF's are {free_low:.1%} to {free_high:.1%} full; that room is what it "
-        "pays for with its CBS. (b) gives `trim` a part of it.\n"
+        f"(c) is missed by {min(above):.0%} to {max(above):.0%}: without spare consumers, all are "
+        f"{low:.1%} to {high:.1%} full, so nearly every load that grows forces another partition "
+        f"to move. MWF's consumers are {free_low:.1%} to {free_high:.1%} full; it pays for that "
+        "free capacity with a higher CBS. (b) gives `trim` a part of it.\n"
     ]
 
 

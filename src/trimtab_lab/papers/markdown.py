@@ -1,4 +1,4 @@
-"""Pieces of the pages under docs/papers, in Markdown."""
+"""Markdown for the pages under docs/papers: tables, figures, conditions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, tally
 
 COMPARED = ("paper", "model", "bar")
-"""What a figure of ours is compared with: the columns of every table of rows."""
+"""The columns with which our figures are compared, in every table of rows."""
 
 
 def rows_table(rows: Sequence[VerdictRow]) -> str:
-    """Rows as a table, and how many have each verdict."""
+    """The number of rows with each verdict, then the rows as a table."""
     counts = tally(rows)
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     lines = [
@@ -28,12 +28,12 @@ def rows_table(rows: Sequence[VerdictRow]) -> str:
 
 
 def figures_of(row: VerdictRow) -> tuple[str, ...]:
-    """The figures of a row as people write them, in the order of the columns."""
+    """The figures of a row as text, in the order of the columns."""
     return tuple(map(shown, (row.paper, row.model, row.bar, row.ours, row.tolerance)))
 
 
 def conditions(part: Part) -> str:
-    """What a part was run with."""
+    """The settings of a part as a sentence."""
     told = ", ".join(f"{name} {_setting(value)}" for name, value in part.settings.items())
     return f"Conditions: {told}.\n"
 
@@ -45,7 +45,7 @@ def _setting(value: Any) -> str:
 
 
 def shown(value: float | None) -> str:
-    """A figure as people write it.
+    """A figure with three significant digits, or as an integer from 1000 on.
 
     >>> shown(0.0123456), shown(21.1667), shown(8263.19), shown(None)
     ('0.0123', '21.2', '8263', '–')
@@ -56,5 +56,5 @@ def shown(value: float | None) -> str:
 
 
 def cells(*values: str) -> str:
-    """A row of a table."""
+    """One row of a table."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in values) + " |"

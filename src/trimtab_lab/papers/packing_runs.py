@@ -1,6 +1,6 @@
-"""Cells of the packing experiments: a planner's way through one stream, in figures.
+"""Cells of the packing experiments: the figures of one planner on one stream.
 
-Promise  Pure: equal parameters give equal figures, but for the planner's seconds.
+Promise  Pure: equal parameters give equal figures, except for the planner's time.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from trimtab.workload.rate_streams import landau_stream
 
 CAPACITY = 100
 CAPACITY_RATIO = 100 / 133
-"""Behind the published latencies, which the paper's own rule of 5/6 does not give."""
+"""The ratio used for the published latencies; the paper's own rule of 5/6 gives others."""
 
 Parameters = Mapping[str, Any]
 
 KAFKA = "kd"
-"""Kafka's own assignment, with every number of consumers."""
+"""Kafka's own assignment, with each number of consumers."""
 
 LATENCY_EDGES_S = tuple(0.01 * 10 ** (k / 10) for k in range(61))
-"""From 10 ms to 10 000 s, ten to a decade."""
+"""From 10 ms to 10 000 s, ten per decade."""
 
 
 def packed(parameters: Parameters) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def packed(parameters: Parameters) -> dict[str, Any]:
 
 
 def delayed(parameters: Parameters) -> dict[str, Any]:
-    """How long bytes wait: for a planner, or for Kafka's assignment by number of consumers."""
+    """How long bytes wait: for a planner, or for Kafka's assignment with n consumers."""
     stream = _stream(parameters)
     if parameters["planner"] != KAFKA:
         run = _run(parameters)
@@ -85,7 +85,7 @@ def _as_many_as_bfd(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """Deals to a group of the right size, which is the most that an autoscaler could give it."""
+    """Assigns to a group of the size that `bfd` needs, as a perfect autoscaler would provide."""
     bfd = PLANNERS[Layer.CONSUMERS]["bfd"]
     members = len(bfd(loads, Assignment(), limits).consumers)
     return planner(loads, current, limits, replace(options, members=members))

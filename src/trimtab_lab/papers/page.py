@@ -1,4 +1,4 @@
-"""docs/papers: a page per experiment, made from kept results; what is outside stands there too."""
+"""Makes docs/papers: a page per experiment from its kept results, failed comparisons included."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_lab.papers.plots import drawings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    """What a page consists of; `sections` have a title and a text made of their part."""
+    """The pieces of a page; a section is a title and a function from its part to its text."""
 
     introduction: Callable[[Parts], str]
     sections: Mapping[str, tuple[str, Callable[[Part], str]]]
@@ -22,7 +22,7 @@ class _Page:
 
 
 def page(experiment: str, parts: Parts, remarks: str = "") -> str:
-    """The text of a page; it names parts that were not run, and `remarks` are on these runs."""
+    """The text of a page, with a list of parts that were not run, and `remarks` on the runs."""
     template = _PAGES[experiment]
     made = f"<!-- Made by `trimtab experiment {experiment}`; changes here are lost. -->\n"
     body = [made, template.introduction(parts)]

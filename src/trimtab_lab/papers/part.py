@@ -1,6 +1,6 @@
-"""A part of an experiment: what was run, how each figure compares, and what pictures are drawn of.
+"""A part of an experiment: its settings, its compared figures, and the data of its plots.
 
-Values that are kept as JSON, so that page and pictures can be made again without running anything.
+Parts are kept as JSON, so that page and plots can be made again without running anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trimtab_lab.papers.grid import Finished, GridCell, Work
 from trimtab_lab.papers.verdict import VerdictRow, row_from
 
 Runner = Callable[[Sequence[GridCell], Work, int], Mapping[str, Finished]]
-"""Runs cells, so many per task, and returns what became of each by key."""
+"""Runs cells (cells, work, cells per task), and returns the result of each by key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Part:
     figures: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The part as it is kept."""
+        """The part as a JSON object."""
         return {
             "settings": dict(self.settings),
             "rows": [row.to_json() for row in self.rows],
@@ -40,20 +40,20 @@ Parts = Mapping[str, Part]
 
 
 def figures_of(cells: Sequence[GridCell], found: Mapping[str, Finished]) -> list[Mapping[str, Any]]:
-    """The figures of each cell; one that failed stops the experiment, the others are kept."""
+    """The figures of each cell; raises if a cell failed, after the others were kept."""
     failed = [found[cell.key] for cell in cells if found[cell.key].error is not None]
     if failed:
         first = failed[0]
         told = ", ".join(f"{name} {value}" for name, value in first.parameters.items())
         raise PlanningError(
-            f"{len(failed)} of {len(cells)} runs failed, the first ({told}) with {first.error}",
-            hint="The others are kept; run the experiment again once the fault is mended.",
+            f"{len(failed)} of {len(cells)} runs failed, the first one ({told}) with {first.error}",
+            hint="The other results are kept. Fix the cause, then run the experiment again.",
         )
     return [found[cell.key].figures or {} for cell in cells]
 
 
 def part_from(value: Any) -> Part:
-    """A part as it was kept."""
+    """Reads a part from its JSON object."""
     return Part(
         settings=value["settings"],
         rows=tuple(row_from(row) for row in value["rows"]),
@@ -62,7 +62,7 @@ def part_from(value: Any) -> Part:
 
 
 def read_parts(path: Path) -> dict[str, Part]:
-    """The parts in a file of results; none where there is no file."""
+    """The parts in a file of results; empty if the file does not exist."""
     if not path.exists():
         return {}
     try:
@@ -70,13 +70,13 @@ def read_parts(path: Path) -> dict[str, Part]:
         return {name: part_from(value) for name, value in kept.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise BadFile(
-            f"{path}: is no result of an experiment of this version: {error!r}",
-            hint="Delete it, and run the experiment again: runs that are kept are not run anew.",
+            f"{path}: not a valid experiment result of this version: {error!r}",
+            hint="Delete it, and run the experiment again; kept runs are not repeated.",
         ) from error
 
 
 def parts_to(experiment: str, parts: Parts) -> dict[str, Any]:
-    """What a file of results holds."""
+    """The JSON object of a file of results."""
     return {
         "experiment": experiment,
         "parts": {name: part.to_json() for name, part in parts.items()},

@@ -1,8 +1,8 @@
-"""Parts of experiments as pictures: values in, SVG or PNG out.
+"""Plots of experiments: values in, SVG or PNG out.
 
-Promise  Equal parts give equal SVG, so that a picture changes only when a result does. Colours are
-         those of Okabe and Ito; planners of one family share one, and differ by line and mark.
-Cost     Some 200 ms per picture; matplotlib is loaded by the first one.
+Promise  Equal parts give equal SVG, so a plot changes only when a result changes. Colours are those
+         of Okabe and Ito; planners of one family share a colour, and differ by line and marker.
+Cost     About 200 ms per plot; matplotlib is loaded by the first one.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _STYLE: dict[RcKeyType, Any] = {
 
 
 def picture(draw: Draw, *, form: Format = "svg") -> bytes:
-    """A picture in one of the two forms."""
+    """Draws a plot in one of the two file formats."""
     import matplotlib
     from matplotlib.figure import Figure
 
     written = io.BytesIO()
-    # Inside the block only, and no pyplot: other figures of the process stay as they are.
+    # Settings apply only inside the block, and pyplot is not used: no effect on other figures.
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(7.2, 3.2), layout="constrained")
         draw(figure)
@@ -60,7 +60,7 @@ def picture(draw: Draw, *, form: Format = "svg") -> bytes:
 
 
 def drawings(experiment: str, parts: Parts) -> dict[str, Draw]:
-    """What there is to draw of the parts at hand, by the name of the picture."""
+    """The plots that can be drawn from these parts, by name."""
     found: dict[str, Draw] = {}
     for name, part in parts.items():
         for suffix, draw in _DRAWN.get(name, {}).items():
@@ -89,7 +89,7 @@ def _over_delta(figure: str, label: str, published: Mapping[str, Sequence[float]
                     color=_line(planner)["color"],
                     markersize=5,
                 )
-        axes.set_xlabel("delta: most change of a load in one step, % of the capacity")
+        axes.set_xlabel("delta: largest change of a load in one step, % of the capacity")
         axes.set_ylabel(label)
         axes.set_xticks(sorted(int(d) for d in next(iter(part.figures[figure].values()))))
         axes.grid()
@@ -103,7 +103,7 @@ def _over_delta(figure: str, label: str, published: Mapping[str, Sequence[float]
 
 
 def _moving(part: Part) -> list[str]:
-    """The deltas at which loads change: without, nobody moves anything to be compared by."""
+    """The deltas at which loads change; at delta 0 no planner moves anything."""
     return [str(delta) for delta in part.settings["deltas"] if delta > 0]
 
 
@@ -179,7 +179,7 @@ def _panels(canvas: Figure, names: Sequence[str]) -> Iterator[tuple[Axes, str]]:
 
 
 def _scatter(axes: Axes, points: Mapping[str, Sequence[float]], joined: Sequence[str]) -> None:
-    """Planners as points; those on the line through `joined` are filled."""
+    """Planners as points; those in `joined` are filled and connected by a line."""
     on = sorted((points[name][0], points[name][1]) for name in joined)
     axes.plot(*zip(*on, strict=True), color=_INK, linewidth=0.8, zorder=1)
     for name, (x, y) in points.items():
@@ -192,7 +192,7 @@ def _scatter(axes: Axes, points: Mapping[str, Sequence[float]], joined: Sequence
 
 
 def _neighbours(points: Mapping[str, Sequence[float]]) -> dict[tuple[float, float], list[str]]:
-    """Points by place; those too near for a label of their own stand with the first."""
+    """Names by position; points too close for separate labels are listed with the first one."""
     spans = [max(axis) - min(axis) or 1.0 for axis in zip(*points.values(), strict=True)]
     places: dict[tuple[float, float], list[str]] = {}
     for name, (x, y) in points.items():
@@ -233,7 +233,7 @@ def _cost(part: Part, canvas: Figure) -> None:
 def _delays(part: Part, canvas: Figure) -> None:
     canvas.set_size_inches(7.6, 4.6)
     left, right = canvas.subplots(1, 2)
-    # The fits by rate lie on ll-ffd, and nobody waits for a consumer of his own.
+    # mwf and bfd coincide with ll-ffd, and with one consumer per partition no record waits.
     late = {n: d for n, d in part.figures["delays"].items() if n not in ("mwf", "bfd", "fixed 5")}
     _shares(left, late, part.settings["sla_s"])
     canvas.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
@@ -256,7 +256,7 @@ def _over_time(part: Part, canvas: Figure) -> None:
 
 
 def _shares(axes: Axes, delays: Mapping[str, Mapping[str, Any]], sla_s: float) -> None:
-    """How many records waited at most so long."""
+    """The share of records with at most a given latency."""
     for (name, found), colour in zip(delays.items(), _CYCLE, strict=False):
         shares = [100 * share for share in found["within"]]
         axes.plot(found["edges_s"], shares, label=name, color=colour)
@@ -269,7 +269,7 @@ def _shares(axes: Axes, delays: Mapping[str, Mapping[str, Any]], sla_s: float) -
 
 
 def _replicas_and_lag(canvas: Figure, above: Axes, below: Axes) -> None:
-    """The frame of a picture of both over time."""
+    """Labels and legend of a plot of replicas and lag over time."""
     above.set_ylabel("replicas")
     below.set_ylabel("records behind")
     below.set_yscale("symlog", linthresh=10)
@@ -315,7 +315,7 @@ def _live_blocked(part: Part, canvas: Figure) -> None:
         axes.plot(figures["blocked_max_s"], at, "|", color=RED, markersize=10)
     axes.set_yticks(range(len(moved)), list(moved))
     axes.invert_yaxis()
-    axes.set_xlabel("s that a moved partition was not read, p90; red: the longest")
+    axes.set_xlabel("s during which a moved partition was not read, p90; red: the longest")
     axes.grid(axis="x")
 
 
@@ -382,7 +382,7 @@ def _boxes(
 
 
 def _plain(axis: Axis) -> None:
-    """Powers of ten written out."""
+    """Writes powers of ten as plain numbers."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -1,4 +1,4 @@
-"""Ours beside the paper, a model of it, or a bar: one row per figure, with how it was judged."""
+"""Our figures compared with the paper, a model of it, or a bar: one row with a verdict each."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ class RowVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
-    """One figure of ours beside what it is compared with.
+    """One of our figures, and the figures it is compared with.
 
-    `paper` is what the paper states or its authors published, `model` what another implementation
-    of the paper's system as a model gave, `bar` a limit that we set ourselves. `tolerance` is
-    absolute, in the unit of the figure: how far ours may be from the model's figure, or from the
-    paper's where there is no model. A bar has none. `interval` is that of ours, where it is known.
+    `paper` is the figure that the paper states or its authors published, `model` the result of
+    another implementation of a model of the paper's system, `bar` a limit that we set ourselves.
+    `tolerance` is absolute, in the unit of the figure: the allowed distance from the model's
+    figure, or from the paper's if there is no model; a bar has none. `interval` is the confidence
+    interval of our figure, if known.
     """
 
     what: str
@@ -38,7 +39,7 @@ class VerdictRow:
     interval: tuple[float, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The row for programs."""
+        """The row as a JSON object."""
         return {
             "what": self.what,
             "paper": _tidy(self.paper),
@@ -59,14 +60,14 @@ def near(
     paper: float | None = None,
     model: float | None = None,
 ) -> VerdictRow:
-    """Judges by the distance to the model's figure, or to the paper's where there is no model.
+    """Checks the distance from the model's figure, or from the paper's if there is no model.
 
     >>> near("cbs mwf d=5", 0.113, paper=0.118, tolerance=0.025).verdict
     <RowVerdict.WITHIN: 'within'>
     """
     known = paper if model is None else model
     if known is None:
-        raise ValueError(f"{what}: there is neither a paper's nor a model's figure")
+        raise ValueError(f"{what}: neither paper nor model is given")
     met = RowVerdict.WITHIN if abs(ours - known) <= tolerance else RowVerdict.OUTSIDE
     return VerdictRow(
         what=what, paper=paper, model=model, ours=ours, tolerance=tolerance, verdict=met
@@ -74,24 +75,24 @@ def near(
 
 
 def at_most(what: str, bar: float, ours: float, *, paper: float | None = None) -> VerdictRow:
-    """Judges by a bar from above.
+    """Checks that our figure does not exceed a bar.
 
     >>> at_most("replica-minutes", 22, 21.4).what
     'replica-minutes, at most'
     """
     met = RowVerdict.WITHIN if ours <= bar else RowVerdict.OUTSIDE
-    named = f"{what}, at most" if bar else what  # of what is counted, none
+    named = f"{what}, at most" if bar else what  # with a bar of 0, "at most" is superfluous
     return VerdictRow(what=named, paper=paper, bar=bar, ours=ours, verdict=met)
 
 
 def at_least(what: str, bar: float, ours: float, *, paper: float | None = None) -> VerdictRow:
-    """Judges by a bar from below."""
+    """Checks that our figure reaches a bar."""
     met = RowVerdict.WITHIN if ours >= bar else RowVerdict.OUTSIDE
     return VerdictRow(what=f"{what}, at least", paper=paper, bar=bar, ours=ours, verdict=met)
 
 
 def beats(what: str, bar: float, ours: float, *, lower: bool) -> VerdictRow:
-    """Judges by a bar that is an objective: what goes beyond it is better, what meets it within."""
+    """Checks an objective: a figure beyond the bar is better, one equal to it is within."""
     distance = bar - ours if lower else ours - bar
     met = (
         RowVerdict.BETTER
@@ -114,7 +115,7 @@ def beside(
     bar: float | None = None,
     interval: tuple[float, float] | None = None,
 ) -> VerdictRow:
-    """Shows a figure beside those of other conditions, without judging it."""
+    """Shows our figure next to others without a verdict, because conditions differ."""
     return VerdictRow(
         what=what,
         paper=paper,
@@ -135,7 +136,7 @@ def tally(rows: Iterable[VerdictRow]) -> dict[RowVerdict, int]:
 
 
 def row_from(value: Any) -> VerdictRow:
-    """A row as it was kept."""
+    """Reads a row from its JSON object."""
     known = {**value, "verdict": RowVerdict(value["verdict"])}
     if "interval" in known:
         low, high = known["interval"]
@@ -144,7 +145,7 @@ def row_from(value: Any) -> VerdictRow:
 
 
 def _tidy(value: float | None) -> float | None:
-    """A figure to six digits; what is not a number is null."""
+    """Rounds to six digits; None for infinite values and NaN."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.6g}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from trimtab.model.cluster import TopicPartition
 from trimtab.spark.session import Session
 from trimtab_lab.demo.steps import Loop
-from trimtab_lab.papers.live.kafka.conduct import LiveSite, conduct, forget
+from trimtab_lab.papers.live.kafka.conduct import LiveSite, conduct, delete_topics
 from trimtab_lab.papers.live.plan import REPORTED_RATE, LiveRun, LiveWorkload, Strategy
 from trimtab_lab.papers.live.spark.judged import judged
 from trimtab_lab.papers.live.spark.measuring import measured_here
@@ -53,5 +53,5 @@ def keep_level(
     with measured_here(session, place):
         conducted = conduct(run, place, on_progress=lambda now: on_progress(now.time_s))
     figures = judged(session, place, conducted)
-    forget(place, conducted)
+    delete_topics(place, conducted)
     return Loop(rate_s=sum(run.rates), duration_s=duration_s, sla_s=sla_s, figures=figures)

@@ -1,8 +1,7 @@
-"""Runs side by side: means with intervals, rows against the aims and the thesis.
+"""Compares runs: means with intervals, and rows compared with our aims and with the thesis.
 
-Promise  Pure. Every figure of a cell is from the same samples; an interval is Student's, at 95 %,
-         over repetitions, of logarithms where it is of latencies or of ratios. Losses stand there
-         like wins.
+Promise  Pure. All figures of a cell are from the same samples; an interval is Student's, at 95 %,
+         over repetitions, of logarithms for latencies and ratios. Losses are shown like gains.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ Figures = Mapping[str, Any]
 Found = Mapping[BrokerRun, Figures]
 
 LOWER_BAR = 3.0
-"""How many times lower the p95 of ours is to be where one broker is slow."""
+"""How many times lower our p95 should be when one broker is slow."""
 
 MARGIN = 1.25
-"""On even brokers ours is no worse where its p95 is surely below so many times the other's."""
+"""On even brokers, ours is no worse if the interval of the p95 ratio is below this."""
 
 LATE_AT_MOST = 0.02
-"""Where more was sent late though there was room, the client was too slow: nothing is judged."""
+"""With a larger share sent late though the buffer had room, the client was too slow: no verdict."""
 
 _ENOUGH = 5
 _DELAYS = ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "mean_ms", "max_ms")
@@ -50,7 +49,7 @@ _ALIKE = ("B1", "B2")
 
 
 class Interval(NamedTuple):
-    """A mean and how far the truth may be from it; infinite for a single value."""
+    """A mean and half the width of its interval; infinite for a single value."""
 
     mean: float
     half: float
@@ -61,7 +60,7 @@ class Interval(NamedTuple):
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """The mean of some runs with its 95 % interval.
+    """The mean of several runs with its 95 % interval.
 
     >>> interval([1.0, 2.0, 3.0, 4.0, 5.0])
     Interval(mean=3.0, half=1.963...)
@@ -72,9 +71,9 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def times(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
-    """How many times the one is the other: the geometric mean over repetitions, and its interval.
+    """The ratio ours / theirs: its geometric mean over repetitions, and the interval.
 
-    Repetitions have the same arrivals, and are compared one by one.
+    The same repetition has the same arrivals, so ratios are taken repetition by repetition.
 
     >>> [round(value, 3) for value in times([2.0, 2.2, 1.8], [1.0, 1.1, 0.9])]
     [2.0, 2.0, 2.0]
@@ -83,7 +82,7 @@ def times(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float,
 
 
 def geometric(values: Sequence[float]) -> tuple[float, float, float]:
-    """The geometric mean of some runs, and its interval: Student's, of the logarithms."""
+    """The geometric mean of several runs, and its interval: Student's, of the logarithms."""
     mean, half = interval([math.log(value) for value in values])
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
@@ -93,10 +92,10 @@ Gauged = Mapping[tuple[Setting, PolicyName, int], float]
 
 
 def gauge(rates: Gauged, setting: Setting, repetition: int) -> float | None:
-    """Records/s that loads of a repetition are parts of: what the best of those that gauge did.
+    """The records/s that loads of a repetition refer to: the throughput of the best gauge policy.
 
-    The best is who was so over the repetitions up to this one, for the most of one alone is luck
-    more often than not, as it may be in the first. None where a run is missing.
+    The best policy is determined over all repetitions up to this one, because the maximum of a
+    single repetition is often chance. None if a run is missing.
     """
     best, most = None, 0.0
     for policy in GAUGE:
@@ -110,7 +109,7 @@ def gauge(rates: Gauged, setting: Setting, repetition: int) -> float | None:
 
 
 def by_cell(found: Found) -> dict[BuratoCell, list[Figures]]:
-    """The repetitions of every cell, cells in the order of their names."""
+    """The repetitions of every cell, with the cells sorted by name."""
     cells: dict[BuratoCell, list[Figures]] = {}
     for run, figures in found.items():
         cells.setdefault(run.cell, []).append(figures)
@@ -138,7 +137,7 @@ def parts_of(found: Found, *, settings: Mapping[str, Any]) -> dict[str, Part]:
 def _told(
     cell: BuratoCell, runs: Sequence[Figures], cells: Mapping[BuratoCell, Sequence[Figures]]
 ) -> dict[str, Any]:
-    """The figures of a cell; `of_own` is what it was sent over what its policy carries at most."""
+    """The figures of a cell; `of_own` is its sending rate over its policy's own throughput."""
     delays = _DELAYS if cell.kind is RunKind.OPEN_LOOP else ()
     own = cells.get(replace(cell, load=0.0))
     return {
@@ -159,7 +158,7 @@ def _told(
 
 
 def _shares(runs: Sequence[Figures], name: str) -> dict[str, float]:
-    """Mean part of all bytes, by broker or partition."""
+    """The mean share of all bytes, by broker or partition."""
     totals = [sum(run[name].values()) or 1 for run in runs]
     every = sorted({one for run in runs for one in run[name]}, key=int)
     return {
@@ -172,7 +171,7 @@ def _shares(runs: Sequence[Figures], name: str) -> dict[str, float]:
 
 
 def _published(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[VerdictRow]:
-    """Throughput against Default's, beside the thesis' figures: the machines were others."""
+    """Throughput compared with Default's, next to the thesis' figures from other machines."""
     for topic, acks in paper.MEASURED:
         setting = Setting(topic=topic, acks=acks)
         default = cells.get(_per_record(setting, "default"))
@@ -191,7 +190,7 @@ def _published(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[Verdic
 
 
 def _aims(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[VerdictRow]:
-    """Ours beside the best that people have, by p95."""
+    """Our partitioner compared with the best stock partitioner, by p95."""
     for ours, runs in cells.items():
         if ours.policy != PolicyName(OURS):
             continue
@@ -207,10 +206,10 @@ def _aims(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[VerdictRow]
 
 
 def _twice(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[VerdictRow]:
-    """Two that choose alike, beside each other: what the machine can tell apart.
+    """Compares two policies that make the same choices: the smallest detectable difference.
 
-    Where every broker leads one partition, node is default; weighted-node too, as long as brokers
-    weigh the same.
+    Where every broker leads one partition, node chooses as default does; weighted-node as well, as
+    long as all brokers have the same weight.
     """
     for default, runs in cells.items():
         node = BuratoCell(setting=default.setting, policy=PolicyName("node"), load=default.load)
@@ -230,7 +229,7 @@ def _twice(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[VerdictRow
 def _judged(
     cell: BuratoCell, runs: Sequence[Figures], rival: PolicyName, theirs: Sequence[Figures]
 ) -> VerdictRow:
-    """One row: on even brokers ours over theirs, with a bad broker theirs over ours."""
+    """One row: on even brokers ours over theirs, with a slow broker theirs over ours."""
     setting = cell.setting
     p95s = [[run["p95_ms"] for run in each] for each in (runs, theirs)]
     sound = (
@@ -261,7 +260,7 @@ def _judged(
 
 
 def stated(topic: str, acks: str) -> str:
-    """A setting of the thesis, which states no acks where there is one replica.
+    """The name of a setting of the thesis, without acks if there is only one replica.
 
     >>> stated("B1", "1"), stated("U2", "all")
     ('B1', 'U2 acks=all')
@@ -294,7 +293,7 @@ def _student(freedom: float) -> float:
 
 
 def _ends(mean: float, low: float, high: float) -> list[float | None]:
-    """A mean with its interval, for results; unknown ends are null."""
+    """A mean with its interval as JSON; unknown ends are null."""
     if not math.isfinite(high):
         return [_short(mean), None, None]
     return [_short(mean), _short(low), _short(high)]

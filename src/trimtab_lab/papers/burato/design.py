@@ -1,9 +1,9 @@
-"""What is run: topics, worlds, policies, and the grid that they make.
+"""The design of the experiment: topics, broker conditions, policies, and the grid of runs.
 
-The scenarios were fixed before anything was tuned. All combinations would run for days; the stated
-grid is what the questions need, each cell at least five times, in random order. Throughput is
-measured with the thesis' records of 100 bytes, latency with 1 000: with small ones a client in
-Python is at its end before three brokers on the same machine are.
+The scenarios were fixed before tuning. All combinations would take days; the default grid has what
+is needed for the comparisons, each cell at least five times, in random order. Throughput is
+measured with the thesis' records of 100 bytes, latency with 1 000: with small records a Python
+client saturates before three brokers on the same machine do.
 
 Promise  Pure and seeded: equal arguments give the same runs in the same order.
 """
@@ -30,41 +30,41 @@ PLACEMENT: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "U2": ((1, 2), (2, 1), (2, 1)),
     "U3": ((1, 3), (2, 1), (2, 3), (3, 1)),
 }
-"""Replicas of each partition, the leader first: the thesis' four topics, and one on three brokers
-in which half of the partitions have no replica on broker 2."""
+"""Replicas of each partition, leader first: the four topics of the thesis, and one on three brokers
+where half of the partitions have no replica on broker 2."""
 
 BROKERS = 3
 SLOWED = 2
-"""The broker that is slowed or has foreign load: the one that leads two partitions."""
+"""The broker that is slowed or gets foreign load; it leads two partitions."""
 
 SLOWED_SHARE, SLOWED_PERIOD_S = 0.6, 0.2
-"""A slowed broker stands still for this part of every period."""
+"""A slowed broker is paused for this share of every period."""
 
 FOREIGN_MB_S = 20.0
-"""What somebody else writes to a topic of that broker alone."""
+"""Load of another producer on a topic that only this broker has."""
 
 # ---------------------------------------------------------------- policies
 
 LIBRDKAFKA = "librdkafka"
-"""The client's own choice: no partition is named."""
+"""The client's built-in choice: the producer sets no partition."""
 
 OURS = "weighted-node"
 RACK_AWARE = "rack-aware"
 PEERS = ("sticky", "uniform-sticky", "adaptive", RACK_AWARE)
 BY_BATCH_ONLY = (*PEERS, LIBRDKAFKA)
 STOCK = ("default", *(name for name in BY_BATCH_ONLY if name != RACK_AWARE))
-"""What people balance with today: Kafka's own of before and after 2.4, and the client's.
+"""Partitioners that are in use today: Kafka's of before and after 2.4, and the client's.
 
-`rack-aware` is shown and not counted: it goes by where the client stands, and may be the best or
-the worst of all for that alone.
+`rack-aware` is shown but not counted: it depends on the client's rack, so it can be the best or
+the worst by position only.
 """
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PolicyName:
-    """A partitioner and how long its choices hold.
+    """A partitioner, and whether it chooses per record or per batch.
 
-    `rack` is where the client stands, for `rack-aware` alone; broker 1 is in rack a, 2 in b.
+    `rack` is the client's rack, only for `rack-aware`; broker 1 is in rack a, broker 2 in rack b.
 
     >>> str(PolicyName("node", Granularity.PER_RECORD)), str(PolicyName("sticky")), str(RACKS[0])
     ('node per record', 'sticky', 'rack-aware in a')
@@ -81,7 +81,7 @@ class PolicyName:
 
     @property
     def stock(self) -> bool:
-        """Whether people balance with it today."""
+        """Whether it is in use today, and counts as a rival."""
         return self.name in STOCK
 
 
@@ -110,14 +110,14 @@ _ENDS = (
     *(PolicyName(name) for name in (OURS, "uniform-sticky", "adaptive", LIBRDKAFKA)),
 )
 GAUGE = tuple(PolicyName(name) for name in (OURS, "node", "uniform-sticky"))
-"""Whose throughput loads are parts of: the best of these. All choose in Python, and cost alike; the
-client's own choice costs less, and its throughput would be more than the others can send."""
+"""Loads are fractions of the best throughput of these. All choose in Python and cost the same; the
+client's built-in choice costs less, and the others could not send at its throughput."""
 
 # ---------------------------------------------------------------- settings and runs
 
 
 class BrokerWorld(StrEnum):
-    """What the brokers are like."""
+    """The condition of the brokers."""
 
     EVEN = "even"
     SLOWED = "slowed"
@@ -128,12 +128,12 @@ class RunKind(StrEnum):
     """How records are sent."""
 
     SATURATING = "saturating"  # as fast as the client's buffer empties
-    OPEN_LOOP = "open loop"  # by the clock
+    OPEN_LOOP = "open loop"  # at given times
 
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Setting:
-    """A topic, who must have a record before it is acknowledged, the brokers, and a size."""
+    """A topic, the acks setting, the brokers' condition, and a record size."""
 
     topic: str
     acks: str
@@ -142,7 +142,7 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """A name for files."""
+        """A name for use in file names."""
         world = str(self.world).replace(" ", "-")
         return f"{self.topic}-acks-{self.acks}-{world}-{self.value_bytes}B"
 
@@ -153,7 +153,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuratoCell:
-    """One policy in one setting; `load` is the part of the best throughput, 0 if saturating."""
+    """One policy in one setting; `load` is a fraction of the best throughput, 0 if saturating."""
 
     setting: Setting
     policy: PolicyName
@@ -161,13 +161,13 @@ class BuratoCell:
 
     @property
     def kind(self) -> RunKind:
-        """How it is sent."""
+        """How records are sent."""
         return RunKind.OPEN_LOOP if self.load else RunKind.SATURATING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRun:
-    """One repetition of a cell; `rate` is records/s where the clock decides."""
+    """One repetition of a cell; `rate` is records/s in an open loop."""
 
     cell: BuratoCell
     repetition: int
@@ -177,12 +177,12 @@ class BrokerRun:
 
     @property
     def key(self) -> str:
-        """What its kept result is called."""
+        """The name of its kept result."""
         policy = str(self.cell.policy).replace(" ", "-")
         return f"{self.cell.setting.key}-{policy}-{self.cell.load * 100:.0f}-{self.repetition}"
 
     def settings(self) -> dict[str, Any]:
-        """All that its result depends on, besides the code and the machine."""
+        """Everything its result depends on, apart from the code and the machine."""
         return {
             "method": METHOD,
             "duration_s": self.duration_s,
@@ -203,17 +203,17 @@ PRODUCER: Mapping[str, Any] = {
     "max.in.flight.requests.per.connection": 5,
     "compression.type": "none",
 }
-"""The Java client's defaults of today, in the words of librdkafka."""
+"""Today's defaults of the Java client, as librdkafka properties."""
 
 SATURATING: Mapping[str, Any] = {"queue.buffering.max.kbytes": 4096}
-"""For runs that saturate: a buffer that is full after a moment, so that brokers set the pace."""
+"""For saturating runs: a buffer that fills up quickly, so that the brokers limit the rate."""
 
 METHOD = 2
-"""Runs of another method are others: 1 had no blocks, and brokers that compiled for longer."""
+"""Results of another method are not reused: 1 had no blocks, and used both JVM compilers."""
 
 LOADS = (0.5, 0.7, 0.85)
 WARM_UP = 0.2
-"""The part of each run that is dropped."""
+"""The first part of each run, whose results are discarded."""
 
 _UNEVEN_SLOW = (
     Setting(topic="U2", acks="1", world=BrokerWorld.SLOWED, value_bytes=1000),
@@ -230,13 +230,13 @@ _FOREIGN = Setting(topic="U2", acks="1", world=BrokerWorld.FOREIGN, value_bytes=
 
 
 def stated_grid() -> tuple[BuratoCell, ...]:
-    """The grid that fits in three quarters of an hour."""
+    """The default grid, which takes about 45 minutes."""
     cells = [BuratoCell(setting=s, policy=p) for s in _PAPER for p in _THESIS]
     cells += [
         BuratoCell(setting=s, policy=p) for s in (*_EVEN, *_UNEVEN_SLOW, _FOREIGN) for p in GAUGE
     ]
-    # What the stock partitioners carry beside a slow broker: by it one sees how far open loops
-    # overload them there.
+    # Throughput of the stock partitioners with a slow broker: it shows how much the open loops
+    # overload them.
     cells += [
         BuratoCell(setting=s, policy=p)
         for s in _UNEVEN_SLOW
@@ -252,7 +252,7 @@ def stated_grid() -> tuple[BuratoCell, ...]:
 
 
 def full_grid() -> tuple[BuratoCell, ...]:
-    """All combinations, the stated grid first."""
+    """All combinations, starting with the default grid."""
     settings = [
         Setting(topic=topic, acks=acks, world=world, value_bytes=size)
         for size in (100, 1000)
@@ -274,7 +274,7 @@ def narrowed(
     topics: Sequence[str] | None = None,
     worlds: Sequence[str] | None = None,
 ) -> tuple[BuratoCell, ...]:
-    """The cells of these policies, topics and worlds; what nobody has is an error."""
+    """The cells with these policies, topics and conditions; raises if a name is unknown."""
     all_cells = tuple(cells)
     asked = {"policy": policies, "topic": topics, "world": worlds}
 
@@ -288,7 +288,7 @@ def narrowed(
             if name not in known:
                 raise ConfigError(
                     f'The grid has no {what} "{name}".',
-                    hint=f"There are {', '.join(sorted(known))}.",
+                    hint=f"Choose from {', '.join(sorted(known))}.",
                 )
     chosen = tuple(
         cell
@@ -297,8 +297,8 @@ def narrowed(
     )
     if not chosen:
         raise ConfigError(
-            "The grid has no cell of these policies, topics and worlds together.",
-            hint="Ask for fewer of them, or for all combinations with --full.",
+            "The grid has no cell with this combination of --policies, --topics and --worlds.",
+            hint="Use fewer of these options, or --full for all combinations.",
         )
     return chosen
 
@@ -306,12 +306,12 @@ def narrowed(
 def in_random_order(
     cells: Iterable[BuratoCell], *, repetitions: int, duration_s: float, seed: int
 ) -> tuple[BrokerRun, ...]:
-    """Every cell once per repetition: worlds in random order, in each its settings, then loads.
+    """Every cell once per repetition: random order of conditions, settings, loads and policies.
 
-    A world stays for all its cells of one repetition, for brokers and weights take time to settle.
-    The policies of one setting and load follow each other, for they are compared with each other,
-    and the machine of one minute is not that of the next. What saturates goes first: loads are
-    parts of it.
+    All cells of one condition run together in a repetition, because brokers and weights need time
+    to become stable. The policies of one setting and load run directly after each other, because
+    they are compared and the machine's speed changes over time. Saturating runs come first: loads
+    are fractions of their throughput.
     """
     rng = Random(seed)
     blocks: dict[BrokerWorld, dict[Setting, dict[float, list[BuratoCell]]]] = {}
@@ -334,7 +334,7 @@ def _shuffled(of: Iterable[_Any], rng: Random) -> list[_Any]:
 
 
 def with_gauges(cells: Iterable[BuratoCell]) -> tuple[BuratoCell, ...]:
-    """These cells, and all that open loops among them need to know their rate."""
+    """These cells, and the saturating cells that determine the rates of open loops among them."""
     asked = tuple(cells)
     gauges = (
         BuratoCell(setting=cell.setting, policy=policy)
@@ -346,7 +346,7 @@ def with_gauges(cells: Iterable[BuratoCell]) -> tuple[BuratoCell, ...]:
 
 
 def cell_to(cell: BuratoCell) -> dict[str, Any]:
-    """A cell in plain words, for results."""
+    """A cell as a JSON object, for results."""
     return {
         **asdict(cell.setting),
         "world": str(cell.setting.world),

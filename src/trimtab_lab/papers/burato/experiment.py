@@ -1,9 +1,9 @@
-"""The experiment: in each repetition a setting is saturated, then loaded with parts of that.
+"""The experiment: each repetition saturates a setting, then runs it at fractions of that rate.
 
-Every run is kept as soon as it is over, so that an experiment that was stopped goes on with the
-next one. What is kept holds until it is asked for anew: no two runs on brokers are ever equal.
-Rates follow from what is kept: whoever asks for more cells later gets them at the same rates. The
-page is of all that is kept, whatever was asked for last.
+The result of every run is saved when it ends, so an interrupted experiment continues with the next
+run. Kept results stay valid until --again, because runs on real brokers are never identical. Rates
+are computed from kept results: cells that are added later run at the same rates. The page shows
+all kept results, whichever cells were requested last.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ NAME = "burato"
 REPETITIONS = 8
 DURATION_S = 1.5
 OVERHEAD_S = 0.4
-"""What a run takes beside its own time: a producer, its metadata, the last acknowledgements, and
-where weights were moved until they are back."""
+"""Extra time per run: starting a producer, metadata, the last acknowledgements, and waiting until
+the weights are stable again."""
 
 WORLD_S = 6.0
-"""What it takes to enter and leave a world."""
+"""Time to set up and end a condition of the brokers."""
 
 WARM_UP_S = 60.0
-"""What brokers take until they are up and warm."""
+"""Time until the brokers are started and warmed up."""
 
 OnRun = Callable[[str, int, int], None]
-"""Is told which run begins, how many are done and how many there are."""
+"""Called when a run begins: its name, how many are done, and the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuratoDesign:
-    """What is run; `again` forgets what was kept."""
+    """What to run; with `again`, kept results are ignored."""
 
     cells: tuple[BuratoCell, ...]
     repetitions: int = REPETITIONS
@@ -65,7 +65,7 @@ class BuratoDesign:
 
     @property
     def estimate_s(self) -> float:
-        """About how long all of it takes."""
+        """Estimated duration of all runs."""
         cells = with_gauges(self.cells)
         runs = self.repetitions * len(cells)
         changes = self.repetitions * len({cell.setting.world for cell in cells})
@@ -73,10 +73,10 @@ class BuratoDesign:
 
 
 class RunSite(Protocol):
-    """Where runs take place: `ground` on real brokers."""
+    """Runs cells; `ground` implements it on real brokers."""
 
     def world(self, world: BrokerWorld) -> Any:
-        """A block inside which the brokers are as a world has them."""
+        """A context in which the brokers have the given condition."""
         ...
 
     def run(self, run: BrokerRun) -> dict[str, Any]:
@@ -87,13 +87,13 @@ class RunSite(Protocol):
 def burato(
     place: Callable[[], Any], design: BuratoDesign, folder: Path, *, on_run: OnRun
 ) -> dict[str, Part]:
-    """All runs, kept ones included, as the experiment's parts.
+    """Runs what is not kept yet, and returns all results as the experiment's parts.
 
     Args:
-        place: Opens the place, when the first run that was not kept needs it.
-        design: What is run.
-        folder: Keeps the figures of runs.
-        on_run: Is told how far it is.
+        place: Starts the brokers; called before the first run that is not kept.
+        design: What to run.
+        folder: Where the figures of runs are kept.
+        on_run: Called when a run begins.
     """
     cells = with_gauges(design.cells)
     with ExitStack() as opened:
@@ -105,7 +105,7 @@ def burato(
 
 
 class _Runs:
-    """Runs in random order; the place is opened once, and a world stays while runs are of it."""
+    """Executes runs in random order; brokers start once, a condition lasts for all its runs."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _Runs:
         self._rates: dict[tuple[Setting, PolicyName, int], float] = {}
 
     def of(self, cells: Sequence[BuratoCell]) -> None:
-        """Runs what is not kept of these cells."""
+        """Executes the runs of these cells that are not kept."""
         design = self._design
         ordered = in_random_order(
             cells, repetitions=design.repetitions, duration_s=design.duration_s, seed=design.seed
@@ -132,7 +132,7 @@ class _Runs:
             self._in_world(world, of_world)
 
     def all_kept(self) -> dict[BrokerRun, dict[str, Any]]:
-        """The figures of every run that is kept for this length and seed."""
+        """The figures of every kept run with this duration and seed."""
         found: dict[BrokerRun, dict[str, Any]] = {}
         rates: dict[tuple[Setting, PolicyName, int], float] = {}
         every = dict.fromkeys((*full_grid(), *with_gauges(self._design.cells)))
@@ -187,11 +187,11 @@ def _note(
 
 
 def _timed(run: BrokerRun, rates: Gauged) -> BrokerRun | None:
-    """The run at its rate; None where nothing says what its load is a part of."""
+    """The run with its rate; None if the throughput that its load refers to is not known."""
     if not run.cell.load:
         return run
     whole = gauge(rates, run.cell.setting, run.repetition)
-    # To three digits, so that a run that is known is known again.
+    # Rounded to three digits, so that a kept run is recognised.
     return None if whole is None else replace(run, rate=float(f"{whole * run.cell.load:.3g}"))
 
 

@@ -1,4 +1,4 @@
-"""docs/papers/burato.md: what was run, the thesis' figures beside, and how they are to be read."""
+"""docs/papers/burato.md: what was run, compared with the thesis, and how to read its figures."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _ABOUT = """\
 # Burato: partitioners for keyless records
 
 *Load balancing and early fault detection in Apache Kafka clusters.* A record without a key may go \
-to any partition. Kafka's partitioner of the time went round the partitions; where one broker \
-leads more of them than another, it gets more. The thesis goes round the brokers instead (Node), \
-or to the one that was given least (SQF), and measures both on two brokers.
+to any partition. Kafka's partitioner at that time used the partitions in turn (round robin); a \
+broker that leads more of them than another gets more records. The thesis uses the brokers in turn \
+instead (Node), or the broker with the fewest records so far (SQF), and measures both on two \
+brokers.
 """
 
 _METHOD = f"""\
 ## What was run, and how
 
-| part of the thesis | where it lives |
+| part of the thesis | where it is |
 |---|---|
 | partitioners, chapters 2 and 6 | `plan/records/`, for producers \
 `apply/records/kafka/partitioner.py` and `apply/records/kafka/routed_producer.py`, for Spark \
@@ -39,78 +40,83 @@ _METHOD = f"""\
 Everything here is real: three brokers on one machine, one producer (librdkafka with the Java \
 client's defaults of today: batches of 16 384 bytes, a linger of 5 ms, a buffer of 32 MiB, five \
 requests in flight), records of 100 bytes for throughput, as in the thesis, and of 1 000 bytes for \
-latency: with small ones the client saturates before the brokers do. Topics are the thesis' \
-own, on brokers 1 and 2 (B even, U uneven, 1 or 2 replicas), and U3, uneven over three brokers \
-with two replicas. In the *slowed* world broker {SLOWED}, which leads two of the partitions, \
-stands still for a part of every moment; in the one with *foreign load* another producer writes to \
-it. `trimtab steer` runs beside every run. `weighted-node` follows its weights, all others ignore \
-them. Runs in a world begin when the weights have settled, after half a minute at the latest, and \
-each run waits for that again, for five seconds at most: this time is not part of the run (some \
-two seconds after a broker turns slow). With foreign load it is not known what the weights will \
-be, and runs do not wait.
+latency: with small ones the client saturates before the brokers do. Topics are those of the \
+thesis, on brokers 1 and 2 (B even, U uneven, 1 or 2 replicas), and U3, uneven over three brokers \
+with two replicas. Runs take place under three conditions: *even*; *slowed*, where broker \
+{SLOWED}, which leads two of the partitions, is paused for a part of every short period; and \
+*foreign load*, where another producer writes to that broker. `trimtab steer` runs during every \
+run. `weighted-node` uses its weights, all others ignore them. Under each condition, runs start \
+when the weights are stable, after half a minute at the latest, and each run waits for that again, \
+for at most five seconds: this time is not part of the run (about two seconds after a broker \
+becomes slow). With foreign load the resulting weights are not known in advance, and runs do not \
+wait.
 
-*Saturating* runs say throughput only. *Open loops* send by the clock, at a part of the throughput \
-of one of three (weighted-node, node, uniform-sticky, which cost the client alike), the best so \
-far in that setting, in the same repetition, and say how long a record takes from the time it was \
-due to its acknowledgement. Order is random, in blocks: worlds, in each its settings, in each what \
-saturates and then the loads, in each the policies, which are compared one by one with those of \
-the same block; where an experiment was stopped and went on later, a block is of two moments. \
-Intervals are Student's, at 95 %, over repetitions; latencies are geometric means, with intervals \
-of their logarithms; rates in headings are means over repetitions. Every row has \
-both ratios: fullest over mean of the brokers, and of the partitions, for a policy that levels \
-brokers makes partitions uneven, and so consumers.
+*Saturating* runs measure throughput only. *Open loop* runs send at given times, at a fraction of \
+the throughput of one of three policies (weighted-node, node, uniform-sticky, which cost the \
+client the same): the best one so far in that setting, measured in the same repetition. They \
+measure the time from when a record was due until its acknowledgement. The order is random, in \
+blocks: conditions; within each condition its settings; within each setting the saturating runs \
+and then the loads; within each load the policies, which are only compared with policies of the \
+same block. If an experiment was interrupted and continued later, a block may contain runs from \
+both times. Intervals are Student's, at 95 %, over repetitions; latencies are geometric means, \
+with intervals of their logarithms; rates in headings are means over repetitions. Every row has \
+two ratios, maximum over mean of the brokers and of the partitions: a policy that balances brokers \
+makes partitions uneven, and therefore consumers as well.
 
-`trimtab experiment burato` runs the stated grid, {len(stated_grid())} cells at least five times, \
-keeps each run, and makes this page; `--full` runs all {len(full_grid())}. In the tables *paper* \
-is what the thesis states, *bar* a limit that we set ourselves; there is no model.
+`trimtab experiment burato` runs the default grid, {len(stated_grid())} cells at least five times, \
+keeps the result of each run, and makes this page; `--full` runs all {len(full_grid())}. In the \
+tables, *paper* is the figure that the thesis states, *bar* a limit that we set ourselves; there \
+is no model.
 """
 
 DEVIATIONS = """\
-## How the thesis' figures are to be read
+## How to read the thesis' figures
 
-- Throughput times time is 9 550 to 9 700 MB in nearly every row, so MB means MiB.
+- Throughput multiplied by time is 9 550 to 9 700 MB in nearly every row, so MB means MiB.
 - The acks of B1 and U1 are not stated; with one replica acks=1 and acks=-1 wait for the same \
 broker. Ours ran with acks=1.
 - The test saturates the producer's buffer of 32 MiB: with acks=-1 the mean latency is about \
-0.9 × 32 MiB / throughput in all three columns. It is throughput again, not quality of service, \
-and is compared with nothing of ours.
-- In five of the six columns of node policies on uneven topics the mean is above what the stated \
-percentiles allow (U2, acks=-1, Node: at most 259 ms, stated 1 847 ms). Mean and percentiles \
-cannot be of the same samples; so the drop of the p95 from 4 071 to 407 ms is no target.
-- Intervals of throughput are clear of Default's in two settings only: a gain on U2 with acks=-1 \
-(Node and SQF), a loss on U1 (SQF). One setting of six shows a gain.
-- Node splits B2 and U2 alike over the brokers, yet reads 14.2 and 15.5 MB/s with acks=-1: what \
-differs between topics is as large as the effect. The intervals cover repetition only.
-- A model of one line gives the size of that gain: leaders work 1 per byte, followers φ; the \
+0.9 × 32 MiB / throughput in all three columns. It expresses throughput, not quality of service, \
+and is not compared with our figures.
+- In five of the six columns of node policies on uneven topics the mean is above the maximum that \
+the stated percentiles allow (U2, acks=-1, Node: at most 259 ms, stated 1 847 ms). Mean and \
+percentiles cannot be from the same samples, so the drop of the p95 from 4 071 to 407 ms is not a \
+target for us.
+- Intervals of throughput do not overlap Default's in two settings only: a gain on U2 with \
+acks=-1 (Node and SQF), a loss on U1 (SQF). One setting of six shows a gain.
+- Node splits B2 and U2 equally over the brokers, but has 14.2 and 15.5 MB/s with acks=-1: the \
+difference between topics is as large as the effect. The intervals only cover repetition.
+- A simple model gives the size of that gain: a leader's work is 1 per byte, a follower's φ; the \
 busier broker does 2/3 + φ/3 under Default and (1 + φ)/2 under Node, which is 1.14 at φ = 0.41.
 
 ## What differs from the thesis, and why
 
-- **One machine.** Brokers and producer share its cores, and the producer is Python around \
-librdkafka: with records of 100 bytes the client, not a broker, is what saturates. Throughputs are \
-compared within this page only.
+- **One machine.** Brokers and producer share its cores, and the producer is Python code that \
+calls librdkafka: with records of 100 bytes the client saturates, not a broker. Compare \
+throughputs only within this page.
 - **Runs of a second or two**, not of 100 million records, many times and in random order. A \
-shared machine is several times faster in one minute than in the next: so a load is a part of \
-what went through a moment ago, and ratios are taken within a repetition.
-- **Brokers compile quickly** (the JVM's first compiler alone): with the second one they still \
-changed their speed minutes after their start.
-- **Kafka of today**: the rivals are today's, too. `sticky`, `uniform-sticky` and `adaptive` are \
-ours after KIP-480 and KIP-794, for librdkafka has none of them; `librdkafka` is the client's own \
-choice, which no Python has to make, and so the cheapest of all for the client.
-- **`sticky` without its flaw.** It moves on after 16 384 bytes or 5 ms, for librdkafka does not \
-tell when a batch is done; that a slow broker keeps batches open and so gets more cannot show.
-- **`adaptive` knows more** than Java's: what is under way counts as queued, not only what waits.
-- **`rack-aware`** goes by where the client stands, and is shown from the rack of broker 1 and \
+shared machine can be several times faster in one minute than in the next: therefore a load is a \
+fraction of the throughput measured just before, and ratios are taken within a repetition.
+- **Brokers compile quickly** (only the JVM's first compiler): with the second one their speed \
+still changed minutes after their start.
+- **Today's Kafka**, and today's rivals. `sticky`, `uniform-sticky` and `adaptive` are our \
+implementations of KIP-480 and KIP-794, because librdkafka has none of them; `librdkafka` is the \
+client's built-in choice, which needs no Python code and is therefore the cheapest for the client.
+- **`sticky` without its flaw.** It changes the partition after 16 384 bytes or 5 ms, because \
+librdkafka does not report when a batch is complete. The known flaw, that a slow broker keeps \
+batches open and so gets more records, cannot appear.
+- **`adaptive` knows more** than Java's: records in flight count as queued, not only waiting ones.
+- **`rack-aware`** depends on the client's rack, and is shown from the rack of broker 1 and \
 from that of broker 2, the one that is slowed. For that alone it may be the best or the worst of \
-all; it is no balancer, and Kafka's clients have it from 4.4 on. The best stock is looked for \
-among the others.
-- **acks=all on two brokers**: every record waits for the slow follower, whoever leads, so that no \
-choice of leader helps. U2 with acks=all shows that.
+all; it is not a load balancer, and Kafka's clients have it from 4.4 on. The best stock \
+partitioner is chosen among the others.
+- **acks=all on two brokers**: every record waits for the slow follower, whichever broker leads, \
+so no choice of leader helps. U2 with acks=all shows that.
 """
 
 
 def introduction(parts: Parts) -> str:
-    """The result first, then what was run."""
+    """The introduction: the result first, then the method."""
     return "\n".join([_ABOUT, *result(parts), _METHOD])
 
 
@@ -144,16 +150,17 @@ def _open_loop(part: Part) -> str:
     lines = [
         "## Open loop: latency\n",
         conditions(part),
-        "On even brokers ours is to be no worse than the best stock partitioner, by the ratio of "
-        "the p95s of each repetition: `better` is surely below 1, `within` surely below "
-        f"{MARGIN:g}, `outside` surely above 1 (95 %); what chance leaves open is undecided. With "
-        "one slow broker the p95 of ours is to be at least three times lower. The best has the "
-        "lowest geometric mean of p95. Where more than "
-        f"{LATE_AT_MOST:.0%} of either was late by the client's own fault, nothing is judged.\n",
+        "On even brokers, ours should be no worse than the best stock partitioner. This is checked "
+        "with the ratio of the p95s of each repetition and its 95 % interval: `better` if the "
+        f"interval is below 1, `within` if below {MARGIN:g}, `outside` if above 1, otherwise "
+        "undecided. With one slow broker, our p95 should be at least three times lower. The best "
+        "stock partitioner is the one with the lowest geometric mean of p95. If more than "
+        f"{LATE_AT_MOST:.0%} of the records of either were late because of the client, the row is "
+        "not checked.\n",
         "*The same choices twice*: where every broker leads one partition, node and default, both "
-        "per batch, choose alike, and so does weighted-node while brokers weigh the same (laws in "
-        "`tests/laws/test_routing.py`). What these differ by is chance: a smaller difference "
-        "cannot be seen on this machine.\n",
+        "per batch, make the same choices, and so does weighted-node while all brokers have the "
+        "same weight (tested in `tests/laws/test_routing.py`). Differences between them are "
+        "random: smaller differences cannot be detected on this machine.\n",
         rows_table(part.rows),
         "",
     ]
@@ -186,19 +193,19 @@ def _open_loop(part: Part) -> str:
                 )
             )
     lines.append(
-        "\n*× own capacity*: what was sent, as a multiple of what the same policy carries when it "
-        "saturates; above 1 its queue grows until the run ends. It is known for those that were "
-        "also saturated with these records. "
-        "*held*, *late*: sent more than 20 ms after they were due, since the buffer was full of "
-        "what brokers had not taken, or by the client's own fault; the wait is part of their "
-        "latency. "
-        "*failed*: not acknowledged when the run was over; they count as having taken until then.\n"
+        "\n*× own capacity*: the sending rate divided by the same policy's throughput in "
+        "saturating runs; above 1 its queue grows until the run ends. Known for policies that "
+        "were also saturated with these records. "
+        "*held*, *late*: records sent more than 20 ms after they were due, because the buffer was "
+        "full (held) or because of the client itself (late); the wait is part of their latency. "
+        "*failed*: records not acknowledged at the end of the run; their latency is counted up to "
+        "that time.\n"
     )
     return "\n".join(lines)
 
 
 def _published() -> str:
-    """The thesis' own figures."""
+    """The figures of the thesis as a table."""
     lines = [
         "The thesis' figures, means with 99 % intervals where it gives them; latencies are those "
         "of saturated runs:\n",

@@ -1,4 +1,4 @@
-"""Pictures of the experiment: a panel per setting, a bar per policy, its interval on it."""
+"""Plots of the experiment: a panel per setting, a bar with its interval per policy."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _GREY = (*STOCK, RACK_AWARE)
 
 
 def p95_bars(part: Part, canvas: Figure) -> None:
-    """How long 95 of 100 records take at most, on a logarithmic scale."""
+    """The 95th percentile of the latency, on a logarithmic scale."""
     _panels(part, canvas, "p95_ms", "p95 ms", logarithmic=True)
 
 
 def throughput_bars(part: Part, canvas: Figure) -> None:
-    """What goes through at most."""
+    """The throughput of saturating runs."""
     _panels(part, canvas, "mb_s", "MB/s", logarithmic=False)
 
 
@@ -38,18 +38,18 @@ def _panels(part: Part, canvas: Figure, name: str, label: str, *, logarithmic: b
     for axes_row, row in zip(grid, rows, strict=True):
         for axes, (title, found) in zip(axes_row, row, strict=False):
             _bars(axes, found, name, logarithmic=logarithmic)
-            if logarithmic:  # bars on such a scale can be compared from one start only
+            if logarithmic:  # bars on such a scale can only be compared if they start at one value
                 axes.set_xlim(*_decades(part, name))
             axes.set_title(title, fontsize=8)
         for axes in axes_row[len(row) :]:
             axes.set_visible(False)
     canvas.supxlabel(
-        f"{label}; blue: ours by weights, grey: what people have, orange: the thesis'", fontsize=9
+        f"{label}; blue: ours (weighted), grey: stock partitioners, orange: the thesis'", fontsize=9
     )
 
 
 def _decades(part: Part, name: str) -> tuple[float, float]:
-    """The powers of ten that hold every mean."""
+    """The range of powers of ten that contains every mean."""
     means = [cell[name][0] for cell in part.figures["cells"]]
     return 10 ** math.floor(math.log10(min(means))), 10 ** math.ceil(math.log10(max(means)))
 

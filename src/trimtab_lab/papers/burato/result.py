@@ -1,4 +1,4 @@
-"""The result of the experiment in a few sentences, made of its figures: gains and their cost."""
+"""Summarises the experiment's figures in a few sentences: gains and their cost."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trimtab_lab.papers.part import Parts
 from trimtab_lab.papers.verdict import RowVerdict, VerdictRow
 
 NEARLY = 1.5
-"""How many times a p95 may be another one and still be nearly as good."""
+"""Largest ratio of two p95s that counts as nearly as good."""
 
 _Cell = Mapping[str, Any]
 
 
 def result(parts: Parts) -> list[str]:
-    """The lines of the page's first section; none where nothing was run."""
+    """The lines of the page's first section; empty if nothing was run."""
     found = [*_slow_broker(parts), *_even_brokers(parts), *_throughput(parts)]
     return ["## The result\n", *(f"- {line}" for line in found), ""] if found else []
 
@@ -37,7 +37,7 @@ def _slow_broker(parts: Parts) -> Iterator[str]:
         for ours, best in compared
     )
     yield (
-        f"**Beside one slow broker** the p95 of {OURS} is lower than that of the best stock "
+        f"**With one slow broker** the p95 of {OURS} is lower than that of the best stock "
         f"partitioner by: {told}. Below 1 is a loss; intervals are in the table."
     )
     yield from _overload(cells)
@@ -56,9 +56,9 @@ def _overload(cells: Sequence[_Cell]) -> Iterator[str]:
     if over:
         told = ", ".join(f"{policy} {_span(times, '.2g')}" for policy, times in over.items())
         yield (
-            "**The others were overloaded there**: what they were sent was, as a multiple of what "
-            f"they carry themselves when they saturate, for {told}. A queue then grows until the "
-            "run ends, and the p95 depends on the length of the run."
+            "**The others were overloaded in these runs**: the sending rate, divided by their own "
+            f"throughput in saturating runs, was for {told}. Above 1 a queue grows until the run "
+            "ends, and the p95 depends on the length of the run."
             + (f" Not measured for {', '.join(unknown)}." if unknown else "")
         )
 
@@ -68,7 +68,7 @@ def _one_partition(ours: Sequence[_Cell]) -> Iterator[str]:
     if shares and min(shares) > 90:
         yield (
             f"**{OURS} put {_span(shares, '.0f')} % of U2 on one partition**, the one that the "
-            "other broker leads: whoever consumes that partition gets everything."
+            "other broker leads: the consumer of that partition gets nearly all records."
         )
 
 
@@ -86,9 +86,9 @@ def _avoiding(cells: Sequence[_Cell], ours: Sequence[_Cell]) -> Iterator[str]:
         )
         yield (
             "**A partitioner that just avoids the slow broker** "
-            f"{'does nearly as well' if near else 'is another matter'}: {RACK_AWARE} in the rack "
-            f"of broker 1, which sends the slow broker nothing, has a p95 of {told}. What {OURS} "
-            "adds is that it finds the slow broker, and returns to it."
+            f"{'does nearly as well' if near else 'behaves differently'}: {RACK_AWARE} in the rack "
+            f"of broker 1, which sends nothing to the slow broker, has a p95 of {told}. {OURS} "
+            "finds the slow broker by itself, and uses it again when it has recovered."
         )
 
 
@@ -101,13 +101,13 @@ def _even_brokers(parts: Parts) -> Iterator[str]:
     judged = [row for row in even if row.verdict is not RowVerdict.NOT_COMPARABLE]
     if even and not judged:
         yield (
-            f"**On even brokers nothing is decided**, in {len(even)} settings: two policies that "
-            "choose alike differ as much."
+            f"**On even brokers there is no clear result**, in {len(even)} settings: two policies "
+            "that make the same choices differ as much."
         )
     elif even:
         told = ", ".join(f"{row.ours:.2g} ({row.verdict})" for row in judged)
         yield (
-            f"**On even brokers** {len(judged)} of {len(even)} settings are decided; the p95 of "
+            f"**On even brokers** {len(judged)} of {len(even)} settings have a verdict; the p95 of "
             f"{OURS} over that of the best stock partitioner: {told}."
         )
 
@@ -122,16 +122,16 @@ def _throughput(parts: Parts) -> Iterator[str]:
     yield (
         f"**Throughput**: of {len(rows)} differences between the thesis' partitioners and "
         f"Default, those with an interval that excludes 0 are: {told}. The thesis' gain of 14 % "
-        f"with Node on U2 with acks=-1 is {'seen here, too' if gained else 'not seen here'}; with "
-        "records of 100 bytes the client saturates before a broker."
+        f"with Node on U2 with acks=-1 is {'also found here' if gained else 'not found here'}; "
+        "with records of 100 bytes the client saturates before a broker."
     )
 
 
 def _clear_of_nothing(row: VerdictRow) -> bool:
     """Whether a row's interval excludes 0.
 
-    Results that were kept before rows had their interval state it rounded; there "-0" has kept its
-    sign, and an end that is 0 exactly does not occur.
+    Older results have the interval only in their text, rounded; "-0" has kept its sign there, and
+    an end of exactly 0 does not occur.
     """
     if row.interval is not None:
         low, high = row.interval
@@ -148,7 +148,7 @@ def _setting(row: VerdictRow) -> str:
 
 
 def _with_best_stock(cells: Sequence[_Cell]) -> Iterator[tuple[_Cell, _Cell]]:
-    """Every cell of ours, with the stock partitioner of the lowest p95 beside it."""
+    """Each of our cells, with the cell of the stock partitioner that has the lowest p95."""
     for ours in (c for c in cells if c["policy"].startswith(OURS)):
         stock = [c for c in cells if _alike(c, ours) and c["policy"].startswith(STOCK)]
         if stock:

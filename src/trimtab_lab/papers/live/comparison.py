@@ -1,6 +1,6 @@
-"""Live runs side by side: rows against the bars and the papers, and what pictures are drawn of.
+"""Compares live runs with the bars and the papers, and collects the data for plots.
 
-Promise  Pure. A run that was shortened is never judged by a bar: its figures only stand there.
+Promise  Pure. A shortened run is never compared with a bar: its figures are shown without verdict.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Means = Mapping[Strategy, Figures]
 
 SLA_BAR, MINUTES_BAR, STICKY_BAR, BLOCKED_BAR_S = 0.999, 22.0, 0.80, 1.0
 BYTES_SLA_BAR = 0.99
-"""In the paper's model (section VI-C) no byte waits longer than the 5 s of a move."""
+"""In the paper's model (section VI-C) no byte waits longer than a move takes, 5 s."""
 
 _MEANT = (
     *("records", "sla_share", "p50_s", "p90_s", "p99_s", "max_s", "replica_minutes", "moves"),
@@ -47,7 +47,7 @@ _MEANT = (
 
 
 def comparison(found: Found, workload: LiveWorkload) -> Part:
-    """A workload's part: every strategy on the same schedule."""
+    """The part of a workload: every strategy on the same schedule."""
     runs = {run: figures for run, figures in found.items() if run.workload is workload}
     by_strategy = {
         strategy: [figures for run, figures in runs.items() if run.strategy is strategy]
@@ -81,7 +81,7 @@ _SOUND = ("order findings ", "sla share of trim beside ")
 
 
 def _always(row: VerdictRow) -> bool:
-    """Whether a row does not depend on how long the run was."""
+    """Whether a row is checked for shortened runs as well."""
     return row.what.startswith(_SOUND)
 
 
@@ -109,7 +109,7 @@ def _settings(run: LiveRun, *, seeds: int) -> dict[str, Any]:
 
 
 def _mean(each: Sequence[Figures]) -> dict[str, Any]:
-    """Means over seeds; times without reading are the worst of them."""
+    """Means over seeds; times without reading are maxima over seeds."""
     means: dict[str, Any] = {name: fmean(f[name] for f in each) for name in _MEANT}
     for name in ("blocked", "handover", "rebalance"):
         known = [f[name] for f in each if f.get(name)]
@@ -129,7 +129,7 @@ def _chosen(first: Means, *names: str) -> dict[str, dict[str, Any]]:
 
 
 def _sound(means: Means) -> Iterator[VerdictRow]:
-    """What must hold whatever the machine does."""
+    """Properties that must hold on any machine."""
     for strategy, figures in means.items():
         yield at_most(f"order findings of {strategy}", 0, figures["order_findings"])
     if {Strategy.OURS, Strategy.STICKY} <= means.keys():
@@ -159,7 +159,7 @@ def _bars(means: Means, workload: LiveWorkload) -> Iterator[VerdictRow]:
 
 
 def _bytes_bars(means: Means) -> Iterator[VerdictRow]:
-    """Landau's loop on real brokers: nearly everything within the 5 s that a move may take."""
+    """Landau's loop on real brokers: nearly all records within the 5 s that a move may take."""
     for strategy in (Strategy.OURS, Strategy.MWF):
         if strategy in means:
             share = means[strategy]["sla_share"]
@@ -167,7 +167,7 @@ def _bytes_bars(means: Means) -> Iterator[VerdictRow]:
 
 
 def _beside_the_paper(means: Means, workload: LiveWorkload) -> Iterator[VerdictRow]:
-    """The paper's own figures, for information: its machines were others."""
+    """The paper's own figures, for information: they are from other machines."""
     if workload is not LiveWorkload.EZZEDDINE_1:
         return
     paper = ezzeddine_paper
@@ -189,7 +189,7 @@ def _beside_the_paper(means: Means, workload: LiveWorkload) -> Iterator[VerdictR
 
 
 def peak(found: Mapping[str, Figures], *, scale: float) -> Part:
-    """The consumer's peak rate under the three conditions of Table VI."""
+    """The consumer's peak rate in the three tests of Table VI."""
     rows = [
         beside(f"peak MB/s, {name}", figures["mode_mb_s"], paper=landau_paper.PEAK_MB_S)
         for name, figures in found.items()
@@ -202,7 +202,7 @@ def peak(found: Mapping[str, Figures], *, scale: float) -> Part:
 
 
 def responses(found: Mapping[str, Mapping[str, Any]], *, stretch: float) -> Part:
-    """The four response times, by workload; the paper's are orders of magnitude."""
+    """The four response times, by workload; the paper gives orders of magnitude."""
     rows = []
     for workload, spans in found.items():
         for name, figures in spans.items():

@@ -1,4 +1,4 @@
-"""Distributions of what was measured: percentiles, curves, modes."""
+"""Distributions of measured values: percentiles, cumulative curves, modes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import median
 def levels(
     values: Iterable[float], parts: Sequence[float] = (0.5, 0.9, 0.99)
 ) -> Mapping[str, float]:
-    """Percentiles by nearest rank, and the greatest; nothing of nothing.
+    """Nearest-rank percentiles and the maximum; empty if there are no values.
 
     >>> levels([4.0, 1.0, 3.0, 2.0])
     {'p50': 2.0, 'p90': 4.0, 'p99': 4.0, 'max': 4.0}
@@ -23,7 +23,7 @@ def levels(
 
 
 def curve(values: Sequence[float], edges: Sequence[float]) -> list[float]:
-    """The share of values up to each edge.
+    """The share of values that do not exceed each edge.
 
     >>> curve([1.0, 2.0, 3.0, 4.0], [0.5, 2.0, 9.0])
     [0.0, 0.5, 1.0]
@@ -32,9 +32,10 @@ def curve(values: Sequence[float], edges: Sequence[float]) -> list[float]:
 
 
 def mode(values: Sequence[float], *, width: float = 0.1) -> float:
-    """The middle of the fullest window; the higher of two as full.
+    """The centre of the window with the most values; the higher one if two have as many.
 
-    All windows are as wide: `width` of the median to each side, else high values had more room.
+    All windows have the same width, `width` times the median to each side: windows that grow with
+    the value would favour high values.
 
     >>> mode([1.0, 5.0, 20.0, 21.0, 19.5])
     20.0

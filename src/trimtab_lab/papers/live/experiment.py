@@ -1,9 +1,9 @@
-"""The two live experiments: which runs they take, and the parts that they come to.
+"""The two live experiments: their runs, and the parts made from the results.
 
-Every run is kept as soon as it is judged, so that an experiment that was stopped goes on with the
-next one. What is kept holds until it is asked for anew: no two live runs are ever equal, and the
-code behind them is half of the project. A run whose load was not sent on schedule is no comparison,
-whoever it is of: it is run again, and the page says how often.
+The result of every run is saved when it has been evaluated, so an interrupted experiment continues
+with the next run. Kept results stay valid until --again: live runs are never identical, and they
+depend on half of the project's code. A run whose load was not sent on schedule cannot be compared:
+it is repeated, and the page states how often.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ log = structlog.get_logger()
 
 EZZEDDINE, LANDAU = "ezzeddine-live", "landau-live"
 TRIES = 3
-"""How often a run is run whose load was late each time."""
+"""How often a run is tried whose load is late each time."""
 
 WARM_UP = 0.25
-"""How long the warm-up is, of a run."""
+"""Duration of the warm-up, as a fraction of a run."""
 
 EDGES_S = tuple(round(0.001 * 10 ** (k / 8), 5) for k in range(41))
 
 OnRun = Callable[[str, int, int], None]
-"""Is told which run begins, how many are done and how many there are."""
+"""Called when a run begins: its name, how many are done, and the total."""
 
 
 class LandauPart(StrEnum):
-    """What can be asked for of the experiment after Landau et al."""
+    """The parts of the live experiment after Landau et al."""
 
     PEAK = "peak"
     DELTA_5 = str(LiveWorkload.LANDAU_5)
@@ -66,9 +66,9 @@ WALKS = tuple(LiveWorkload(part) for part in LandauPart if part is not LandauPar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveDesign:
-    """What is run; `scale` is that of Table VI's sizes, `again` forgets what was kept.
+    """What to run; `scale` applies to Table VI's sizes, with `again` kept results are ignored.
 
-    `what` is for Landau's alone.
+    `what` is only used by Landau's experiment.
     """
 
     strategies: tuple[Strategy, ...] = tuple(Strategy)
@@ -81,14 +81,14 @@ class LiveDesign:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Where runs take place and are judged; `folder` keeps their figures."""
+    """Executes and evaluates runs; their figures are kept in `folder`."""
 
     place: LiveSite
     session: Session
     folder: Path
 
     def runs(self, runs: Sequence[LiveRun], *, again: bool, on_run: OnRun) -> comparison.Found:
-        """The figures of all runs, kept ones included."""
+        """The figures of all runs, including kept ones."""
         found: dict[LiveRun, Mapping[str, Any]] = {}
         measured_s: float | None = None
         with ExitStack() as measuring:
@@ -107,31 +107,31 @@ class Live:
         return found
 
     def _measured(self, window_s: float) -> AbstractContextManager[None]:
-        """One Spark pipeline for the runs inside the block, with their window."""
+        """Runs one Spark pipeline with this window for all runs inside the block."""
         from trimtab_lab.papers.live.kafka.conduct import measured
 
         return measured(self.place, window_s=window_s)
 
     def _warm_up(self, run: LiveRun) -> None:
-        """A short run whose result is discarded: the first on cold brokers would be slower."""
-        from trimtab_lab.papers.live.kafka.conduct import conduct, forget
+        """Warm-up; results discarded: the first run after the brokers' start would be slower."""
+        from trimtab_lab.papers.live.kafka.conduct import conduct, delete_topics
 
         short = replace(run, strategy=Strategy.OURS, stretch=run.stretch * WARM_UP)
-        forget(self.place, conduct(short, self.place))
+        delete_topics(self.place, conduct(short, self.place))
 
     def _on_schedule(self, run: LiveRun, found: comparison.Found) -> dict[str, Any]:
-        """A run whose load was sent when it was due, or the last of some tries."""
+        """The figures of a run whose load was sent on schedule, or of the last try."""
         figures: dict[str, Any] = {}
         for tries in range(1, TRIES + 1):
             figures = {**self._run(run, found), "tries": tries}
             if figures["late"] <= LATE_AT_MOST * figures["records"]:
                 break
-            log.warning("load_was_late", run=run.key, late=figures["late"], tried=tries)
+            log.warning("load_sent_late", run=run.key, late=figures["late"], tries=tries)
         return keep(self.folder, run.key, run.settings(), figures)
 
     def _run(self, run: LiveRun, found: comparison.Found) -> dict[str, Any]:
-        from trimtab_lab.papers.live.kafka.conduct import conduct, forget
-        from trimtab_lab.papers.live.kafka.told import told
+        from trimtab_lab.papers.live.kafka.conduct import conduct, delete_topics
+        from trimtab_lab.papers.live.kafka.run_records import run_records
         from trimtab_lab.papers.live.spark.judged import judged
 
         replay: Timeline = ()
@@ -145,12 +145,12 @@ class Live:
         conducted = conduct(run, self.place, replay=replay)
         figures = judged(self.session, self.place, conducted)
         if run.strategy.controlled:
-            figures["responses"] = response_times(told(self.place, conducted))
-        forget(self.place, conducted)
+            figures["responses"] = response_times(run_records(self.place, conducted))
+        delete_topics(self.place, conducted)
         return figures
 
     def peaks(self, design: LiveDesign, *, on_run: OnRun) -> dict[str, Mapping[str, Any]]:
-        """The consumer's peak under each condition of Table VI."""
+        """The consumer's peak rate in each test of Table VI."""
         from trimtab_lab.papers.live.kafka.peak import peak
 
         found: dict[str, Mapping[str, Any]] = {}
@@ -176,7 +176,7 @@ class Live:
 
 
 def ezzeddine_live(live: Live, design: LiveDesign, *, on_run: OnRun) -> dict[str, Part]:
-    """Workload 1 by every strategy."""
+    """Runs workload 1 with every strategy."""
     runs = runs_of(
         [LiveWorkload.EZZEDDINE_1], design.strategies, seeds=design.seeds, stretch=design.stretch
     )
@@ -185,7 +185,7 @@ def ezzeddine_live(live: Live, design: LiveDesign, *, on_run: OnRun) -> dict[str
 
 
 def landau_live(live: Live, design: LiveDesign, *, on_run: OnRun) -> dict[str, Part]:
-    """Peak rates, random walks by every strategy, and the response times in them."""
+    """Peak rates, random walks with every strategy, and the response times in them."""
     parts = {}
     if LandauPart.PEAK in design.what:
         parts["peak"] = comparison.peak(live.peaks(design, on_run=on_run), scale=design.scale)
@@ -193,7 +193,7 @@ def landau_live(live: Live, design: LiveDesign, *, on_run: OnRun) -> dict[str, P
     runs = runs_of(walks, design.strategies, seeds=design.seeds, stretch=design.stretch)
     found = live.runs(runs, again=design.again, on_run=on_run)
     for walk in walks:
-        if any(run.workload is walk for run in runs):  # it may have none of the strategies
+        if any(run.workload is walk for run in runs):  # a walk may have none of the strategies
             parts[f"live-{walk}"] = comparison.comparison(found, walk)
     for name, in_bytes in (("responses", False), ("responses-bytes", True)):
         spans = {str(walk): _spans(found, walk) for walk in walks if walk.in_bytes is in_bytes}

@@ -1,4 +1,4 @@
-"""Results of live runs, a file each, so that an experiment goes on where it was stopped."""
+"""Kept results of live runs, one file each, so that an interrupted experiment can continue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimtab.model.files import write_atomically
 
 
 def kept(folder: Path, key: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The figures kept under a key; None where there are none, or of other settings."""
+    """The figures kept under a key; None if there are none, or their settings differ."""
     try:
         found = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
         same = found["settings"] == json.loads(dumps(dict(settings)))
@@ -24,7 +24,7 @@ def kept(folder: Path, key: str, settings: Mapping[str, Any]) -> dict[str, Any] 
 def keep(
     folder: Path, key: str, settings: Mapping[str, Any], figures: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Keeps figures, and returns them as they will be read again."""
+    """Saves figures, and returns them as `kept` will read them."""
     whole = {"settings": dict(settings), "figures": dict(figures)}
     text = dumps(whole)
     write_atomically(folder / f"{key}.json", text + "\n")

@@ -1,4 +1,4 @@
-"""docs/papers/*-live.md: what was run on real brokers, with the papers' figures beside."""
+"""docs/papers/*-live.md: what was run on real brokers, compared with the papers' figures."""
 
 from __future__ import annotations
 
@@ -24,29 +24,34 @@ from trimtab_lab.papers.published import landau as landau_paper
 
 _LIVE = """\
 Everything here is real: brokers, consumers as processes with a fixed service time of 10 ms per \
-record, records sent open loop with a linger of 50 ms. Rates are measured by Spark, the controller \
-of `trimtab run` decides every second, and Spark judges the result from the consumers' receipts. \
-Replica-minutes count processes, from their start to their end. A moved partition is blocked from \
-the last record of its old consumer to the first of its new one, as far as one was there to be \
-read, and handed over from `stop` to `started`. The first run of a series comes after a short \
-warm-up whose results are discarded: cold brokers are slow under every strategy. The sender has a \
-higher priority than everything else on the machine, where the system allows it. In the tables \
-*paper* is what the paper states, *model* what a model of its system gives, *bar* a limit that we \
-set ourselves.
+record, records sent open loop with a linger of 50 ms. Spark measures the rates, the controller \
+of `trimtab run` decides every second, and Spark evaluates the result from the consumers' \
+receipts. Replica-minutes count processes, from their start to their end. A moved partition is \
+*blocked* from the last record of its old consumer to the first record of its new one, not \
+counting time without records to read; the *hand-over* lasts from `stop` to `started`. The first \
+run of a series follows a short warm-up whose results are discarded, because brokers are slow \
+after their start. The sender has a higher priority than everything else on the machine, if the \
+system allows it. In the tables, *paper* is the figure that the paper states, *model* the result \
+of a model of its system, *bar* a limit that we set ourselves.
 
-| strategy | who scales | who deals partitions |
+| strategy | scaling by | partitions assigned by |
 |---|---|---|
 """
 _STRATEGIES: Mapping[Strategy, str] = {
-    Strategy.OURS: "ours: what arrives, and backlogs within half the SLA | ours, moved one by one",
-    Strategy.LL_FFD: "Ezzeddine's decision | the same hand-over",
-    Strategy.LL_FFD_GROUP: (
-        "Ezzeddine's decision | the group's leader, which asks the controller (section 3.3)"
+    Strategy.OURS: (
+        "our planner: arrival rates, and backlogs read within half the SLA | our controller, "
+        "moving single partitions"
     ),
-    Strategy.MWF: "Landau's, by rate alone | the same hand-over",
-    Strategy.STICKY: "the replicas that trim had, at the same times | Kafka's assignor",
-    Strategy.KEDA: "one per 10 records of lag, every 15 s, down after 5 min | Kafka's assignor",
-    Strategy.FIXED: "nobody: one consumer per partition | Kafka's assignor",
+    Strategy.LL_FFD: "Ezzeddine's planner | our controller, likewise",
+    Strategy.LL_FFD_GROUP: (
+        "Ezzeddine's planner | the group's leader, which asks the controller (section 3.3)"
+    ),
+    Strategy.MWF: "Landau's planner, by rate only | our controller, likewise",
+    Strategy.STICKY: "the number of replicas that trim had at the same time | Kafka's assignor",
+    Strategy.KEDA: (
+        "KEDA's rule: one per 10 records of lag, every 15 s, down after 5 min | Kafka's assignor"
+    ),
+    Strategy.FIXED: "none: always one consumer per partition | Kafka's assignor",
 }
 
 
@@ -59,50 +64,52 @@ EZZEDDINE = f"""\
 # Ezzeddine et al., live: workload 1 on real brokers
 
 {_introduction(LiveWorkload.EZZEDDINE_1)}
-`trimtab experiment ezzeddine-live` runs all of it, keeps each run, and makes this page.
+`trimtab experiment ezzeddine-live` runs everything, keeps the result of each run, and makes this \
+page.
 """
 
 LANDAU = f"""\
 # Landau et al., live: peak rates, response times, and random walks on real brokers
 
 {_introduction(LiveWorkload.LANDAU_5)}
-`trimtab experiment landau-live` runs all of it, keeps each run, and makes this page; `--what` \
-chooses a part.
+`trimtab experiment landau-live` runs everything, keeps the result of each run, and makes this \
+page; `--what` selects a part.
 
 **Walks in bytes/s** (`bytes-5`, `bytes-25`) are the paper's own case: records differ in size, \
 from half to 3/2 of a mean that is {", ".join(map(str, SIZE_MEANS[:-1]))} or {SIZE_MEANS[-1]} \
-bytes by partition, and a consumer handles C̄ = {SERVICE_BYTES_S:,.0f} bytes/s, however many \
-records that is. `trim` and `mwf` pack measured bytes/s into C = 5/6 C̄ = {CAPACITY_BYTES_S:,.0f} \
-(section VI-C); `ll-ffd` counts records and knows the mean record only. Rates change every \
-{BYTES_STEP_S:g} s and are measured over {BYTES_WINDOW_S:g} s, and fewer consumers are looked for \
-after {BYTES_QUIET_S:g} s, as in the paper. The first rates are reached in {BYTES_CLIMB_S:g} s and \
-held for {BYTES_HOLD_S:g} s, which is not judged: the paper's model has no start either. Measured \
-bytes are those on disk: with headers and batches they are a little more than what a consumer \
-handles.
+bytes by partition, and a consumer handles C̄ = {SERVICE_BYTES_S:,.0f} bytes/s, whatever the number \
+of records. `trim` and `mwf` pack measured bytes/s into C = 5/6 C̄ = {CAPACITY_BYTES_S:,.0f} \
+(section VI-C); `ll-ffd` counts records and only knows the mean record size. Rates change every \
+{BYTES_STEP_S:g} s and are measured over {BYTES_WINDOW_S:g} s, and the controller tries to use \
+fewer consumers after {BYTES_QUIET_S:g} s, as in the paper. The first rates are reached in \
+{BYTES_CLIMB_S:g} s and held for {BYTES_HOLD_S:g} s; this start is not evaluated, as the paper's \
+model has none. Measured bytes are bytes on disk: because of headers and batches they are slightly \
+more than a consumer handles.
 """
 
 _DEVIATIONS = """\
 ## What differs from the paper, and why
 
 - **One machine instead of a cloud.** Brokers, Spark, controller, load and consumers share its \
-cores, so a new consumer is there within seconds instead of tens of seconds, and everything waits \
-for everything else. The paper's figures stand beside ours; only our bars are judged.
-- **The short cycle.** Consumers look for commands every 0.2 s and gather batches of some 30 \
-records, where Landau's have 1 s and 5 MB: a move must not block a partition for seconds.
-- **Shortened runs** (`--stretch` other than 1) are not judged by the bars: ramps are steeper \
-and starts weigh more. Order, reasons and who is ahead are always judged.
-- **Time to measure** is in the delays: where Spark's rates come late on a busy machine, decisions \
-do, too.
+cores: a new consumer starts within seconds instead of tens of seconds, but all processes slow \
+each other down. The paper's figures are for information; only our bars are checked.
+- **A short cycle.** Consumers check for commands every 0.2 s and use batches of about 30 records, \
+where Landau's use 1 s and 5 MB, so that a move does not block a partition for seconds.
+- **Shortened runs** (`--stretch` other than 1) are not compared with the bars: ramps are steeper \
+and the start has more weight. Order of records, and trim compared with cooperative-sticky, are \
+always checked.
+- **Time to measure** is part of the delays: if Spark publishes rates late on a busy machine, \
+decisions are late as well.
 """
 
 EZZEDDINE_DEVIATIONS = (
     _DEVIATIONS
     + """\
-- **What is blocked, in group mode.** The protocol of a Python assignor is eager: every rebalance \
-stops the whole group, moved partitions and others. *Blocked* counts moved partitions, from their \
-receipts, like everywhere else; *rebalance* is how long each member had no partitions, from its \
-own log. The paper's "less than 1 second" is the duration of the reassignment, closest to the \
-latter; both are judged by it.
+- **Blocked partitions in group mode.** A Python assignor uses the eager protocol: every rebalance \
+stops the whole group, not only moved partitions. *Blocked* counts moved partitions, from their \
+receipts, as for the other strategies; *rebalance* is how long each member had no partitions, from \
+its own log. The paper's "less than 1 second" is the duration of the reassignment, which is closer \
+to the latter; both are compared with it.
 """
 )
 
@@ -153,13 +160,13 @@ def _live(title: str, workload: LiveWorkload) -> tuple[str, Callable[[Part], str
 
 
 def _notes(part: Part, strategies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What a reader must know of how the runs went."""
+    """Notes on problems during the runs: late rates, late records, repeated runs."""
     ages = [f.get("rates_after_p50_s") for f in strategies.values()]
     slowest = max((age for age in ages if age is not None), default=0.0)
     if slowest > part.settings["decisions every s"]:
         yield (
             f"\nRates were published {slowest:.1f} s after their sample, at the median: "
-            "decisions every second rested on older figures."
+            "the decisions made every second used older figures."
         )
     late = sum(f["late"] for f in strategies.values())
     if late:
@@ -189,13 +196,13 @@ def _peaks(part: Part) -> str:
         lines.append(cells(name, *size, *numbers, str(len(f["rates_mb_s"]))))
     modes, medians = ([f[key] for f in found.values()] for key in ("mode_mb_s", "median_mb_s"))
     lines.append(
-        "\n**Where we contradict the paper.** Figure 13 shows one common mode of about "
+        "\n**Where our results contradict the paper.** Figure 13 shows one common mode of about "
         f"{landau_paper.PEAK_MB_S:g} MB/s, from which the paper concludes that a consumer has a "
         "constant capacity. Here the modes of the same three conditions are "
         f"{' / '.join(f'{mode:.1f}' for mode in modes)} MB/s, the largest "
         f"{max(modes) / min(modes):.1f} times the smallest, and the medians "
-        f"{' / '.join(f'{middle:.1f}' for middle in medians)}: cycles differ widely within one "
-        "condition, too. On this machine a capacity is not one number."
+        f"{' / '.join(f'{middle:.1f}' for middle in medians)}: cycles also differ widely within "
+        "one condition. On this machine the capacity is not a single number."
     )
     return "\n".join(lines) + "\n"
 
@@ -207,10 +214,11 @@ def _responses(title: str) -> tuple[str, Callable[[Part], str]]:
 def _spans(part: Part) -> str:
     lines = [
         conditions(part),
-        "measure: from a sample to its published rates. decide: plan, difference, request for new "
-        "consumers. create: until the last new consumer says hello. hand over: from there, or "
-        "from the first command, to the last acknowledgement. The paper's are those of a cloud: "
-        "the window of 30 s, at most 1 s, 10 to 50 s in 88 % of cases, about 5 s.\n",
+        "measure: from a sample to its published rates. decide: making the plan, comparing it with "
+        "the assignment, requesting new consumers. create: until the last new consumer has "
+        "announced itself. hand over: from then, or from the first command, to the last "
+        "acknowledgement. The paper's figures were measured in a cloud: the window of 30 s, at "
+        "most 1 s, 10 to 50 s in 88 % of cases, about 5 s.\n",
         cells("walk", "span", "observations", "p50 s", "p90 s", "p99 s", "max s", "paper s"),
         cells("---", "---", *["---:"] * 6),
     ]

@@ -1,9 +1,8 @@
-"""What a live comparison runs: strategies, workloads, and how a group is scaled without us.
+"""The plan of a live comparison: strategies, workloads, and scaling without our controller.
 
 Promise  Pure. Every strategy of a comparison sends the same records at the same times to consumers
-         with the same service time; only who scales and who deals partitions differs. One strategy
-         needs another's result: sticky dealing is given the replicas that ours had, second by
-         second.
+         with the same service time; only scaling and assignment of partitions differ. One strategy
+         needs another's result: cooperative-sticky gets the replicas that ours had at each second.
 Paper    Ezzeddine et al., section 4.1; Landau et al., sections VI-B, VI-C and VI-F.
 """
 
@@ -31,16 +30,16 @@ from trimtab.workload.rate_streams import (
 )
 
 SERVICE_MS = 10.0
-"""100 records a second, before what reading and committing cost."""
+"""100 records a second, without the cost of reading and committing."""
 
 REPORTED_RATE, SLA_S = 95.0, 5.0
 VALUE_BYTES, LINGER_MS = 100, 50.0
 INTERVAL_S, MAX_QUIET_S, WINDOW_S = 1.0, SLA_S, 5.0
 LATE_AT_MOST = 0.005
-"""A run counts when no more of its records than that were sent late; else it is run again."""
+"""Largest share of records sent late; with more, the run is repeated."""
 
 WAIT_S, BATCH_BYTES = 0.2, 4000
-"""The short cycle: commands are looked at five times a second, a batch is some 30 records."""
+"""A short cycle: commands are checked five times a second, a batch has about 30 records."""
 
 KEDA_THRESHOLD, HPA_PERIOD_S, HPA_STABILISES_S = 10, 15.0, 300.0
 LANDAU_PARTITIONS, LANDAU_ITERATIONS, LANDAU_STEP_S, LEAD_IN_S = 8, 20, 15.0, 60.0
@@ -48,29 +47,29 @@ LANDAU_PARTITIONS, LANDAU_ITERATIONS, LANDAU_STEP_S, LEAD_IN_S = 8, 20, 15.0, 60
 # ---------------------------------------------------------------- loads in bytes/s
 
 SERVICE_BYTES_S = 120_000.0
-"""What a consumer of a walk in bytes/s handles: the paper's real rate C̄, small enough for many
-consumers on one machine."""
+"""Bytes/s that a consumer handles in a walk in bytes/s: the paper's real rate C̄, small enough for
+many consumers on one machine."""
 
 CAPACITY_BYTES_S = SERVICE_BYTES_S * 5 / 6
-"""The packing capacity C = 5/6 C̄: iterations of 30 s, of which a move may take 5 (section VI-C)."""
+"""The packing capacity C = 5/6 C̄: a move may take 5 s of an iteration of 30 s (section VI-C)."""
 
 SIZE_MEANS = (500, 1000, 2000, 4000)
-"""Mean value size of the partitions in turn; every record's is uniform from half to 3/2 of it."""
+"""Mean value sizes, used by the partitions in turn; sizes are uniform from half to 3/2 of it."""
 
 BYTES_STEP_S = BYTES_WINDOW_S = BYTES_QUIET_S = 30.0
-"""The paper's iteration, and its window of measurement."""
+"""The paper's iteration and measurement window."""
 
 BYTES_ITERATIONS = 12
 BYTES_CLIMB_S, BYTES_HOLD_S = 120.0, 60.0
-"""How the first rates are reached: slowly, as a window of 30 s is late by half of it, and then held
-until that window knows them and backlogs of the climb are read. Only what follows is judged."""
+"""The first rates are reached slowly, because a window of 30 s lags by half of it, and then held
+until the window shows them and backlogs are read. Only what follows is evaluated."""
 
 BYTES_BATCH = 30_000
-"""A quarter of a second's work for a consumer, as the batch of some 30 records is for others."""
+"""About 0.25 s of work for a consumer, like the batch of about 30 records in other workloads."""
 
 
 class Strategy(StrEnum):
-    """Who scales a group and deals its partitions."""
+    """How a group is scaled and its partitions are assigned."""
 
     OURS = "trim"
     LL_FFD = "ll-ffd"
@@ -82,12 +81,12 @@ class Strategy(StrEnum):
 
     @property
     def controlled(self) -> bool:
-        """Whether `trimtab run` decides."""
+        """Whether `trimtab run` makes the decisions."""
         return self in (Strategy.OURS, Strategy.LL_FFD, Strategy.LL_FFD_GROUP, Strategy.MWF)
 
     @property
     def directed(self) -> bool:
-        """Whether our controller gives and takes single partitions; else Kafka's protocol does."""
+        """Whether our controller moves single partitions; otherwise Kafka's group protocol does."""
         return self.controlled and self is not Strategy.LL_FFD_GROUP
 
     @property
@@ -97,7 +96,7 @@ class Strategy(StrEnum):
 
 
 class LiveWorkload(StrEnum):
-    """What is sent."""
+    """The load that is sent."""
 
     EZZEDDINE_1 = "workload-1"
     LANDAU_5 = "delta-5"
@@ -105,7 +104,7 @@ class LiveWorkload(StrEnum):
     BYTES_5 = "bytes-5"
     BYTES_25 = "bytes-25"
     SHORT = "short"
-    GIVEN = "given"  # by the run itself
+    GIVEN = "given"  # the rates are a field of the run
 
     @property
     def in_bytes(self) -> bool:
@@ -114,12 +113,12 @@ class LiveWorkload(StrEnum):
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:
-        """Those that are compared on it."""
+        """The strategies that are compared on this workload."""
         left_out = {Strategy.LL_FFD_GROUP}
         if self is LiveWorkload.EZZEDDINE_1:
             left_out = set()
         elif self.in_bytes:
-            left_out |= {Strategy.KEDA}  # it knows lag only, in records
+            left_out |= {Strategy.KEDA}  # it uses only the lag in records
         return tuple(s for s in Strategy if s not in left_out)
 
     def schedule(self, seed: int, *, stretch: float = 1.0) -> RateSchedule:
@@ -129,9 +128,9 @@ class LiveWorkload(StrEnum):
         if self is LiveWorkload.SHORT:
             return _short().stretched(stretch)
         if self is LiveWorkload.GIVEN:
-            raise ValueError("the rates of this workload are those of its run")
+            raise ValueError("workload given has no schedule of its own: use LiveRun.schedule")
         delta = 5 if self in (LiveWorkload.LANDAU_5, LiveWorkload.BYTES_5) else 25
-        # A partition never asks for more than a consumer reads.
+        # A partition's rate never exceeds the rate of a consumer.
         if self.in_bytes:
             walk = _walk(seed, BYTES_ITERATIONS, delta, capacity=0.8 * CAPACITY_BYTES_S)
             steps = RateSchedule.from_steps(
@@ -162,7 +161,7 @@ def size_means(partitions: int) -> tuple[int, ...]:
 
 
 def sized(blocks: Iterable[DueRecords], *, seed: int) -> Iterator[DueRecords]:
-    """The same records with sizes of their own, by the mean of their partition.
+    """The same records with random sizes around the mean of their partition.
 
     >>> steady = RateSchedule.constant([50.0, 0.0, 0.0, 50.0], duration_s=1.0)
     >>> [block] = sized(partitioned(steady, seed=1, value_bytes=0), seed=1)
@@ -173,14 +172,14 @@ def sized(blocks: Iterable[DueRecords], *, seed: int) -> Iterator[DueRecords]:
     rng = np.random.default_rng(seed)
     for block in blocks:
         if block.partitions is None:
-            raise ValueError("records without a partition have no size of their own")
+            raise ValueError("sizes can only be set for records that have a partition")
         means = np.array(SIZE_MEANS)[block.partitions % len(SIZE_MEANS)]
         sizes = (means * rng.uniform(0.5, 1.5, len(block))).astype(np.int64)
         yield replace(block, value_bytes=sizes)
 
 
 def _led_in(schedule: RateSchedule, climb_s: float, hold_s: float = 0.0) -> RateSchedule:
-    """The same after a climb from nothing, since a group begins with one consumer."""
+    """The same schedule after a ramp from 0, because a group starts with one consumer."""
     begins_s = climb_s + hold_s
 
     def led(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
@@ -193,10 +192,11 @@ def _led_in(schedule: RateSchedule, climb_s: float, hold_s: float = 0.0) -> Rate
 
 
 def _short() -> RateSchedule:
-    """15 s of eight partitions, two of which are as much as one consumer can carry of such.
+    """15 s of eight partitions, two of which are together too much for one consumer.
 
-    Two consumers carry them apart, with a fifth to spare. Kafka deals by number and gives both to
-    one, whether its two members come at once (0, 2, 4, 6) or one by one (0, 1, 2, 3).
+    Two consumers that take one of the two each have a fifth of their capacity to spare. Kafka
+    assigns by number and gives both to one member, whether the members join together (0, 2, 4, 6)
+    or one after the other (0, 1, 2, 3).
     """
     return RateSchedule.constant(
         [62.0 if partition in (0, 2) else 2.0 for partition in range(8)], duration_s=15.0
@@ -207,11 +207,10 @@ def _short() -> RateSchedule:
 class LiveRun:
     """One strategy on one schedule.
 
-    `rates` for `duration_s` are what is sent by the workload that is given, after a climb from
-    nothing that takes half of the time. `most` is how many consumers a controller may have, and
-    `max_quiet_s` how long it waits before it looks whether fewer would do. Where the run is
-    `settled`, the rates that the schedule begins with are sent beforehand, until a controller has
-    dealt the partitions so that its group can carry them.
+    Workload `given` sends `rates` for `duration_s`, after a ramp from 0 that takes half of that
+    time. `most` is the largest number of consumers a controller may use, and `max_quiet_s` how long
+    it waits before it tries to use fewer. If `settled` is set, the schedule's first rates are sent
+    beforehand, until the controller has assigned the partitions so that the group can handle them.
     """
 
     strategy: Strategy
@@ -227,13 +226,13 @@ class LiveRun:
 
     @property
     def key(self) -> str:
-        """What its kept result is called."""
+        """The name of its kept result."""
         stretched = "" if self.stretch == 1 else f"-x{self.stretch:g}"
         return f"{self.workload}-{self.strategy}-{self.seed}{stretched}"
 
     @property
     def schedule(self) -> RateSchedule:
-        """What is sent."""
+        """The rates that are sent."""
         if self.workload is LiveWorkload.GIVEN:
             nothing, climbed_s = [0.0] * len(self.rates), self.duration_s / 2
             return RateSchedule.ramp(
@@ -242,54 +241,54 @@ class LiveRun:
         return self.workload.schedule(self.seed, stretch=self.stretch)
 
     def due(self, schedule: RateSchedule) -> Iterator[DueRecords]:
-        """The records of a schedule, with the sizes that they have in this run."""
+        """The records of a schedule, with the sizes used in this run."""
         blocks = partitioned(schedule, seed=self.seed, value_bytes=VALUE_BYTES)
         return sized(blocks, seed=self.seed) if self.workload.in_bytes else blocks
 
     @property
     def unit(self) -> Unit:
-        """What the controller counts: bytes where they limit consumers and the planner can."""
+        """The controller's unit: bytes if they limit consumers and the planner supports it."""
         by_rate = self.strategy in (Strategy.OURS, Strategy.MWF)
         return Unit.BYTES_S if self.workload.in_bytes and by_rate else Unit.RECORDS_S
 
     @property
     def capacity(self) -> float:
-        """What the controller takes a consumer to carry, in its unit."""
+        """The capacity of a consumer that the controller assumes, in its unit."""
         if not self.workload.in_bytes:
             return REPORTED_RATE
         if self.unit is Unit.BYTES_S:
             return CAPACITY_BYTES_S
-        return CAPACITY_BYTES_S / harmonic_mean(SIZE_MEANS)  # by the mean record of equal parts
+        return CAPACITY_BYTES_S / harmonic_mean(SIZE_MEANS)  # mean record if bytes/s are equal
 
     @property
     def unjudged_s(self) -> float:
-        """How long after its beginning the load is sent without being judged."""
+        """How long the load is sent at the start without being evaluated."""
         led_in_s = BYTES_CLIMB_S + BYTES_HOLD_S if self.workload.in_bytes else 0.0
         return led_in_s * self.stretch
 
     @property
     def held_to_s(self) -> float | None:
-        """The latency that the controller is told to hold; Landau's planner knows none."""
+        """The controller's latency target; None for Landau's planner, which has no target."""
         blind = self.strategy is Strategy.MWF or self.unit is Unit.BYTES_S
         return None if blind else self.sla_s
 
     @property
     def window_s(self) -> float:
-        """The window of the rates that the controller decides by."""
+        """The window over which the controller's rates are measured."""
         return BYTES_WINDOW_S if self.workload.in_bytes else WINDOW_S
 
     @property
     def batch_bytes(self) -> int:
-        """When a consumer's batch is full."""
+        """The size at which a consumer's batch is full."""
         return BYTES_BATCH if self.workload.in_bytes else BATCH_BYTES
 
     @property
     def opening(self) -> tuple[float, ...]:
-        """The rates of its partitions as it begins."""
+        """The rates of its partitions at the start."""
         return tuple(segments[0].first for segments in self.schedule.partitions)
 
     def settings(self) -> dict[str, Any]:
-        """All that its result depends on, besides the code and the machine."""
+        """Everything its result depends on, apart from the code and the machine."""
         service: dict[str, Any] = {"service_ms": SERVICE_MS}
         if self.workload.in_bytes:
             service = {
@@ -317,7 +316,7 @@ def runs_of(
     seeds: int,
     stretch: float = 1.0,
 ) -> tuple[LiveRun, ...]:
-    """All runs, each after the one that it needs; a needed one takes part unasked."""
+    """All runs, each after the run it depends on, which is added if it was not requested."""
     wanted = set(strategies) | ({Strategy.OURS} if Strategy.STICKY in strategies else set())
     return tuple(
         LiveRun(
@@ -335,7 +334,7 @@ def runs_of(
 
 
 def strategies_of(text: str | None, known: Iterable[Strategy]) -> tuple[Strategy, ...]:
-    """Those of the known strategies that a list with commas names; all when there is no list.
+    """The known strategies that a comma-separated list names; all if there is no list.
 
     >>> strategies_of("mwf, trim,mwf", Strategy)
     (<Strategy.OURS: 'trim'>, <Strategy.MWF: 'mwf'>)
@@ -344,9 +343,9 @@ def strategies_of(text: str | None, known: Iterable[Strategy]) -> tuple[Strategy
     if text is None:
         return every
     asked = {name.strip() for name in text.split(",")}
-    if strange := sorted(asked - set(map(str, every))):
+    if unknown := sorted(asked - set(map(str, every))):
         raise ConfigError(
-            f'There is no strategy "{strange[0]}" here.', hint=f"There are {', '.join(every)}."
+            f'Unknown strategy "{unknown[0]}".', hint=f"Strategies: {', '.join(every)}."
         )
     return tuple(strategy for strategy in every if str(strategy) in asked)
 
@@ -354,11 +353,11 @@ def strategies_of(text: str | None, known: Iterable[Strategy]) -> tuple[Strategy
 # ---------------------------------------------------------------- scaling without a controller
 
 Timeline = tuple[tuple[float, int], ...]
-"""Seconds since the load began, and how many consumers there were from then on."""
+"""Pairs of seconds since the start of the load, and the number of consumers from then on."""
 
 
 def changes(samples: Iterable[tuple[float, int]]) -> Timeline:
-    """A timeline of samples, without those that say nothing new.
+    """A timeline from samples, without repeated values.
 
     >>> changes([(0.0, 1), (0.5, 1), (1.0, 2), (1.5, 2)])
     ((0.0, 1), (1.0, 2))
@@ -371,12 +370,12 @@ def changes(samples: Iterable[tuple[float, int]]) -> Timeline:
 
 
 def replicas_at(timeline: Timeline, t_s: float) -> int:
-    """How many consumers a timeline has at a time; its first number before it begins."""
+    """The number of consumers at a time; the first number before the timeline starts."""
     return next((n for at, n in reversed(timeline) if at <= t_s), timeline[0][1])
 
 
 def replica_minutes(timeline: Timeline, until_s: float) -> float:
-    """What a timeline costs from 0 to `until_s`.
+    """The replica-minutes of a timeline from 0 to `until_s`.
 
     >>> replica_minutes(((0.0, 1), (60.0, 3)), 120.0)
     4.0
@@ -387,9 +386,9 @@ def replica_minutes(timeline: Timeline, until_s: float) -> float:
 
 
 class HorizontalScaler:
-    """KEDA's rule ⌈lag / threshold⌉, with the habits of the autoscaler that it steers.
+    """KEDA's rule ⌈lag / threshold⌉, with the behaviour of the autoscaler that it drives.
 
-    That one looks every 15 s, and never has fewer than it was asked for in the last five minutes.
+    It checks every 15 s, and never has fewer replicas than requested in the last five minutes.
     """
 
     def __init__(self, most: int, *, threshold: int = KEDA_THRESHOLD) -> None:
@@ -399,7 +398,7 @@ class HorizontalScaler:
         self._wanted = 1
 
     def wanted(self, t_s: float, lag: int) -> int:
-        """How many consumers there should be now."""
+        """The number of consumers wanted now."""
         if not self._asked or t_s - self._asked[-1][0] >= HPA_PERIOD_S:
             asked = max(1, min(self._most, math.ceil(lag / self._threshold)))
             self._asked.append((t_s, asked))
@@ -408,5 +407,5 @@ class HorizontalScaler:
 
 
 def unexplained(decisions: Iterable[Mapping[str, Any]]) -> int:
-    """How many decisions say nothing of why."""
+    """The number of decisions without a reason."""
     return sum(not str(decision.get("reason") or "").strip() for decision in decisions)

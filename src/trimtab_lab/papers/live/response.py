@@ -1,9 +1,9 @@
-"""How long the system takes to respond, in four spans, from the times that its own records carry.
+"""The system's response times, in four spans, from the timestamps in its own records.
 
-Δt1 from a sample of the monitor until its rates are published; Δt2 from the decision's beginning
-until it is published, its plan made and compared and new consumers asked for; Δt3 from there until
-the last new consumer has said hello; Δt4 from there, or from the first command where none was
-new, to the last `started`.
+Δt1 from a sample of the monitor until its rates are published; Δt2 from the start of a decision
+until it is published, with its plan made and new consumers requested; Δt3 from then until the last
+new consumer has sent `hello`; Δt4 from then, or from the first command if there is no new consumer,
+to the last `started`.
 
 Paper    Landau et al., figures 14 to 17. Differs: Δt1 there is the 30 s of a moving average.
 """
@@ -22,8 +22,8 @@ MEASURED, DECIDED, CREATED, HANDED_OVER = SPANS
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One control record: what it was, and when, in microseconds."""
+class ControlEvent:
+    """One control record: its type, and its time in microseconds."""
 
     type: str
     ts: int
@@ -31,7 +31,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A record with the time it speaks of, and when it was published; both in microseconds."""
+    """A record's own timestamp, and when it was published; both in microseconds."""
 
     ts: int
     published_ts: int
@@ -39,18 +39,18 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedRecord:
-    """What a run left in its topics; `decisions` are those that changed something."""
+    """The records of a run in our topics; `decisions` are those that changed something."""
 
     rates: Sequence[Published] = ()
     decisions: Sequence[Published] = ()
-    control: Sequence[Said] = field(default=())
+    control: Sequence[ControlEvent] = field(default=())
 
 
 def response_times(heard: ReceivedRecord) -> dict[str, list[float]]:
-    """The four spans in seconds, in the order of time.
+    """The four spans in seconds, in time order.
 
-    >>> said = [Said("start", 30), Said("started", 50)]
-    >>> found = response_times(ReceivedRecord(decisions=[Published(10, 20)], control=said))
+    >>> control = [ControlEvent("start", 30), ControlEvent("started", 50)]
+    >>> found = response_times(ReceivedRecord(decisions=[Published(10, 20)], control=control))
     >>> [seconds * 1e6 for seconds in found["hand over"]]
     [20.0]
     """
@@ -73,4 +73,4 @@ def response_times(heard: ReceivedRecord) -> dict[str, list[float]]:
 
 
 def _span(start: int, end: int) -> float:
-    return max(0, end - start) / 1e6  # Kafka keeps milliseconds, our times are finer
+    return max(0, end - start) / 1e6  # Kafka's timestamps are in milliseconds, ours are finer

@@ -1,4 +1,4 @@
-"""Burato: the published measurements, and what can be read from them.
+"""Burato: the published measurements, and figures derived from them.
 
 Source: "Load balancing and early fault detection in Apache Kafka clusters", tables 7.1 to 7.18.
 Conditions: two equal brokers (Pentium E6300, 4 GB, one 5400 rpm disk), one producer,
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 POLICIES = ("default", "node", "sqf")
 
 Figure = tuple[float, ...]
-"""A mean and its interval, or a mean alone."""
+"""A mean and its interval, or only a mean."""
 
 MEASURED: Mapping[tuple[str, str], Mapping[str, tuple[Figure, Figure, Figure]]] = {
     ("B1", "1"): {
@@ -183,7 +183,7 @@ _SHARES = (0.5, 0.45, 0.04, 0.009, 0.001)
 
 
 def gain(topic: str, acks: str, policy: str) -> float:
-    """How much more throughput than Default, as a part.
+    """The gain in throughput over Default, as a fraction.
 
     >>> round(gain("U2", "all", "node"), 3)
     0.14
@@ -193,7 +193,7 @@ def gain(topic: str, acks: str, policy: str) -> float:
 
 
 def apart(topic: str, acks: str, policy: str) -> bool:
-    """Whether the interval of a policy's throughput is clear of Default's.
+    """Whether the interval of a policy's throughput does not overlap Default's.
 
     >>> [t for t in MEASURED if apart(*t, "node")], [t for t in MEASURED if apart(*t, "sqf")]
     ([('U2', 'all')], [('U1', '1'), ('U2', 'all')])
@@ -215,7 +215,7 @@ def most_possible_mean(topic: str, acks: str, policy: str) -> float:
 
 
 def contradictory() -> tuple[tuple[str, str, str], ...]:
-    """Where mean and percentiles cannot be of the same samples: topic, acks, policy."""
+    """Where mean and percentiles cannot be from the same samples: topic, acks, policy."""
     return tuple(
         (topic, acks, policy)
         for (topic, acks), figures in MEASURED.items()

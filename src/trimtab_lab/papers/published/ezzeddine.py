@@ -2,9 +2,9 @@
 
 Source: "Cost-Efficient and Latency-Aware Event Consuming in Workload-Skewed Distributed Event
 Queues", sections 4.1 and 4.2. The paper's cluster is not available, so its system was also modelled
-as a fluid (packing.md, 9.2): what ends in `_MODEL` is of another implementation of that model,
-which ours is judged by; what ends in `_BAR` is a limit of ours. The rate curve of section 4.2
-exists only as a picture: its figures are for information.
+as a fluid (packing.md, 9.2): names ending in `_MODEL` are results of another implementation of that
+model, with which ours is compared; names ending in `_BAR` are limits that we set. The rate curve of
+section 4.2 is published only as a picture: its figures are for information.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPLICA_MINUTES_MODEL: Mapping[float, float] = {REPORTED_RATE: 21.2, SERVICE_RAT
 
 REPLICA_MINUTES_TOLERANCE = 0.6
 MAX_LAG_BAR = 150.0
-"""The model's is at most 90 to 150; the paper says "few tens"."""
+"""The model's maximum is 90 to 150; the paper says "few tens"."""
 
 ACTIONS_MODEL: tuple[tuple[float, str, int], ...] = (
     (131.0, "scale_up", 2),
@@ -35,22 +35,22 @@ ACTIONS_MODEL: tuple[tuple[float, str, int], ...] = (
     (381.0, "scale_up", 4),
     (481.0, "scale_down", 1),
 )
-"""When, what, and to how many replicas, in the fluid model; the paper has a picture."""
+"""Time, action and number of replicas in the fluid model; the paper only has a picture."""
 
 ACTION_TOLERANCE_S = 3.0
 
 STICKY_SLA_SHARE = 0.44
 STICKY_SLA_SHARE_MODEL: Mapping[str, float] = {"lowest": 0.54, "highest": 0.68}
-"""By which of its partitions a member keeps, which the paper does not say."""
+"""By which of its partitions a member keeps; the paper does not state it."""
 
 STICKY_SLA_SHARE_TOLERANCE = 0.02
 STICKY_MAX_LAG = 6000.0
 STICKY_MAX_LAG_MODEL: Mapping[str, float] = {"lowest": 8300.0, "highest": 4400.0}
 STICKY_MAX_LAG_TOLERANCE = 0.02
-"""As a part: the model's are given to two digits."""
+"""As a fraction: the model's figures are given to two digits."""
 
 STICKY_LAG_TIMES_BAR = 20.0
-"""At least so many times the load-aware run's greatest backlog."""
+"""At least this many times the largest backlog of the load-aware run."""
 
 BLOCKED_P90_S = 1.0
 """Section 4.1: in all experiments, the 90th percentile of the time in which a reassigned partition
@@ -58,7 +58,7 @@ was not read "was less than 1 second"."""
 
 SECOND_REPLICA_MINUTES = 26.1
 SECOND_REMAINING = 0.522
-"""26.1 of 50; the paper calls this the reduction, which is 47.8 %."""
+"""26.1 of 50; the paper gives this as the reduction, which is in fact 47.8 %."""
 
 SECOND_STICKY_SLA_SHARE = 0.77
 SECOND_30_S_INTERVAL_SLA_SHARE = 0.86

@@ -1,14 +1,12 @@
-"""Landau et al.: the figures of the paper, and how far ours may be from them.
+"""Landau et al.: the figures of the paper, and the tolerances for ours.
 
 Source: "Multi-Objective Optimization of Consumer Group Autoscaling in Message Broker Systems".
-Figures 9 to 12 (CBS, E[Rscore]) are pictures: their numbers are the authors' published data
-(github.com/landaudiogo/thesis_data, named in section VI-E). The percentages of the headline are in
-sections VI-E and VII, latency is section VI-C, the live system section VI-F. Conditions: 200
-partitions, 500 iterations and the initial state, capacity 100, whole loads, start uniform, next fit
-beginning at consumer 0, online orders shuffled anew at each iteration. The tolerances are for the
-mean of 3 streams: that is how far means of three independent streams of this kind were found to be
-from the paper's one, and never more than a part of the figure. At delta 0 loads do not change: a
-figure is that of one draw, and is not judged where draws differ by half of it or more.
+Figures 9 to 12 (CBS, E[Rscore]) are plots: their numbers are the authors' published data
+(github.com/landaudiogo/thesis_data, named in section VI-E). Headline: sections VI-E and VII;
+latency: VI-C; live system: VI-F. Conditions: 200 partitions, 500 iterations and the initial state,
+capacity 100, integer loads, uniform start, next fit from consumer 0, online orders shuffled at each
+iteration. The tolerances are for means of 3 streams: the distance that such means were found to
+have from the paper's single stream, limited to a fraction of the figure.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ E_RSCORE: Mapping[str, tuple[float, ...]] = {
 }
 
 ON_THE_FRONT = frozenset({"bfd", "ffd", "mbfp", "mbf", "mwf"})
-"""At every delta from 5 on, over the mean of four starts."""
+"""At every delta from 5 on, for the mean over four starts."""
 
 NEVER_ON_THE_FRONT = frozenset({"nf", "ff", "bf", "wf", "nfd"})
 
@@ -77,22 +75,26 @@ RESPONSES_S: Mapping[str, float] = {
     "create": 50.0,
     "hand over": 5.0,
 }
-"""Figures 14 to 17 in seconds: the moving average, at most, at most in 88 % of cases, about."""
+"""Figures 14 to 17 in seconds: moving average; maximum; maximum in 88 % of cases; approximate."""
 
 LEAST_CBS_TOLERANCE, LEAST_RSCORE_TOLERANCE = 0.003, 0.05
-"""Of figures that are 0 or nearly so; they are published to three digits, and to one."""
+"""For figures that are 0 or almost 0; they are published with three digits and one digit."""
 
 _UNSORTED = frozenset({"nf", "ff", "bf", "wf"})
 
 
 def published(table: Mapping[str, tuple[float, ...]], planner: str, delta: float) -> float | None:
-    """The figure of a planner at a delta; None where the paper has none."""
+    """The figure of a planner at a delta; None if the paper has none."""
     row = table.get(planner)
     return row[DELTAS.index(int(delta))] if row is not None and delta in DELTAS else None
 
 
 def cbs_tolerance(planner: str, delta: float) -> float | None:
-    """How far a cardinal bin score may be from the published one; None where it is not judged."""
+    """Tolerance of a cardinal bin score; None if it is not compared.
+
+    At delta 0 loads do not change, so a figure depends on one random draw: it is not compared if
+    draws differ by half of it or more.
+    """
     expected = published(CBS, planner, delta) or 0.0
     if delta == 0:
         if planner not in _UNSORTED | {"nfd"}:
@@ -104,7 +106,7 @@ def cbs_tolerance(planner: str, delta: float) -> float | None:
 
 
 def rscore_tolerance(planner: str, delta: float) -> float | None:
-    """How far an E[Rscore] may be from the published one; None where it is not judged."""
+    """Tolerance of an E[Rscore]; None if it is not compared (see `cbs_tolerance`)."""
     expected = published(E_RSCORE, planner, delta) or 0.0
     if delta == 0:
         if planner in _UNSORTED:
@@ -114,5 +116,5 @@ def rscore_tolerance(planner: str, delta: float) -> float | None:
 
 
 def relative_tolerance(delta: float) -> float:
-    """The same as a part of the figure, from delta 5 on."""
+    """Tolerance of an E[Rscore] as a fraction of the figure, from delta 5 on."""
     return {5: 0.10, 10: 0.06}.get(int(delta), 0.05)

@@ -1,9 +1,9 @@
-"""Sweeps on Spark: a row per cell, a task per handful of rows, a file as each task ends.
+"""Sweeps on Spark: one row per cell, a few rows per task, one file per finished task.
 
-Promise  A finished cell is never run again: results lie in Parquet as soon as their task has ended,
-         not when the sweep has, so an interrupted sweep goes on where it stopped. Failed cells are
+Promise  A finished cell is never run again: results are in Parquet as soon as their task has ended,
+         before the sweep ends, so an interrupted sweep continues where it stopped. Failed cells are
          kept with their error, and tried again. Several sweeps may share a folder.
-Cost     Above that of the cells, a few milliseconds each; Python workers live as long as the sweep.
+Cost     A few milliseconds per cell, plus the cells themselves; Python workers are reused.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def sweep(
     per_task: int = 1,
     on_cells: Callable[[int], None] | None = None,
 ) -> dict[str, Finished]:
-    """Runs the cells that have no result yet; returns those of all by key.
+    """Runs the cells that have no result yet; returns the results of all cells by key.
 
-    `per_task` is worth raising for cells that take less than some 0.1 s. `on_cells` hears how many
-    cells are done, kept ones included.
+    Raise `per_task` for cells that take less than about 0.1 s. `on_cells` is called with the number
+    of cells that are done, including kept ones.
     """
     wanted = {cell.key: cell for cell in cells}
     folder = storage_path(into)
@@ -77,7 +77,7 @@ def sweep(
 
 
 def results(cells: DataFrame, work: Work) -> DataFrame:
-    """A result for each cell of a table."""
+    """Runs each cell of a table; returns a table of results."""
 
     def each(batches: Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
         import pandas as pd
@@ -93,30 +93,30 @@ def results(cells: DataFrame, work: Work) -> DataFrame:
 
 
 def kept(session: SparkSession, folder: str, keys: Sequence[str]) -> dict[str, Finished]:
-    """What earlier sweeps have found for these keys; failures are not worth keeping."""
+    """The results of earlier sweeps for these keys, without failed ones."""
     try:
         table = session.read.schema(RESULTS).parquet(folder)
-    except AnalysisException:  # nothing was swept yet
+    except AnalysisException:  # there are no results yet
         return {}
     return _read(table.where(F.col("key").isin(list(keys)) & F.col("error").isNull()))
 
 
 def _frame(session: SparkSession, cells: Sequence[GridCell], per_task: int) -> DataFrame:
-    """A row per cell, `per_task` of them to a partition, in their order."""
+    """One row per cell, `per_task` rows per partition, in the order of the cells."""
     import pandas as pd
 
     rows = [(n // per_task, c.key, dumps(dict(c.parameters))) for n, c in enumerate(cells)]
     named = StructType([StructField("task", LongType(), False), *CELLS.fields])
-    # By way of Arrow: rows that Python must first hand over cost a second worker in every task.
+    # With Arrow: rows created in Python would need a second Python worker in every task.
     table = session.createDataFrame(pd.DataFrame(rows, columns=named.names), named)
     tasks = rows[-1][0] + 1
-    # A range has exactly the partitions it is told to have, and a broadcast join leaves them alone.
+    # A range has exactly the requested number of partitions, and a broadcast join keeps them.
     partitions = session.range(0, tasks, 1, tasks).withColumnRenamed("id", "task")
     return partitions.join(F.broadcast(table), "task").select(*CELLS.names)
 
 
 def _write(table: DataFrame, folder: str) -> None:
-    """Writes so that what a task has finished is there for good, whatever becomes of the others."""
+    """Writes so that the output of a finished task stays, even if other tasks fail."""
     (
         table.write.mode("append")
         .option("mapreduce.fileoutputcommitter.algorithm.version", "2")
@@ -125,7 +125,7 @@ def _write(table: DataFrame, folder: str) -> None:
 
 
 def _interruptibly(session: SparkSession, action: Callable[[], None]) -> None:
-    """Lets Spark work while this thread stays free to hear Ctrl-C, which ends the job."""
+    """Runs a Spark action in another thread, so that Ctrl-C can cancel the job."""
     with ThreadPoolExecutor(1, thread_name_prefix="sweep") as thread:
         running = thread.submit(action)
         try:

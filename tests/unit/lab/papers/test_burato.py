@@ -141,7 +141,7 @@ def test_a_part_of_the_grid_can_be_chosen_and_what_it_lacks_is_named():
     assert {cell.setting.world for cell in chosen} == {BrokerWorld.SLOWED}
     with pytest.raises(ConfigError, match='no topic "U9"'):
         narrowed(stated_grid(), topics=["U9"])
-    with pytest.raises(ConfigError, match="no cell of these"):
+    with pytest.raises(ConfigError, match="no cell with this combination"):
         narrowed(stated_grid(), topics=["B1"], worlds=["slowed"])
 
 

@@ -31,7 +31,7 @@ from trimtab_lab.papers.live.plan import (
     strategies_of,
     unexplained,
 )
-from trimtab_lab.papers.live.response import Published, ReceivedRecord, Said, response_times
+from trimtab_lab.papers.live.response import ControlEvent, Published, ReceivedRecord, response_times
 from trimtab_lab.papers.page import page
 from trimtab_lab.papers.verdict import RowVerdict
 
@@ -227,16 +227,16 @@ def test_the_four_spans_are_taken_from_the_records_of_each_decision():
         rates=[Published(0, 400_000)],
         decisions=[Published(1_000_000, 1_100_000), Published(9_000_000, 9_050_000)],
         control=[
-            Said("rate", 1_500_000),
-            Said("hello", 2_100_000),
-            Said("start", 2_200_000),
-            Said("hello", 3_100_000),
-            Said("stop", 3_200_000),
-            Said("stopped", 3_300_000),
-            Said("start", 3_400_000),
-            Said("started", 3_900_000),
-            Said("stop", 9_100_000),
-            Said("started", 9_500_000),
+            ControlEvent("rate", 1_500_000),
+            ControlEvent("hello", 2_100_000),
+            ControlEvent("start", 2_200_000),
+            ControlEvent("hello", 3_100_000),
+            ControlEvent("stop", 3_200_000),
+            ControlEvent("stopped", 3_300_000),
+            ControlEvent("start", 3_400_000),
+            ControlEvent("started", 3_900_000),
+            ControlEvent("stop", 9_100_000),
+            ControlEvent("started", 9_500_000),
         ],
     )
 

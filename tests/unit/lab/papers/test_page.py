@@ -159,5 +159,5 @@ def test_a_part_that_is_run_again_replaces_itself_and_leaves_the_others(tmp_path
 def test_a_file_that_is_no_result_is_named(tmp_path):
     place = tmp_path / "results.json"
     place.write_text('{"rows": []}', encoding="utf-8")
-    with pytest.raises(BadFile, match=r"results\.json: is no result"):
+    with pytest.raises(BadFile, match=r"results\.json: not a valid experiment result"):
         read_parts(place)

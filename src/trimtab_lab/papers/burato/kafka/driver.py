@@ -1,12 +1,11 @@
-"""Sends one run's records, as fast as they go or by the clock, and keeps what became of each.
+"""Sends one run's records, as fast as possible or at given times, and measures each of them.
 
-Promise  Latency runs from the time a record was due to its acknowledgement, so that being late is
-         part of it. What was not acknowledged when the run was over counts as having taken until
-         then, and as failed. The first part of every run is dropped: figures are of what was due,
-         or was acknowledged, after it. One sample set gives all percentiles. What was sent after
-         its time is told by whose fault it was: *held* where the buffer was full, for brokers took
-         less than was sent, until all that waited for it was sent; or *late* by the client alone.
-Cost     Some 5 µs of one core per record; two numbers per record in memory.
+Promise  Latency is from the time a record was due to its acknowledgement, so lateness is included.
+         Records not acknowledged at the end count as failed, with their latency up to then. The
+         first part of a run is discarded: figures cover records due, or acknowledged, after it.
+         All percentiles are from one sample set. Late records are *held* if the buffer was full
+         (until all that waited for it were sent), otherwise *late* because of the client.
+Cost     About 5 µs of one core per record; two numbers per record in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from trimtab.plan.records.ratios import ratios
 from trimtab_lab.papers.burato.design import WARM_UP
 
 LATE_S = 0.02
-"""A record that was sent so long after its time is counted held or late."""
+"""A record sent this long after its due time counts as held or late."""
 
 _CHUNK = 200
 _WAIT_S = 0.001
@@ -40,7 +39,7 @@ _IT = "it"  # the only topic of a run
 
 
 class Sender(Protocol):
-    """What is needed of a producer."""
+    """The methods that are needed of a producer."""
 
     def produce(
         self, topic: str, value: bytes, *, on_delivery: Callable[[Any, Any], None]
@@ -49,11 +48,11 @@ class Sender(Protocol):
         ...
 
     def poll(self, timeout: float) -> int:
-        """Waits for acknowledgements, at most so many seconds, and tells of them."""
+        """Waits up to `timeout` seconds for acknowledgements, and calls their callbacks."""
         ...
 
     def flush(self, timeout: float) -> int:
-        """Waits until nothing is under way; returns how much still is."""
+        """Waits until no records are in flight; returns how many still are."""
         ...
 
     def purge(self) -> None:
@@ -70,7 +69,7 @@ def saturate(
     leaders: Mapping[int, int],
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
-    """Sends as fast as the client's buffer empties; counts what is acknowledged."""
+    """Sends as fast as the client's buffer empties; counts acknowledged records."""
     value = bytes(value_bytes)
     counted: Counter[int] = Counter()
     failed = 0
@@ -83,7 +82,7 @@ def saturate(
         elif measuring:
             counted[message.partition()] += 1
 
-    with _undisturbed():
+    with _without_garbage_collection():
         start = clock()
         begin, end = start + WARM_UP * duration_s, start + duration_s
         began = begin
@@ -123,16 +122,16 @@ def open_loop(
     leaders: Mapping[int, int],
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
-    """Sends each record when it is due, at Poisson arrivals, whatever the brokers do."""
+    """Sends each record when it is due, with Poisson arrivals, independently of the brokers."""
     times = arrivals(rate, duration_s, seed=seed)
     due, count = times.tolist(), len(times)
     sent_s, acked_s = [math.nan] * count, [math.nan] * count
     went = [-1] * count
     waited = [False] * count
-    full_from = math.inf  # what was not overdue when the buffer became full is held by it
+    full_from = math.inf  # records that become due after the buffer is full are held by it
     value = bytes(value_bytes)
 
-    with _undisturbed():
+    with _without_garbage_collection():
         start = clock()
 
         def acked(at: int, error: Any, message: Any) -> None:
@@ -186,7 +185,7 @@ def arrivals(rate: float, duration_s: float, *, seed: int) -> NDArray[np.float64
     return np.sort(rng.uniform(0.0, duration_s, count))
 
 
-def _delays(  # noqa: PLR0913 - each is known of a record
+def _delays(  # noqa: PLR0913 - one array per property of a record
     due: NDArray[np.float64],
     sent: NDArray[np.float64],
     acked: NDArray[np.float64],
@@ -198,7 +197,7 @@ def _delays(  # noqa: PLR0913 - each is known of a record
     value_bytes: int,
     leaders: Mapping[int, int],
 ) -> dict[str, Any]:
-    """The figures of an open loop, all of the records that were due after the warm-up."""
+    """The figures of an open loop, over all records that were due after the warm-up."""
     kept = due >= WARM_UP * duration_s
     here = kept & ~np.isnan(acked)
     records = int(np.count_nonzero(here))
@@ -231,7 +230,7 @@ def _delays(  # noqa: PLR0913 - each is known of a record
 def _balance(
     counted: Mapping[int, int], leaders: Mapping[int, int], value_bytes: int
 ) -> dict[str, Any]:
-    """Bytes by broker and by partition, and the fullest of each over the mean."""
+    """Bytes by broker and by partition, and the ratio of maximum to mean for each."""
     by_partition = {p: counted.get(p, 0) * value_bytes for p in sorted(leaders)}
     by_broker: dict[int, int] = {}
     for partition, amount in by_partition.items():
@@ -256,8 +255,8 @@ def _drained(sender: Sender) -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No collection of garbage while the clock runs."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Disables garbage collection while the block runs."""
     gc.collect()
     gc.disable()
     try:

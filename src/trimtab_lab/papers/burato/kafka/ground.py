@@ -1,11 +1,11 @@
-"""Where runs take place: three local brokers, the topics, a steering service, and the worlds.
+"""The brokers of the experiment: three local brokers, topics, a steering service, conditions.
 
-Promise  The steering service runs beside every run, whoever chooses, so that nobody has the machine
-         to himself, and everybody's choices are counted, whether he looks at queues or not. A world
-         is entered before its runs, which begin when the weights have settled or half a minute has
-         passed, and left after them. Each run waits for that anew, whoever chooses, five seconds at
-         most: the one before it may have driven the brokers otherwise. A run during which steering
-         or the foreign load died is an error. Nothing outlives the block.
+Promise  The steering service runs during every run, and the choices of every policy are counted,
+         so all policies have the same share of the machine. A condition is set up before its runs,
+         which start when the weights are stable or after half a minute, and is ended after them.
+         Each run waits again for stable weights, at most five seconds, because the previous run may
+         have changed them. A run during which steering or the foreign load died is an error. All
+         processes end with the block.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _WARM_UP_S = 4.0
 _SHED = 0.2
 _ALL = range(1, BROKERS + 1)
 _KEPT: Mapping[str, str] = {
-    # Runs write gigabytes that nobody reads.
+    # Runs write gigabytes that are never read.
     "retention.bytes": str(128 * 2**20),
     "segment.bytes": str(32 * 2**20),
     "file.delete.delay.ms": "1000",
@@ -75,7 +75,7 @@ BROKER_PROPERTIES: Mapping[str, str] = {"log.retention.check.interval.ms": "5000
 
 @dataclass(slots=True)
 class Ground:
-    """A cluster with the experiment's topics; `weights` is what steering says of its brokers."""
+    """A cluster with the experiment's topics; `weights` are those that steering publishes."""
 
     cluster: LocalCluster
     kafka: Cluster
@@ -87,7 +87,7 @@ class Ground:
 
     @contextmanager
     def world(self, world: BrokerWorld) -> Iterator[None]:
-        """The brokers as a world has them."""
+        """Gives the brokers a condition while the block runs."""
         match world:
             case BrokerWorld.EVEN:
                 self._settle(world, _ALL, _SETTLED_WITHIN_S)
@@ -108,15 +108,15 @@ class Ground:
         while not self._settled(world, brokers):
             self._check()
             if time.monotonic() > deadline:
-                log.warning("weights_did_not_settle", weights=dict(self.weights()))
+                log.warning("weights_not_stable", weights=dict(self.weights()))
                 return
             time.sleep(0.1)
 
     def _settled(self, world: BrokerWorld, brokers: Collection[int]) -> bool:
-        """Whether the weights of these brokers are what they become in this world."""
+        """Whether the weights of these brokers have the values expected in this condition."""
         weights = {broker: self.weights().get(broker) for broker in brokers}
         if world is BrokerWorld.FOREIGN:
-            return True  # nobody knows what they become
+            return True  # the resulting weights are not known in advance
         if world is BrokerWorld.SLOWED:
             shed = weights.pop(SLOWED, None)
             if shed is None or shed > _SHED:
@@ -125,7 +125,7 @@ class Ground:
 
     @contextmanager
     def _foreign_load(self) -> Iterator[None]:
-        """Somebody else's records for the broker."""
+        """Another producer sends records to the broker while the block runs."""
         words = ["load", "keyless", "--topic", FOREIGN_TOPIC, "--acks", "1", "--duration", "24h"]
         words += ["--value-bytes", str(_FOREIGN_BYTES)]
         words += ["--rate", f"{FOREIGN_MB_S * 2**20 / _FOREIGN_BYTES:.0f}"]
@@ -134,7 +134,7 @@ class Ground:
 
     @contextmanager
     def beside(self, name: str, *words: str) -> Iterator[None]:
-        """One of our own programs beside the runs; what it says is kept in the folder."""
+        """Runs one of our own programs while the block runs; its output goes to a log file."""
         command = [sys.executable, "-m", "trimtab.cli.main", *words]
         command += ["--bootstrap-server", self.kafka.servers]
         with (self.folder / f"{name}.log").open("ab") as said:
@@ -154,18 +154,18 @@ class Ground:
                 child.wait()
 
     def _check(self) -> None:
-        """Nobody that a run needs has died."""
+        """Raises if a program that a run needs has ended."""
         for name, child in self._beside.items():
             if child.poll() is not None:
                 raise MeasurementError(
-                    f"{name} died beside a run, with exit code {child.returncode}.",
-                    hint=f"What it said is in {self.folder / f'{name}.log'}.",
+                    f"{name} ended during a run with exit code {child.returncode}.",
+                    hint=f"See its log: {self.folder / f'{name}.log'}",
                 )
 
     # ------------------------------------------------------------ runs
 
     def run(self, run: BrokerRun) -> dict[str, Any]:
-        """Sends one run's records and says what became of them."""
+        """Sends one run's records and returns the figures."""
         setting = run.cell.setting
         leaders = {p: replicas[0] for p, replicas in enumerate(PLACEMENT[setting.topic])}
         self._settle(setting.world, set(leaders.values()), _SETTLED_AGAIN_WITHIN_S)
@@ -191,13 +191,14 @@ class Ground:
         self._check()
         if not figures["records"]:
             raise MeasurementError(
-                f"{run.key}: not one record was acknowledged.",
-                hint="Are the brokers alive? A run that was begun is run anew the next time.",
+                f"{run.key}: no record was acknowledged.",
+                hint="Check that the brokers are running, then start the experiment again: it "
+                "repeats this run.",
             )
         return {**figures, "weights": {str(b): w for b, w in self.weights().items()}}
 
     def warm_up(self, on_run: Callable[[str, int, int], None]) -> None:
-        """Sends to every topic what nobody judges: cold brokers are slow, whoever chooses."""
+        """Warm-up; results discarded: brokers are slow after their start, whatever the policy."""
         for topic in PLACEMENT:
             on_run(f"warm-up {topic}", 0, 0)
             for acks in ("1", "all"):
@@ -235,7 +236,7 @@ class Ground:
 
 
 class _Sending:
-    """A client, with or without our choice before it."""
+    """A producer, with or without one of our partitioners."""
 
     def __init__(self, producer: Any, produce: Callable[..., object] | None = None) -> None:
         self._producer = producer
@@ -256,7 +257,7 @@ def ground(
     say: Callable[[str], None],
     on_run: Callable[[str, int, int], None],
 ) -> Iterator[Ground]:
-    """Brokers, topics and steering, just for this, and warm."""
+    """Starts brokers, topics and steering for the experiment, and warms them up."""
     with (
         LocalCluster(
             "burato",
@@ -274,7 +275,7 @@ def ground(
 
 @contextmanager
 def prepared(cluster: LocalCluster, folder: Path) -> Iterator[Ground]:
-    """Topics and steering on a cluster of three brokers that runs already."""
+    """Creates topics and starts steering on a running cluster of three brokers."""
     folder.mkdir(parents=True, exist_ok=True)
     kafka = Cluster(cluster.bootstrap_servers)
     with kafka.admin() as admin:

@@ -1,11 +1,11 @@
-"""Conducts one live run: a fresh topic and group, a load on schedule, consumers as processes.
+"""Executes one live run: a new topic and group, a load on schedule, consumers as processes.
 
-Promise  Where ours decides, it is `trimtab run` in a process of its own, with its own consumers.
-         The load begins only when the group reads all of its partitions and, where ours decides,
-         when rates of the topic are being published; a run that is to be settled is also sent the
-         first rates of its load until the group carries them. It is sent open loop. A run ends
-         when every record was processed and committed, or fails. No process outlives it.
-Cost     A look at processes and offsets twice a second.
+Promise  Our controller is `trimtab run` in its own process, with its own consumers. The load starts
+         when the group reads all partitions and, with our controller, when rates of the topic are
+         published; a `settled` run first gets the load's first rates until the group can handle
+         them. The load is sent open loop. A run ends when every record was processed and
+         committed, or fails. All its processes end with it.
+Cost     Processes and offsets are checked twice a second.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ _ENDED_WITHIN_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSite:
-    """The cluster that runs take place on, and a folder for processes and their logs."""
+    """The cluster of the runs, and a folder for processes and their logs."""
 
     cluster: Cluster
     folder: Path
     command_config: Path | None = None
 
     def to(self) -> list[str]:
-        """The options with which our programs reach it."""
+        """The command-line options with which our programs connect to it."""
         named = ["--bootstrap-server", self.cluster.servers]
         if self.command_config is not None:
             named += ["--command-config", str(self.command_config.absolute())]
@@ -84,12 +84,12 @@ class LiveSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conducted:
-    """What was seen of a run while it went on; the rest is in its receipts.
+    """Observations made during a run; the rest is in its receipts.
 
-    `began_ts` is when the load that is judged began, in microseconds; `replicas` and `lag` count
-    from there, in seconds. `ready_ts` is when the group was ready for it, before it was settled.
-    `late` is how many records could not be sent on time. `rebalances_s` is how long each member of
-    a group that asks for its plan had no partitions, one value per member and rebalance.
+    `began_ts` is the start of the evaluated load, in microseconds; the times of `replicas` and
+    `lag` are seconds from then. `ready_ts` is when the group was ready, before a `settled` run got
+    its first rates. `late` is the number of records that were not sent on time. `rebalances_s` is
+    how long members had no partitions in group mode, one value per member and rebalance.
     """
 
     name: str
@@ -116,7 +116,7 @@ def conduct(
     replay: Timeline = (),
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> Conducted:
-    """Runs it; `replay` is the replica schedule for the strategy that is given one."""
+    """Executes a run; `replay` is the replica schedule for the strategy that needs one."""
     return _Conductor(run, place, replay).conducted(on_progress)
 
 
@@ -138,7 +138,7 @@ class _Conductor:
     # ------------------------------------------------------------ processes
 
     def _member(self, index: int) -> Sequence[str]:
-        """A consumer that is not ours: Kafka deals to it."""
+        """The command of a consumer that gets its partitions from Kafka's assignor."""
         words = ["trimtab_lab.papers.live.kafka.sticky_member", "--wait-s", f"{WAIT_S:g}"]
         words += ["--topic-prefix", self.place.cluster.topics.prefix]
         words += ["--group", self.name, "--topic", self.name, "--index", str(index)]
@@ -150,7 +150,7 @@ class _Conductor:
         return [sys.executable, "-m", *words, *self.place.to()]
 
     def _controller(self, _: int) -> Sequence[str]:
-        """`trimtab run`, in a home of its own, with what its consumers are to do."""
+        """The command of `trimtab run`, with its own home and the options of its consumers."""
         run = self.run
         words = ["--group", self.name, "--topic", self.name, "--planner", run.strategy.planner]
         words += ["--execute", "--no-measure", "--stop-consumers"]
@@ -162,13 +162,13 @@ class _Conductor:
         words += ["--consume", shlex.join(self._consume())]
         if not run.strategy.directed:
             words += ["--mode", "group", "--listen", f"127.0.0.1:{_free_port()}"]
-        surroundings = [
+        environment = [
             f"TRIMTAB_HOME={self.home.absolute()}",
             f"TRIMTAB_TOPIC_PREFIX={self.place.cluster.topics.prefix}",
             f"{SERVICE_BYTES_S_NAME}={SERVICE_BYTES_S:g}",
         ]
         ours = [sys.executable, "-m", "trimtab.cli.main", "run", *words, *self.place.to()]
-        return ["/usr/bin/env", *surroundings, *ours]
+        return ["/usr/bin/env", *environment, *ours]
 
     def _consume(self) -> list[str]:
         """The options of each consumer that `trimtab run` starts."""
@@ -199,7 +199,7 @@ class _Conductor:
             ready_ts = _micros()
             if self.run.settled and self.run.strategy.directed:
                 self._settle(watch)
-            log.info("load_began", run=self.name)
+            log.info("load_started", run=self.name)
             unjudged_s = self.run.unjudged_s
             began_ts, began = _micros() + round(unjudged_s * 1e6), time.monotonic() + unjudged_s
             self.began = began
@@ -245,7 +245,10 @@ class _Conductor:
                 stop=stop,
             )
         if summary.failed:
-            raise MeasurementError(f"{summary.failed} records of {self.name} were not sent.")
+            raise MeasurementError(
+                f"{summary.failed} records of {self.name} were not acknowledged.",
+                hint="Check that the brokers are running, then start the experiment again.",
+            )
         return summary
 
     def _wait_until_read(self, watch: _Watch) -> None:
@@ -253,21 +256,21 @@ class _Conductor:
         _until(
             lambda: watch.lag == 0 and watch.looked_at > sent_at,
             _DRAINED_WITHIN_S,
-            f"{self.name} was not read to its end",
+            f"Topic {self.name} was not read completely",
         )
 
     def _settle(self, watch: _Watch) -> None:
-        """Sends what the load begins with until nobody has too much of it; then they catch up."""
+        """Sends the load's first rates until no consumer is overloaded, then waits for lag 0."""
         opening = RateSchedule.constant(self.run.opening, duration_s=_SETTLED_WITHIN_S)
         rates = dict(zip(self.partitions, self.run.opening, strict=True))
 
-        def level() -> bool:
-            dealt = self._dealt()
-            carried = dealt.loads(rates) if dealt is not None else {}
-            return bool(carried) and max(carried.values()) <= REPORTED_RATE
+        def balanced() -> bool:
+            assignment = self._assignment()
+            loads = assignment.loads(rates) if assignment is not None else {}
+            return bool(loads) and max(loads.values()) <= REPORTED_RATE
 
-        with _in_thread("opening", lambda stop: self._send(opening, stop=stop)):
-            _until(level, _SETTLED_WITHIN_S, f"{self.name} was not level")
+        with _in_thread("opening load", lambda stop: self._send(opening, stop=stop)):
+            _until(balanced, _SETTLED_WITHIN_S, f"A consumer of {self.name} was still overloaded")
         self._wait_until_read(watch)
 
     def _prepare(self, admin: Admin) -> None:
@@ -285,7 +288,7 @@ class _Conductor:
 
     @contextmanager
     def _controlled(self) -> Iterator[None]:
-        """`trimtab run` while the block goes on."""
+        """Runs `trimtab run` while the block runs."""
         self.controller.create([0])
         try:
             yield
@@ -295,14 +298,14 @@ class _Conductor:
     def _decisions(self, from_ts: int, to_ts: int) -> tuple[Mapping[str, Any], ...]:
         if not self.run.strategy.controlled:
             return ()
-        said = own_records(
+        records = own_records(
             self.place, self.place.cluster.topics.decisions, from_ts=from_ts, to_ts=to_ts
         )
-        return tuple(value for value, _ in said if value["group"] == self.name)
+        return tuple(value for value, _ in records if value["group"] == self.name)
 
     @contextmanager
     def _scaled(self, watch: _Watch) -> Iterator[None]:
-        """Starts and stops members by number; who reads what is Kafka's business."""
+        """Starts and stops members to reach the wanted number; Kafka assigns the partitions."""
         keda = HorizontalScaler(len(self.partitions))
 
         def scale(stop: threading.Event) -> None:
@@ -318,7 +321,7 @@ class _Conductor:
             yield
 
     def _wanted(self, keda: HorizontalScaler, lag: int) -> int:
-        """How many members there should be, by the rule of the strategy."""
+        """The number of members that the strategy wants now."""
         if self.run.strategy is Strategy.FIXED:
             return len(self.partitions)
         if self.began is None:
@@ -334,36 +337,36 @@ class _Conductor:
         def ready() -> bool:
             if controlled and not self.controller.running():
                 raise MeasurementError(
-                    f"The controller of {self.name} has ended.",
-                    hint=f"What it said is in {self.controller.folder}.",
+                    f"The controller of {self.name} ended before the group was ready.",
+                    hint=f"See its log in {self.controller.folder}.",
                 )
             if directed:
-                return self._dealt() is not None
+                return self._assignment() is not None
             members = [m for g in admin.groups([self.name]) for m in g.members]
-            dealt = {p for m in members for p in m.partitions} == set(self.partitions)
-            return dealt and (controlled or len(members) == self._wanted(HorizontalScaler(1), 0))
+            complete = {p for m in members for p in m.partitions} == set(self.partitions)
+            return complete and (controlled or len(members) == self._wanted(HorizontalScaler(1), 0))
 
-        _until(ready, _READY_WITHIN_S, f"nobody reads {self.name}")
+        _until(ready, _READY_WITHIN_S, f"Some partitions of {self.name} had no consumer")
         if controlled:
             config = self._config()
             _until(
                 lambda: newest_rates(config, within_s=1.0).newest.get(self.name) is not None,
                 _READY_WITHIN_S,
-                f"no rates of {self.name} are published",
+                f"No rates of {self.name} were published",
             )
 
-    def _dealt(self) -> Assignment | None:
-        """Who reads what, once the controller has dealt everything and nothing is under way."""
+    def _assignment(self) -> Assignment | None:
+        """The controller's assignment; None while it is incomplete or moves are in progress."""
         kept = persisted_state(self._config(), missing_ok=True)
         done = kept is not None and kept.clean and kept.assignment.keys() == set(self.partitions)
         return kept.assignment if kept is not None and done else None
 
 
-# ---------------------------------------------------------------- looking on
+# ---------------------------------------------------------------- observing
 
 
 class _Watch:
-    """How many consumers live and how many records wait, twice a second."""
+    """Records the number of running consumers and the lag, twice a second."""
 
     def __init__(
         self, admin: Admin, folder: Path, group: str, partitions: Sequence[TopicPartition]
@@ -385,8 +388,8 @@ class _Watch:
             self.replicas.append((time.monotonic(), _living(self._folder)))
             try:
                 self._look()
-            except TrimtabError as error:  # the next look is soon
-                log.warning("offsets_were_not_seen", why=error.message)
+            except TrimtabError as error:  # tried again soon
+                log.warning("offsets_unavailable", why=error.message)
             stop.wait(_LOOK_S)
 
     def _look(self) -> None:
@@ -401,12 +404,12 @@ class _Watch:
 
 
 def _living(folder: Path) -> int:
-    """How many consumers of a folder live; unlike a backend, it leaves the folder as it is."""
+    """The number of running consumers of a folder; unlike a backend, does not change the folder."""
     count = 0
     for path in folder.glob("consumer-*.json"):
         try:
             said = json.loads(path.read_bytes())
-        except (FileNotFoundError, ValueError):  # just cleared away, or just being written
+        except (FileNotFoundError, ValueError):  # just deleted, or just being written
             continue
         process = ProcessId(said["pid"], said["started"])
         count += process_state(process) is not ProcessState.DEAD
@@ -414,14 +417,14 @@ def _living(folder: Path) -> int:
 
 
 def _rebalances(folder: Path, from_ts: int, to_ts: int) -> Iterator[float]:
-    """How long members had no partitions, as they logged it in a span of time."""
+    """How long members had no partitions, from their logs between two times."""
     for path in folder.glob("consumer-*.log"):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             if '"partitions_assigned"' not in line:
                 continue
             try:
                 said = json.loads(line)
-            except ValueError:  # cut by the line of a client
+            except ValueError:  # interrupted by a line of the client library
                 continue
             ts = datetime.fromisoformat(said["timestamp"]).timestamp() * 1e6
             if from_ts <= ts <= to_ts and said["blocked_s"] > 0:
@@ -445,7 +448,7 @@ def _micros() -> int:
 
 
 def _since(began: float, samples: Sequence[tuple[float, int]]) -> Timeline:
-    """The timeline from the beginning on; what was there then counts from 0."""
+    """The timeline from `began` on; the last value before it counts from 0."""
     before = [n for t, n in samples if t <= began]
     first = [(0.0, before[-1])] if before else []
     return changes([*first, *((round(t - began, 2), n) for t, n in samples if t > began)])
@@ -456,22 +459,22 @@ def _until(condition: Callable[[], bool], within_s: float, complaint: str) -> No
     while not condition():
         if time.monotonic() > deadline:
             raise MeasurementError(
-                f"Even after {within_s:g} s {complaint}.",
-                hint="The logs of its consumers lie in the folder of the run.",
+                f"{complaint} after {within_s:g} s.",
+                hint="See the logs of its consumers in the folder of the run.",
             )
         time.sleep(_LOOK_S)
 
 
 @contextmanager
 def _in_thread(name: str, work: Callable[[threading.Event], object]) -> Iterator[None]:
-    """Runs until the block ends; its error becomes ours."""
+    """Runs `work` in a thread until the block ends; raises if it failed."""
     stop, failed = threading.Event(), []
 
     def guarded() -> None:
         try:
             work(stop)
-        except Exception as error:  # told below, to whom it concerns
-            log.exception("thread_ended", thread=name)
+        except Exception as error:  # raised below, in the calling thread
+            log.exception("thread_failed", thread=name)
             failed.append(error)
 
     thread = threading.Thread(target=guarded, name=name, daemon=True)
@@ -486,7 +489,7 @@ def _in_thread(name: str, work: Callable[[threading.Event], object]) -> Iterator
 
 
 def _end(backend: Backend) -> None:
-    """Ends all consumers of a run, gently if they let us."""
+    """Stops all consumers of a run; kills those that do not stop."""
     try:
         backend.remove(sorted(backend.running()))
     except TrimtabError as error:
@@ -495,8 +498,8 @@ def _end(backend: Backend) -> None:
             backend.kill(consumer)
 
 
-def forget(place: LiveSite, run: Conducted) -> None:
-    """Deletes the topics of a run that was judged, so that they are no longer measured."""
+def delete_topics(place: LiveSite, run: Conducted) -> None:
+    """Deletes the topics of an evaluated run, so that they are no longer measured."""
     with place.cluster.admin() as admin:
         for topic in (
             run.topic,
@@ -508,9 +511,9 @@ def forget(place: LiveSite, run: Conducted) -> None:
 
 @contextmanager
 def measured(place: LiveSite, *, window_s: float = 5.0) -> Iterator[None]:
-    """One Spark pipeline that measures the topics of all runs, while the block goes on.
+    """Runs one Spark pipeline that measures the topics of all runs, while the block runs.
 
-    Outcomes are judged when a run is over: meanwhile they would only take the processor's time.
+    It computes no outcomes: runs are evaluated at their end, and the CPU time is needed meanwhile.
     """
     from trimtab.apply.consumers.backends.measuring import measuring
 

@@ -1,4 +1,4 @@
-"""Records of our own topics in a span of time, with when each was published."""
+"""Reads records of our own topics between two times, with their publication times."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _POLL_S = 10.0
 def own_records(
     place: LiveSite, topic: str, *, from_ts: int, to_ts: int
 ) -> Iterator[tuple[Any, int]]:
-    """Values of a topic, and when each was published, in microseconds."""
+    """The values of a topic, and the time each was published, in microseconds."""
     with place.cluster.admin() as admin:
         names = [p.name for p in admin.topics([topic]) if not p.offline]
     span = offsets_between(place.cluster, names, from_ts=from_ts, to_ts=to_ts)
     filled = {p: (span.starts[p], span.ends[p]) for p in names if span.starts[p] < span.ends[p]}
     settings = {
-        "group.id": "trimtab-told",  # never joined: partitions are assigned by hand
+        "group.id": "trimtab-told",  # never joined: partitions are assigned explicitly
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "isolation.level": "read_committed",

@@ -1,4 +1,4 @@
-"""The most that a consumer reads and writes: full topics in, Parquet out, no service time.
+"""The peak rate of a consumer: reads full topics, writes Parquet, no service time.
 
 Paper    Landau et al., section VI-F: Table VI and figure 13. Sizes are scaled; partitions, tables,
          `BATCH_BYTES` and `WAIT_TIME_SECS` are the paper's.
@@ -31,7 +31,7 @@ _MOST_IDLE = 30
 
 
 def peak(place: LiveSite, *, megabytes: float, partitions: int, tables: int) -> dict[str, Any]:
-    """Throughput of every cycle while a consumer reads full topics; MB/s are 10⁶ bytes a second."""
+    """The throughput of every cycle while a consumer reads full topics; 1 MB is 10⁶ bytes."""
     run = f"live-peak-{uuid.uuid4().hex[:6]}"
     names = [f"{run}-{n}" for n in range(tables)]
     sources = [TopicPartition(names[n % tables], n // tables) for n in range(partitions)]
@@ -64,7 +64,7 @@ def peak(place: LiveSite, *, megabytes: float, partitions: int, tables: int) -> 
 
 
 def _measured(cycle: Cycle, *, total: int) -> list[float]:
-    """Megabytes per second of each cycle, waiting included, until all was read."""
+    """Megabytes per second of each cycle, including waiting, until all is read."""
     rates: list[float] = []
     idle = 0
     while cycle.totals.bytes < total and idle < _MOST_IDLE:
@@ -72,18 +72,18 @@ def _measured(cycle: Cycle, *, total: int) -> list[float]:
         cycle.turn()
         size, took_s = cycle.totals.bytes - before, time.monotonic() - began
         idle = 0 if size else idle + 1
-        if size and cycle.totals.bytes < total:  # the last one only waited for more
+        if size and cycle.totals.bytes < total:  # the last cycle only waited for more records
             rates.append(size / 1e6 / took_s)
     if cycle.totals.bytes < total or not rates:
         raise MeasurementError(
-            f"Of {total} bytes only {cycle.totals.bytes} were read, in {len(rates)} cycles.",
-            hint="Take a larger --scale: there must be more than one batch of 5 MB.",
+            f"Only {cycle.totals.bytes} of {total} bytes were read, in {len(rates)} cycles.",
+            hint="Use a larger --scale: there must be more than one batch of 5 MB.",
         )
     return rates
 
 
 def _fill(place: LiveSite, sources: Sequence[TopicPartition], size: int) -> int:
-    """Spreads bytes evenly, in values of 1000 that do not compress; returns how many."""
+    """Fills the partitions evenly with incompressible values of 1000 bytes; returns all bytes."""
     chance = random.Random(0)
     values = [chance.randbytes(_VALUE_BYTES) for _ in range(64)]
     count = size // _VALUE_BYTES

@@ -1,9 +1,9 @@
-"""A member of a group that Kafka itself deals to, cooperative and sticky, for comparison with ours.
+"""A group member that uses Kafka's cooperative sticky assignor, for comparison with ours.
 
-Why      A comparison is fair when only the dealing differs: this member has the same cycle, the
+Why      A comparison is fair if only the assignment differs: this member has the same cycle, the
          same service time and the same receipts as a directed consumer.
-Promise  Commits are made by the cycle alone. A partition that is revoked is let go when everything
-         handled of it is committed; one that is lost to others is past that.
+Promise  Only the cycle commits. A revoked partition is released when all its handled records are
+         committed; a lost partition is released without a commit.
 
 Run as a program: `python -m trimtab_lab.papers.live.kafka.sticky_member --help`.
 """
@@ -53,9 +53,9 @@ _BEING_DEALT = frozenset(
 
 
 class StickyReader:
-    """Subscribes with Kafka's cooperative sticky assignor, as `apply.records.Reader` asks for it.
+    """A `Reader` that subscribes with Kafka's cooperative sticky assignor.
 
-    All timeouts are the client's defaults, as most groups have them.
+    All timeouts are the client's defaults, as in most groups.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class StickyReader:
             )
 
     def read(self, timeout_s: float) -> Sequence[Record]:
-        """The next records; waits for a chunk of them, or until `timeout_s` is over."""
+        """The next records; waits for a full chunk, at most `timeout_s`."""
         self._consume(_CHUNK, timeout_s)
         found = tuple(self._waiting)
         self._waiting.clear()
@@ -101,22 +101,22 @@ class StickyReader:
         return found
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset after all that was handed out."""
+        """The offset after the last record that was returned."""
         return self._positions.get(partition)
 
     def behind(self) -> int:
-        """Records at the brokers that were not handed out, as of the last fetch."""
+        """Records at the brokers that were not returned yet, as of the last fetch."""
         return records_behind(self._consumer, self._positions)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keeps the next offset to read of these partitions, also across a rebalance."""
+        """Commits the next offsets of these partitions; retries during a rebalance."""
         self._commits = True
         try:
-            self._insist(offsets)
+            self._commit_with_retries(offsets)
         finally:
             self._commits = False
 
-    def _insist(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def _commit_with_retries(self, offsets: Mapping[TopicPartition, int]) -> None:
         deadline = time.monotonic() + _REBALANCED_WITHIN_S
         while asked := [
             TheirPartition(p.topic, p.partition, at)
@@ -126,18 +126,21 @@ class StickyReader:
             try:
                 answers = self._consumer.commit(offsets=asked, asynchronous=False) or []
                 if refused := [answer.error for answer in answers if answer.error]:
-                    raise KafkaException(refused[0])  # noqa: TRY301 - one way to fail for both
+                    raise KafkaException(refused[0])  # noqa: TRY301 - handled like errors of the call
             except KafkaException as error:
-                if self._revokes:  # nothing may be waited for in here
-                    raise ApplyError(f"Group {self._group} went on without a commit.") from error
+                if self._revokes:  # a revocation callback must not wait
+                    raise ApplyError(
+                        f"Group {self._group} rebalanced before a commit succeeded.",
+                        hint="The records since the last commit are read again.",
+                    ) from error
                 if error.args[0].code() not in _BEING_DEALT or time.monotonic() > deadline:
                     raise translated(error, f"committing for group {self._group}") from error
-                self._consume(1, _NAP_S)  # the rebalance goes on in here, and may take them away
+                self._consume(1, _NAP_S)  # continues the rebalance, which may revoke partitions
             else:
                 return
 
     def stay_active(self) -> None:
-        """Takes part in the group; what comes along is handed out by the next read."""
+        """Serves the group protocol; records that arrive are returned by the next read."""
         self._consume(1, 0.0)
 
     def close(self) -> None:
@@ -154,17 +157,17 @@ class StickyReader:
                     raise KafkaException(error)
 
     def _assigned(self, _: Consumer, partitions: Sequence[TheirPartition]) -> None:
-        """The client itself goes on to assign them, from where they are committed."""
+        """Notes the partitions; the client itself starts them at their committed offsets."""
         self._positions.update(dict.fromkeys(_names(partitions)))
         log.info("partitions_assigned", group=self._group, owned=len(self._positions))
 
     def _revoked(self, consumer: Consumer, partitions: Sequence[TheirPartition]) -> None:
-        if not self._commits:  # else that is what is being done
+        if not self._commits:  # otherwise a commit is already in progress
             self._revokes = True
             try:
                 self._settle()
             except ApplyError as error:
-                log.warning("partitions_were_not_settled", group=self._group, why=error.message)
+                log.warning("commit_on_revoke_failed", group=self._group, why=error.message)
             finally:
                 self._revokes = False
         self._lost(consumer, partitions)
@@ -240,7 +243,7 @@ def work(asked: argparse.Namespace, stop: threading.Event) -> None:
         on_trouble=lambda what, error: log.warning("work_was_delayed", what=what, why=str(error)),
     )
     try:
-        cycle.run(has_commands=lambda: False)  # it gets no commands
+        cycle.run(has_commands=lambda: False)  # it receives no commands
     finally:
         reader.close()
 
@@ -252,7 +255,7 @@ def _service(asked: argparse.Namespace) -> FixedService:
 
 
 def main() -> None:
-    """Works until SIGTERM or Ctrl-C."""
+    """Runs until SIGTERM or Ctrl-C."""
     asked = argparse.ArgumentParser(description=__doc__)
     for name in ("bootstrap-server", "group", "topic", "run"):
         asked.add_argument(f"--{name}", required=True)

@@ -1,4 +1,4 @@
-"""What a run's receipts come to, by Spark: latency, order, moves, and the curve of delays."""
+"""Evaluates a run's receipts with Spark: latency, order, moves, and the curve of delays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GENEROUS_US = 60_000_000
 
 
 def judged(session: Session, place: LiveSite, run: Conducted) -> dict[str, Any]:
-    """The figures of a run, as they are kept."""
+    """The figures of a run, as they are saved."""
     asked = ReceiptQuery(
         group=run.group,
         run=run.name,
@@ -50,7 +50,7 @@ def judged(session: Session, place: LiveSite, run: Conducted) -> dict[str, Any]:
             rules=OrderRules(from_first=True),
             expected=expected_places(session, offsets=run.offsets),
         )
-        # What was sent to settle a group is audited like everything else, and not judged.
+        # Records sent before the evaluated load are audited for order, but not counted otherwise.
         given = replace(given, receipts=given.receipts.where(_sent_since(run.began_ts)))
         outcome = judge(
             session, given, asked, Judging(sla_s=run.sla_s, replicas_from=ReplicasFrom.RECEIPTS)
@@ -100,7 +100,7 @@ def _sent_since(ts: int) -> Column:
 
 
 def _read_once(given: ReceiptTables) -> ReceiptTables:
-    """The same, held in memory: a run is small, and many questions are asked of it."""
+    """The same tables, cached in memory: a run is small, and many queries follow."""
     return ReceiptTables(
         receipts=given.receipts.localCheckpoint(),
         rejects=given.rejects,

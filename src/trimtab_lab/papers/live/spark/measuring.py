@@ -1,6 +1,6 @@
-"""The continuous pipeline in this process, for those who have a Spark session already.
+"""Runs the continuous pipeline in this process, if there is a Spark session already.
 
-Why      Another driver takes half a minute to start, and a gigabyte.
+Why      Another driver needs half a minute to start, and a gigabyte of memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MEASURED_OVER_S, _LEAST_S, _TRIGGER_S, _SAMPLED_EVERY_S = 5.0, 2.0, 1.0, 0.5
 
 @contextmanager
 def measured_here(session: Session, place: LiveSite) -> Iterator[None]:
-    """Measures the topics of live runs, while the block goes on."""
+    """Measures the topics of live runs while the block runs."""
     cluster, stop = place.cluster, threading.Event()
     with (
         cluster.admin() as admin,

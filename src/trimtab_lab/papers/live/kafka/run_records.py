@@ -1,4 +1,4 @@
-"""What a run left in our topics, with the times at which it was said."""
+"""Reads the records of a run in our topics, with their publication times."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from trimtab_lab.papers.live.kafka.conduct import Conducted, LiveSite
 from trimtab_lab.papers.live.kafka.own_records import own_records
-from trimtab_lab.papers.live.response import Published, ReceivedRecord, Said
+from trimtab_lab.papers.live.response import ControlEvent, Published, ReceivedRecord
 
 _CHANGES = ("scale_up", "scale_down", "reassign")
 
 
-def told(place: LiveSite, run: Conducted) -> ReceivedRecord:
-    """Rates, decisions and control records of a run, from when it was ready to its end."""
+def run_records(place: LiveSite, run: Conducted) -> ReceivedRecord:
+    """Rates, decisions and control records of a run, from when the group was ready to its end."""
 
     def records(topic: str) -> Iterator[tuple[Any, int]]:
         for value, published_ts in own_records(
@@ -33,5 +33,7 @@ def told(place: LiveSite, run: Conducted) -> ReceivedRecord:
         for value, published_ts in records(own.decisions)
         if value["group"] == run.group and value["action"] in _CHANGES
     ]
-    control = [Said(value["type"], value["ts"]) for value, _ in records(own.control(run.group))]
+    control = [
+        ControlEvent(value["type"], value["ts"]) for value, _ in records(own.control(run.group))
+    ]
     return ReceivedRecord(rates=rates, decisions=decisions, control=control)
