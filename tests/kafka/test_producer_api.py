@@ -133,4 +133,4 @@ def test_the_cost_is_measured_on_records_that_arrive(config: dict[str, Any], top
 def test_records_that_do_not_arrive_are_not_measured() -> None:
     nowhere = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "message.timeout.ms": 50}
     with Producer(nowhere) as producer, pytest.raises(MeasurementError, match="1 records"):
-        ProducerSide(producer, "t", 1, told=True)()
+        ProducerSide(producer, "t", 1, with_callback=True)()

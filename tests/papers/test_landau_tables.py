@@ -14,7 +14,7 @@ from functools import cache
 import pytest
 
 from trimtab_lab.papers import landau
-from trimtab_lab.papers.grid import here
+from trimtab_lab.papers.grid import run_here
 from trimtab_lab.papers.landau import LandauDesign
 from trimtab_lab.papers.published import landau as paper
 
@@ -33,7 +33,7 @@ def figures():
         planners=SIX,
         reference=SIX,
     )
-    return landau.tables(design, lambda cells, work, _: here(cells, work)).figures
+    return landau.tables(design, lambda cells, work, _: run_here(cells, work)).figures
 
 
 @pytest.mark.parametrize("delta", DELTAS)

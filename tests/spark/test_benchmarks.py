@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from trimtab.measure.spark.hot_keys import CountingMode
-from trimtab_lab.benchmarks.benchmark import BenchContext, judged
+from trimtab_lab.benchmarks.benchmark import BenchContext, compared
 from trimtab_lab.benchmarks.registry import BENCHMARKS
 from trimtab_lab.benchmarks.spark import data, sweep
 from trimtab_lab.benchmarks.spark.batch import our_keys
@@ -35,7 +35,7 @@ def test_a_benchmark_runs_and_says_what_was_agreed(
 
     sides = one.run(stage, rows, 1)
 
-    found = judged(one, sides, rows=rows, runs=1, machine="m").to_json()
+    found = compared(one, sides, rows=rows, runs=1, machine="m").to_json()
     assert list(found) == ["name", "ours", "rival", "ratio", "unit", "settings"]
     assert (found["name"], found["unit"]) == (name, str(one.unit))
     assert min(found["ours"], found["rival"], found["ratio"]) > 0

@@ -14,7 +14,7 @@ from trimtab.cli.main import run
 from trimtab.errors import MeasurementError
 from trimtab_lab.cli import experiment as cli
 from trimtab_lab.papers import packing_runs
-from trimtab_lab.papers.grid import GridCell, here
+from trimtab_lab.papers.grid import GridCell, run_here
 from trimtab_lab.papers.spark.sweep import sweep
 
 CELLS = [
@@ -48,7 +48,7 @@ def test_a_sweep_finds_what_the_same_cells_find_here(spark: SparkSession, tmp_pa
         spark, CELLS, packing_runs.packed, into=str(tmp_path), per_task=2, on_cells=heard.append
     )
 
-    assert _timeless(found) == _timeless(here(CELLS, packing_runs.packed))
+    assert _timeless(found) == _timeless(run_here(CELLS, packing_runs.packed))
     assert heard[0] == 0
     assert heard[-1] == len(CELLS)
 

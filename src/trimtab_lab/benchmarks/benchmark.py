@@ -124,7 +124,7 @@ class Result:
         }
 
 
-def judged(benchmark: Benchmark, sides: Sides, *, rows: int, runs: int, machine: str) -> Result:
+def compared(benchmark: Benchmark, sides: Sides, *, rows: int, runs: int, machine: str) -> Result:
     """The medians of both sides and their ratio, above 1 if ours is better."""
     ours, rival = median(sides.ours), median(sides.rival)
     ratio = ours / rival if benchmark.unit.more_is_better else rival / ours

@@ -177,8 +177,8 @@ def _result_row(result: Result, benchmark: Benchmark) -> str:
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    told = {k: v for k, v in settings.items() if k != "machine"}
-    return ", ".join(f"{name} {_value(value)}" for name, value in told.items())
+    listed = {k: v for k, v in settings.items() if k != "machine"}
+    return ", ".join(f"{name} {_value(value)}" for name, value in listed.items())
 
 
 def _value(value: Any) -> str:

@@ -182,8 +182,8 @@ def ll_ffd_lag(context: BenchContext, rows: int, runs: int) -> Sides:
     """The same with lags that determine the plan: up to nine tenths, and once up to the whole."""
     sides = ll_ffd(context, rows, runs, most=0.9)
     (full,) = (worst := ll_ffd(context, rows, 1, most=1.0)).ours
-    beside = {"consumers": worst.settings["consumers"], "plan_s": _short(full)}
-    return replace(sides, settings={**sides.settings, "up_to_1.0": beside})
+    with_full_lags = {"consumers": worst.settings["consumers"], "plan_s": _short(full)}
+    return replace(sides, settings={**sides.settings, "up_to_1.0": with_full_lags})
 
 
 def second_plan(name: str, partitions: int) -> Problem:

@@ -19,7 +19,7 @@ from trimtab.model.codec import dumps
 from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 from trimtab_lab import PACKAGES
-from trimtab_lab.benchmarks.benchmark import BenchContext, Benchmark, Result, judged
+from trimtab_lab.benchmarks.benchmark import BenchContext, Benchmark, Result, compared
 from trimtab_lab.benchmarks.registry import BENCHMARKS, benchmark
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _run(one: Benchmark, context: BenchContext, *, rows: int, runs: int) -> Resu
     say(f"{one.name}: {one.what}, {rows} {one.counted}, {runs} runs")
     sides = one.run(context, rows, runs)
     java = _java(context) if one.spark else None
-    found = judged(one, sides, rows=rows, runs=runs, machine=machine(java))
+    found = compared(one, sides, rows=rows, runs=runs, machine=machine(java))
     say(f"{one.name}: ratio {found.ratio:g} in {time.monotonic() - began:.0f} s")
     return found
 

@@ -248,7 +248,7 @@ def _burato_design(options: BuratoOptions) -> BuratoDesign:
 
     return BuratoDesign(
         cells=grid.narrowed(
-            grid.full_grid() if options.full else grid.stated_grid(),
+            grid.full_grid() if options.full else grid.default_grid(),
             policies=_listed(options.policies),
             topics=_listed(options.topics),
             worlds=_listed(options.worlds),

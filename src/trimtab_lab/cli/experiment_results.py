@@ -93,16 +93,18 @@ def _show(found: Mapping[str, Part]) -> None:
 
     for name, part in found.items():
         counts = tally(part.rows)
-        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+        summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
         rows = part.rows
         if len(rows) > _MOST_ROWS:
             rows = tuple(row for row in rows if row.verdict is RowVerdict.OUTSIDE)
-            told += "; all rows are on the page" + ("" if not rows else ", those outside are below")
+            summary += "; all rows are on the page" + (
+                "" if not rows else ", those outside are below"
+            )
         if not rows:
-            result(f"{name}: {told}")
+            result(f"{name}: {summary}")
             continue
         columns = ("what", *COMPARED, "ours", "tolerance", "verdict")
-        table = new_table(*columns, left=1, title=f"{name}: {told}", box=box.SIMPLE_HEAD)
+        table = new_table(*columns, left=1, title=f"{name}: {summary}", box=box.SIMPLE_HEAD)
         table.columns[-1].justify = "left"
         for row in rows:
             style = "red" if row.verdict is RowVerdict.OUTSIDE else None

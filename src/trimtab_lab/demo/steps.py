@@ -155,7 +155,12 @@ class DemoOutcome:
     def page(self) -> str:
         """The report as HTML."""
         return page(
-            self.measurement, self.history, self.states, self.plan, self.facts, judged(self.loop)
+            self.measurement,
+            self.history,
+            self.states,
+            self.plan,
+            self.facts,
+            loop_summary(self.loop),
         )
 
 
@@ -484,14 +489,14 @@ def _looped(
             sla_s=script.loop_sla_s,
             on_progress=lambda time_s: move(min(int(time_s), whole), whole, ""),
         )
-    shown = judged(loop)
+    shown = loop_summary(loop)
     for change in shown.changes:
         audience.say(f"after {change.at}: {change.consumers} consumers, {change.reason}")
     audience.say("; ".join(f"{f.value} {f.name}" for f in shown.figures))
     return loop
 
 
-def judged(loop: Loop) -> JudgedRow:
+def loop_summary(loop: Loop) -> JudgedRow:
     """The result of the loop, as text for the page."""
     found = loop.figures
     blocked = found["handover"] or found["blocked"]

@@ -19,7 +19,7 @@ from trimtab_lab.papers import fluid_runs as runs
 from trimtab_lab.papers.grid import GridCell, code_version
 from trimtab_lab.papers.part import Part, Runner, figures_of
 from trimtab_lab.papers.published import ezzeddine as paper
-from trimtab_lab.papers.verdict import VerdictRow, at_least, at_most, beside, near
+from trimtab_lab.papers.verdict import VerdictRow, at_least, at_most, for_information, near
 
 NAME = "ezzeddine"
 CELLS_PER_TASK = 3
@@ -128,22 +128,22 @@ def curve(design: EzzeddineDesign, run: Runner) -> Part:
     minutes = mean(runs.AUTOSCALER, "replica_minutes")
     most = _mean(found, "replica_minutes", _plainly(f"{runs.FIXED} 5"))
     rows = [
-        beside(
+        for_information(
             "sla share load-aware, cooldown 30 s",
             mean(runs.AUTOSCALER, "sla_share"),
             paper=paper.SLA_SHARE,
         ),
-        beside(
+        for_information(
             "replica-minutes load-aware, cooldown 30 s",
             minutes,
             paper=paper.SECOND_REPLICA_MINUTES,
         ),
-        beside(
+        for_information(
             "replica-minutes as a part of those of 5 fixed consumers",
             minutes / most,
             paper=paper.SECOND_REMAINING,
         ),
-        beside(
+        for_information(
             "sla share load-aware, interval 30 s, cooldown 30 s",
             mean(runs.AUTOSCALER, "sla_share", interval_s=30.0),
             paper=paper.SECOND_30_S_INTERVAL_SLA_SHARE,
@@ -151,7 +151,9 @@ def curve(design: EzzeddineDesign, run: Runner) -> Part:
     ]
     for name in runs.STICKY:
         share = _mean(found, "sla_share", _plainly(name))
-        rows.append(beside(f"sla share {name}", share, paper=paper.SECOND_STICKY_SLA_SHARE))
+        rows.append(
+            for_information(f"sla share {name}", share, paper=paper.SECOND_STICKY_SLA_SHARE)
+        )
     settings = {**_settings(design, runs.CURVE), "seeds": len(seeds), "shares": list(runs.SHARES)}
     # Rows of workload 1 have the same names, so the workload is added.
     named = tuple(replace(row, what=f"{row.what}, {runs.CURVE}") for row in rows)

@@ -101,10 +101,10 @@ def _scaling(title: str) -> Callable[[Part], str]:
             cells(*["---:"] * 7),
         ]
         for e in part.figures["effects"]:
-            told = (f"{e[key]:g}" for key in ("interval_s", "cooldown_s", "reported_rate"))
+            values = (f"{e[key]:g}" for key in ("interval_s", "cooldown_s", "reported_rate"))
             lines.append(
                 cells(
-                    *told,
+                    *values,
                     f"{e['sla_share']:.2%}",
                     f"{e['replica_minutes']:.1f}",
                     f"{e['max_lag']:.0f}",

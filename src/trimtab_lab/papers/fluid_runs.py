@@ -114,7 +114,7 @@ def _controller(
 def _by_lag(schedule: Sequence[tuple[float, int]]) -> FluidController:
     """Scales at given times, and assigns by the current lags each time."""
     planner = PLANNERS[Layer.CONSUMERS]["lag-based"]
-    limits = GroupLimits(capacity=1.0)  # dealing asks for none
+    limits = GroupLimits(capacity=1.0)  # not used by these planners
     options = PackingOptions()
 
     def control(seen: Sight, /) -> FluidOrder | None:
@@ -122,8 +122,8 @@ def _by_lag(schedule: Sequence[tuple[float, int]]) -> FluidController:
         if members is None or members == len(seen.consumers):
             return None
         lags = {p: round(lag) for p, lag in seen.lags.items()}
-        told = replace(options, members=members, lags=lags)
-        return FluidOrder.of(planner(seen.rates, seen.assignment, limits, told), members)
+        current = replace(options, members=members, lags=lags)
+        return FluidOrder.of(planner(seen.rates, seen.assignment, limits, current), members)
 
     return control
 
@@ -134,22 +134,22 @@ def _by_keda(threshold: int) -> FluidController:
     It checks every 15 s, and never has fewer replicas than requested in the last five minutes.
     """
     planners = PLANNERS[Layer.CONSUMERS]
-    limits = GroupLimits(capacity=1.0)  # dealing asks for none
+    limits = GroupLimits(capacity=1.0)  # not used by these planners
     asked: list[tuple[float, int]] = []
 
     def control(seen: Sight, /) -> FluidOrder | None:
         if seen.t_s % HPA_PERIOD_S:
             return None
         lags = {p: round(lag) for p, lag in seen.lags.items()}
-        told = PackingOptions(lags=lags, lag_threshold=threshold)
-        rule = planners["keda-lag"](seen.rates, seen.assignment, limits, told)
+        current = PackingOptions(lags=lags, lag_threshold=threshold)
+        rule = planners["keda-lag"](seen.rates, seen.assignment, limits, current)
         asked.append((seen.t_s, len(rule.consumers)))
         members = max(n for t_s, n in asked if t_s > seen.t_s - HPA_STABILISES_S)
         if members == len(seen.consumers):
             return None
-        told = PackingOptions(members=members)
-        dealt = planners["kafka-sticky"](seen.rates, seen.assignment, limits, told)
-        return FluidOrder.of(dealt, members)
+        current = PackingOptions(members=members)
+        assignment = planners["kafka-sticky"](seen.rates, seen.assignment, limits, current)
+        return FluidOrder.of(assignment, members)
 
     return control
 

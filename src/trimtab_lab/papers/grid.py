@@ -80,7 +80,7 @@ def run(key: str, parameters: Parameters, work: Work) -> Finished:
     )
 
 
-def here(
+def run_here(
     cells: Sequence[GridCell], work: Work, *, on_cell: Callable[[int], None] | None = None
 ) -> dict[str, Finished]:
     """Runs cells one after another in this process."""

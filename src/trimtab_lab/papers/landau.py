@@ -21,7 +21,7 @@ from trimtab_lab.papers import packing_runs as runs
 from trimtab_lab.papers.grid import Finished, GridCell, code_version
 from trimtab_lab.papers.part import Part, Runner, figures_of
 from trimtab_lab.papers.published import landau as paper
-from trimtab_lab.papers.verdict import VerdictRow, at_least, at_most, beats, beside, near
+from trimtab_lab.papers.verdict import VerdictRow, at_least, at_most, beats, for_information, near
 
 NAME = "landau"
 UNIFORM = "uniform"
@@ -104,12 +104,12 @@ class LandauDesign:
     ) -> VerdictRow:
         """Compares a figure with the paper's; without verdict if the parameters differ."""
         if ours is None or tolerance is None or not self.comparable:
-            return beside(what, ours, paper=known)
+            return for_information(what, ours, paper=known)
         return near(what, ours, paper=known, tolerance=tolerance)
 
     def none(self, what: str, broken: int) -> VerdictRow:
         """How often a property shown in the paper does not hold; verdict as in `near`."""
-        return at_most(what, 0, broken) if self.comparable else beside(what, broken, bar=0)
+        return at_most(what, 0, broken) if self.comparable else for_information(what, broken, bar=0)
 
 
 class LandauRun(NamedTuple):
@@ -179,8 +179,8 @@ def headline(design: LandauDesign, run: Runner) -> Part:
         )
         for baseline in ("nfd", "bfd", _STICKY_NFD.name):
             saved = _below(mwf, means[baseline, delta])
-            told = baseline.replace("nfd sticky", "nfd as eq. 14 has it")
-            what = f"mwf's e_rscore below that of {told} d={delta}"
+            compared_with = baseline.replace("nfd sticky", "nfd as eq. 14 has it")
+            what = f"mwf's e_rscore below that of {compared_with} d={delta}"
             if baseline == "nfd":
                 # Each of the two figures may differ by its own tolerance.
                 rows.append(design.near(what, less, saved, 2 * part * (1 - less)))
@@ -189,7 +189,7 @@ def headline(design: LandauDesign, run: Runner) -> Part:
                 known = 1 - (figures[0] or 0) / (figures[1] or 1)
                 rows.append(design.near(what, known, saved, 2 * part * (1 - known)))
             else:
-                rows.append(beside(what, saved))
+                rows.append(for_information(what, saved))
     settings = {**design.settings, "deltas": list(paper.HEADLINE), "start": UNIFORM}
     return Part(settings=settings, rows=tuple(rows), figures={})
 
@@ -275,8 +275,8 @@ def beyond(design: LandauDesign, run: Runner) -> Part:
         },
         "dominated": {str(delta): _dominated(means, ours, delta) for delta in deltas},
     }
-    told = {**design.settings, "deltas": list(deltas), "start": UNIFORM}
-    return Part(settings=told, rows=tuple(rows), figures=figures)
+    conditions = {**design.settings, "deltas": list(deltas), "start": UNIFORM}
+    return Part(settings=conditions, rows=tuple(rows), figures=figures)
 
 
 PARTS: Mapping[str, Callable[[LandauDesign, Runner], Part]] = {
@@ -455,8 +455,8 @@ def _front_rows(front: Mapping[str, Any], design: LandauDesign) -> list[VerdictR
 
 
 def _listed(what: str, names: Iterable[str]) -> str:
-    told = ", ".join(sorted(names))
-    return f"{what}: {told}" if told else what
+    listed = ", ".join(sorted(names))
+    return f"{what}: {listed}" if listed else what
 
 
 # ---------------------------------------------------------------- latency
@@ -487,14 +487,14 @@ def _latency_rows(
             10,
             sum(helped) * 10 / len(seeds),
         ),
-        beside(
+        for_information(
             "mean consumers mwf",
             fmean(each["mwf", s]["mean_consumers"] for s in seeds),
             paper=paper.MWF_CONSUMERS,
         ),
     ]
     rows += [
-        beside(
+        for_information(
             f"p90_s kd_{n}, first stream",
             kafka[seeds[0]][str(n)]["p90_s"],
             paper=paper.LATENCY_P90_S[f"kd_{n}"],
@@ -566,7 +566,11 @@ def _below(ours: Score, theirs: Score) -> float | None:
 
 
 def _saves(what: str, bar: float, part: float | None) -> VerdictRow:
-    return beside(what, None, bar=bar) if part is None else beats(what, bar, part, lower=False)
+    return (
+        for_information(what, None, bar=bar)
+        if part is None
+        else beats(what, bar, part, lower=False)
+    )
 
 
 def _dominated(

@@ -15,9 +15,9 @@ COMPARED = ("paper", "model", "bar")
 def rows_table(rows: Sequence[VerdictRow]) -> str:
     """The number of rows with each verdict, then the rows as a table."""
     counts = tally(rows)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    listed = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     lines = [
-        f"{told or 'Nothing to compare'}.\n",
+        f"{listed or 'Nothing to compare'}.\n",
         cells("what", *COMPARED, "ours", "tolerance", "verdict"),
         cells("---", *["---:"] * 5, "---"),
     ]
@@ -34,8 +34,8 @@ def figures_of(row: VerdictRow) -> tuple[str, ...]:
 
 def conditions(part: Part) -> str:
     """The settings of a part as a sentence."""
-    told = ", ".join(f"{name} {_setting(value)}" for name, value in part.settings.items())
-    return f"Conditions: {told}.\n"
+    listed = ", ".join(f"{name} {_setting(value)}" for name, value in part.settings.items())
+    return f"Conditions: {listed}.\n"
 
 
 def _setting(value: Any) -> str:

@@ -44,9 +44,10 @@ def figures_of(cells: Sequence[GridCell], found: Mapping[str, Finished]) -> list
     failed = [found[cell.key] for cell in cells if found[cell.key].error is not None]
     if failed:
         first = failed[0]
-        told = ", ".join(f"{name} {value}" for name, value in first.parameters.items())
+        parameters = ", ".join(f"{name} {value}" for name, value in first.parameters.items())
         raise PlanningError(
-            f"{len(failed)} of {len(cells)} runs failed, the first one ({told}) with {first.error}",
+            f"{len(failed)} of {len(cells)} runs failed, "
+            f"the first one ({parameters}) with {first.error}",
             hint="The other results are kept. Fix the cause, then run the experiment again.",
         )
     return [found[cell.key].figures or {} for cell in cells]

@@ -186,8 +186,8 @@ def _scatter(axes: Axes, points: Mapping[str, Sequence[float]], joined: Sequence
         colour = _line(name)["color"]
         axes.scatter(x, y, s=22, color=colour if name in joined else "white", edgecolors=colour)
     for (x, y), names in _neighbours(points).items():
-        told = " ".join(name.replace("slack ", "") for name in names)
-        axes.annotate(told, (x, y), (4, 3), textcoords="offset points", fontsize=6.5)
+        label = " ".join(name.replace("slack ", "") for name in names)
+        axes.annotate(label, (x, y), (4, 3), textcoords="offset points", fontsize=6.5)
     axes.margins(x=0.18, y=0.1)
 
 

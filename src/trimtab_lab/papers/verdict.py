@@ -106,7 +106,7 @@ def beats(what: str, bar: float, ours: float, *, lower: bool) -> VerdictRow:
     )
 
 
-def beside(
+def for_information(
     what: str,
     ours: float | None,
     *,

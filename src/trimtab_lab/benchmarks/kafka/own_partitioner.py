@@ -11,7 +11,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 def metadata(topic: str, leaders: Mapping[int, int]) -> ClusterMetadata:
     """The metadata that a producer has received about one topic."""
-    told = MetadataResponse.MetadataResponseTopic
+    response_topic = MetadataResponse.MetadataResponseTopic
     cluster = ClusterMetadata(bootstrap_servers=["localhost:9092"])
     cluster.update_metadata(
         MetadataResponse(
@@ -23,12 +23,12 @@ def metadata(topic: str, leaders: Mapping[int, int]) -> ClusterMetadata:
             cluster_id="benchmark",
             controller_id=min(leaders.values()),
             topics=[
-                told(
+                response_topic(
                     error_code=0,
                     name=topic,
                     is_internal=False,
                     partitions=[
-                        told.MetadataResponsePartition(
+                        response_topic.MetadataResponsePartition(
                             error_code=0,
                             partition_index=partition,
                             leader_id=broker,

@@ -45,7 +45,7 @@ def compared(
     found: dict[str, Sides] = {}
     spent: dict[str, float] = {}
     config = {**_CONFIG, "bootstrap.servers": servers}
-    for what, options, told in (
+    for what, options, with_callback in (
         ("node", RoutingOptions(), False),
         ("node per batch of 16 kB", _per_batch(16_384), False),
         ("node per batch of 1 MB", _per_batch(1_000_000), False),
@@ -53,13 +53,13 @@ def compared(
     ):
         say(what)
         with Producer(config) as theirs, RoutedProducer(config, "node", options) as routed:
-            ours = ProducerSide(routed, topic, rows, told=told)
-            bare = ProducerSide(theirs, topic, rows, told=told)
+            ours = ProducerSide(routed, topic, rows, with_callback=with_callback)
+            bare = ProducerSide(theirs, topic, rows, with_callback=with_callback)
             seconds = alternating(ours, bare, runs=runs)
         each = [tuple(rows / s for s in side) for side in seconds]
         found[what] = Sides(ours=each[0], rival=each[1])
         spent[what] = ours.thread_us
-        spent["bare" + (", with a callback" if told else "")] = bare.thread_us
+        spent["bare" + (", with a callback" if with_callback else "")] = bare.thread_us
     shown = found["node"]
     return Sides(
         ours=shown.ours,
@@ -86,11 +86,11 @@ def _per_batch(sticky_bytes: int) -> RoutingOptions:
 class ProducerSide:
     """Sends `rows` records through a producer, and waits until they are acknowledged."""
 
-    def __init__(self, producer: Any, topic: str, rows: int, *, told: bool) -> None:
+    def __init__(self, producer: Any, topic: str, rows: int, *, with_callback: bool) -> None:
         self._producer = producer
         self._topic = topic
         self._rows = rows
-        self._more = {"on_delivery": self._delivered} if told else {}
+        self._more = {"on_delivery": self._delivered} if with_callback else {}
         self._failures = 0
         self._spent_us: list[float] = []
 

@@ -57,7 +57,7 @@ def rates(context: BenchContext, rows: int, runs: int) -> Sides:
     """Rates from events."""
     events = data.events(context, rows)
 
-    def bare() -> DataFrame:
+    def plain() -> DataFrame:
         return events.groupBy("topic", "partition", F.expr(_window(WINDOW_S))).agg(
             F.count("*"), F.sum(F.col("key_bytes") + F.col("value_bytes"))
         )
@@ -66,7 +66,7 @@ def rates(context: BenchContext, rows: int, runs: int) -> Sides:
         rows,
         alternating(
             lambda: drain(our_rates(events, rows)),
-            lambda: drain(bare()),
+            lambda: drain(plain()),
             runs=runs,
         ),
         window_s=WINDOW_S,
@@ -83,14 +83,14 @@ def rates_samples(context: BenchContext, rows: int, runs: int) -> Sides:
             samples, window_s=WINDOW_S, min_span_s=3.0, max_gap_s=WINDOW_S / 3
         )
 
-    def bare() -> DataFrame:
+    def plain() -> DataFrame:
         return samples.groupBy("topic", "partition", F.expr(_window(WINDOW_S))).agg(
             F.min("log_bytes"), F.max("log_bytes")
         )
 
     return rows_per_second(
         rows,
-        alternating(lambda: drain(ours()), lambda: drain(bare()), runs=runs),
+        alternating(lambda: drain(ours()), lambda: drain(plain()), runs=runs),
         window_s=WINDOW_S,
         partitions=data.WATCHED,
     )
@@ -114,13 +114,13 @@ def hot_keys_distinct(context: BenchContext, rows: int, runs: int) -> Sides:
 def _hot_keys(events: DataFrame, rows: int, runs: int, mode: CountingMode) -> Sides:
     least = max(1, round(SHARE * min(rows, KEY_WINDOW_S * data.EVENTS_S)))
 
-    def bare() -> DataFrame:
+    def plain() -> DataFrame:
         window = F.expr(_window(KEY_WINDOW_S)).alias("window")
         return events.groupBy(window, "key").count().filter(F.col("count") >= least)
 
     return rows_per_second(
         rows,
-        alternating(lambda: drain(our_keys(events, mode)), lambda: drain(bare()), runs=runs),
+        alternating(lambda: drain(our_keys(events, mode)), lambda: drain(plain()), runs=runs),
         mode=str(mode),
         window_s=KEY_WINDOW_S,
         threshold=f"share:{SHARE:g}",

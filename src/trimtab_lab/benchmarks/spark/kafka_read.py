@@ -42,10 +42,10 @@ def kafka_read(context: BenchContext, rows: int, runs: int) -> Sides:
             read = read_span(session, span, min_partitions=TASKS)
             drain(rates_from_events(events(read), window_s=WINDOW_S, from_ts=0, to_ts=2**53))
 
-        def bare() -> None:
+        def plain() -> None:
             read_span(session, span, min_partitions=TASKS).count()
 
-        seconds = alternating(ours, bare, runs=runs)
+        seconds = alternating(ours, plain, runs=runs)
     finally:
         cluster.down(keep_data=True)  # the records stay for the next run
     return rows_per_second(

@@ -13,8 +13,8 @@ from trimtab.spark.session import Session
 from trimtab_lab.demo.steps import Loop
 from trimtab_lab.papers.live.kafka.conduct import LiveSite, conduct, delete_topics
 from trimtab_lab.papers.live.plan import REPORTED_RATE, LiveRun, LiveWorkload, Strategy
-from trimtab_lab.papers.live.spark.judged import judged
 from trimtab_lab.papers.live.spark.measuring import measured_here
+from trimtab_lab.papers.live.spark.run_figures import run_figures
 
 _HOTTEST = 0.8
 """Largest rate of a partition, relative to a consumer's capacity: partitions cannot be split."""
@@ -52,6 +52,6 @@ def keep_level(
     )
     with measured_here(session, place):
         conducted = conduct(run, place, on_progress=lambda now: on_progress(now.time_s))
-    figures = judged(session, place, conducted)
+    figures = run_figures(session, place, conducted)
     delete_topics(place, conducted)
     return Loop(rate_s=sum(run.rates), duration_s=duration_s, sla_s=sla_s, figures=figures)

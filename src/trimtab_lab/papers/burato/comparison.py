@@ -27,7 +27,7 @@ from trimtab_lab.papers.burato.design import (
 )
 from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.published import burato as paper
-from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, at_least, beside
+from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, at_least, for_information
 
 Figures = Mapping[str, Any]
 Found = Mapping[BrokerRun, Figures]
@@ -129,12 +129,14 @@ def parts_of(found: Found, *, settings: Mapping[str, Any]) -> dict[str, Part]:
             parts[name] = Part(
                 settings={**settings, "repetitions": min(len(runs) for runs in chosen.values())},
                 rows=tuple(rows(chosen)),
-                figures={"cells": [_told(cell, runs, cells) for cell, runs in chosen.items()]},
+                figures={
+                    "cells": [_cell_figures(cell, runs, cells) for cell, runs in chosen.items()]
+                },
             )
     return parts
 
 
-def _told(
+def _cell_figures(
     cell: BuratoCell, runs: Sequence[Figures], cells: Mapping[BuratoCell, Sequence[Figures]]
 ) -> dict[str, Any]:
     """The figures of a cell; `of_own` is its sending rate over its policy's own throughput."""
@@ -180,8 +182,8 @@ def _published(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[Verdic
             if default and ours:
                 gains = times(*([run["mb_s"] for run in each] for each in (ours, default)))
                 gain, low, high = (100 * (ratio - 1) for ratio in gains)
-                yield beside(
-                    f"% more throughput than default, {policy}, {stated(topic, acks)}; "
+                yield for_information(
+                    f"% more throughput than default, {policy}, {setting_name(topic, acks)}; "
                     f"interval {low:.0f} to {high:.0f}",
                     gain,
                     paper=100 * paper.gain(topic, acks, policy),
@@ -218,7 +220,7 @@ def _twice(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[VerdictRow
             ratio, low, high = times(
                 *([run["p95_ms"] for run in each] for each in (cells[node], runs))
             )
-            yield beside(
+            yield for_information(
                 "the same choices twice: p95 of node over default's, both per batch, "
                 f"{default.setting} at {default.load:.0%}; interval {low:.2f} – {high:.2f}",
                 ratio,
@@ -242,12 +244,14 @@ def _judged(
     if not even:
         what = f"times lower p95 of {OURS}, {where}"
         barred = setting.world is BrokerWorld.SLOWED and (setting.topic, setting.acks) in _BARRED
-        return at_least(what, LOWER_BAR, ratio) if barred and sound else beside(what, ratio)
+        return (
+            at_least(what, LOWER_BAR, ratio) if barred and sound else for_information(what, ratio)
+        )
     leaders = {str(replicas[0]) for replicas in PLACEMENT[setting.topic]}
     level = sum(all(run["weights"].get(b) == 1.0 for b in leaders) for run in runs)
     what = f"p95 of {OURS} over the other's, {where}; weights equal after {level} of {len(runs)}"
     if not sound or setting.topic not in _ALIKE:
-        return beside(what, ratio, bar=1.0)
+        return for_information(what, ratio, bar=1.0)
     if high < 1:
         verdict = RowVerdict.BETTER
     elif high <= MARGIN:
@@ -255,14 +259,14 @@ def _judged(
     elif low > 1:
         verdict = RowVerdict.OUTSIDE
     else:
-        return beside(f"undecided: {what}", ratio, bar=1.0)
+        return for_information(f"undecided: {what}", ratio, bar=1.0)
     return VerdictRow(what=what, bar=1.0, ours=ratio, tolerance=MARGIN - 1, verdict=verdict)
 
 
-def stated(topic: str, acks: str) -> str:
+def setting_name(topic: str, acks: str) -> str:
     """The name of a setting of the thesis, without acks if there is only one replica.
 
-    >>> stated("B1", "1"), stated("U2", "all")
+    >>> setting_name("B1", "1"), setting_name("U2", "all")
     ('B1', 'U2 acks=all')
     """
     return topic if len(PLACEMENT[topic][0]) == 1 else f"{topic} acks={acks}"

@@ -229,7 +229,7 @@ _EVEN = tuple(Setting(topic="B2", acks=acks, value_bytes=1000) for acks in ("1",
 _FOREIGN = Setting(topic="U2", acks="1", world=BrokerWorld.FOREIGN, value_bytes=1000)
 
 
-def stated_grid() -> tuple[BuratoCell, ...]:
+def default_grid() -> tuple[BuratoCell, ...]:
     """The default grid, which takes about 45 minutes."""
     cells = [BuratoCell(setting=s, policy=p) for s in _PAPER for p in _THESIS]
     cells += [
@@ -264,7 +264,7 @@ def full_grid() -> tuple[BuratoCell, ...]:
     rest += [
         BuratoCell(setting=s, policy=p, load=f) for s in settings for f in LOADS for p in EVERY
     ]
-    return tuple(dict.fromkeys((*stated_grid(), *rest)))
+    return tuple(dict.fromkeys((*default_grid(), *rest)))
 
 
 def narrowed(

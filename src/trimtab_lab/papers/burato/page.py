@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from trimtab_lab.papers.burato.comparison import LATE_AT_MOST, MARGIN, stated
-from trimtab_lab.papers.burato.design import SLOWED, full_grid, stated_grid
+from trimtab_lab.papers.burato.comparison import LATE_AT_MOST, MARGIN, setting_name
+from trimtab_lab.papers.burato.design import SLOWED, default_grid, full_grid
 from trimtab_lab.papers.burato.result import result
 from trimtab_lab.papers.markdown import cells, conditions, rows_table, shown
 from trimtab_lab.papers.part import Part, Parts
@@ -63,10 +63,10 @@ with intervals of their logarithms; rates in headings are means over repetitions
 two ratios, maximum over mean of the brokers and of the partitions: a policy that balances brokers \
 makes partitions uneven, and therefore consumers as well.
 
-`trimtab experiment burato` runs the default grid, {len(stated_grid())} cells at least five times, \
-keeps the result of each run, and makes this page; `--full` runs all {len(full_grid())}. In the \
-tables, *paper* is the figure that the thesis states, *bar* a limit that we set ourselves; there \
-is no model.
+`trimtab experiment burato` runs the default grid, {len(default_grid())} cells at least five \
+times, keeps the result of each run, and makes this page; `--full` runs all {len(full_grid())}. In \
+the tables, *paper* is the figure that the thesis states, *bar* a limit that we set ourselves; \
+there is no model.
 """
 
 DEVIATIONS = """\
@@ -218,7 +218,7 @@ def _published() -> str:
             delays = (figures[name][at][0] for name in ("p50_ms", "p95_ms", "p99_ms", "mean_ms"))
             lines.append(
                 cells(
-                    stated(topic, acks),
+                    setting_name(topic, acks),
                     policy,
                     f"{mean:.2f}",
                     f"{low:.2f} – {high:.2f}",

@@ -32,13 +32,13 @@ def _slow_broker(parts: Parts) -> Iterator[str]:
     compared = list(_with_best_stock(cells))
     if not compared:
         return
-    told = ", ".join(
+    listed = ", ".join(
         f"{_where(ours)} {best['p95_ms'][0] / ours['p95_ms'][0]:.2g} times ({best['policy']})"
         for ours, best in compared
     )
     yield (
         f"**With one slow broker** the p95 of {OURS} is lower than that of the best stock "
-        f"partitioner by: {told}. Below 1 is a loss; intervals are in the table."
+        f"partitioner by: {listed}. Below 1 is a loss; intervals are in the table."
     )
     yield from _overload(cells)
     yield from _one_partition([ours for ours, _ in compared])
@@ -54,10 +54,10 @@ def _overload(cells: Sequence[_Cell]) -> Iterator[str]:
         {c["policy"] for c in cells if c["of_own"] is None and c["policy"].startswith(STOCK)}
     )
     if over:
-        told = ", ".join(f"{policy} {_span(times, '.2g')}" for policy, times in over.items())
+        listed = ", ".join(f"{policy} {_span(times, '.2g')}" for policy, times in over.items())
         yield (
             "**The others were overloaded in these runs**: the sending rate, divided by their own "
-            f"throughput in saturating runs, was for {told}. Above 1 a queue grows until the run "
+            f"throughput in saturating runs, was for {listed}. Above 1 a queue grows until the run "
             "ends, and the p95 depends on the length of the run."
             + (f" Not measured for {', '.join(unknown)}." if unknown else "")
         )
@@ -81,13 +81,13 @@ def _avoiding(cells: Sequence[_Cell], ours: Sequence[_Cell]) -> Iterator[str]:
     ]
     if pairs:
         near = all(other < NEARLY * mine for _, mine, other in pairs)
-        told = ", ".join(
+        listed = ", ".join(
             f"{other:.0f} ms beside {mine:.0f} ms on {_where(cell)}" for cell, mine, other in pairs
         )
         yield (
             "**A partitioner that just avoids the slow broker** "
             f"{'does nearly as well' if near else 'behaves differently'}: {RACK_AWARE} in the rack "
-            f"of broker 1, which sends nothing to the slow broker, has a p95 of {told}. {OURS} "
+            f"of broker 1, which sends nothing to the slow broker, has a p95 of {listed}. {OURS} "
             "finds the slow broker by itself, and uses it again when it has recovered."
         )
 
@@ -105,10 +105,10 @@ def _even_brokers(parts: Parts) -> Iterator[str]:
             "that make the same choices differ as much."
         )
     elif even:
-        told = ", ".join(f"{row.ours:.2g} ({row.verdict})" for row in judged)
+        listed = ", ".join(f"{row.ours:.2g} ({row.verdict})" for row in judged)
         yield (
             f"**On even brokers** {len(judged)} of {len(even)} settings have a verdict; the p95 of "
-            f"{OURS} over that of the best stock partitioner: {told}."
+            f"{OURS} over that of the best stock partitioner: {listed}."
         )
 
 
@@ -117,11 +117,11 @@ def _throughput(parts: Parts) -> Iterator[str]:
     if not rows:
         return
     clear = [row for row in rows if _clear_of_nothing(row)]
-    told = ", ".join(f"{_setting(row)} {row.ours:.0f} %" for row in clear) or "none"
+    listed = ", ".join(f"{_setting(row)} {row.ours:.0f} %" for row in clear) or "none"
     gained = [row for row in clear if _setting(row) == "node, U2 acks=all" and (row.ours or 0) > 0]
     yield (
         f"**Throughput**: of {len(rows)} differences between the thesis' partitioners and "
-        f"Default, those with an interval that excludes 0 are: {told}. The thesis' gain of 14 % "
+        f"Default, those with an interval that excludes 0 are: {listed}. The thesis' gain of 14 % "
         f"with Node on U2 with acks=-1 is {'also found here' if gained else 'not found here'}; "
         "with records of 100 bytes the client saturates before a broker."
     )

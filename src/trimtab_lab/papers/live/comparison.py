@@ -29,7 +29,7 @@ from trimtab_lab.papers.live.response import MEASURED
 from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.published import ezzeddine as ezzeddine_paper
 from trimtab_lab.papers.published import landau as landau_paper
-from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, at_least, at_most, beside
+from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, at_least, at_most, for_information
 
 Figures = Mapping[str, Any]
 Found = Mapping[LiveRun, Figures]
@@ -70,19 +70,19 @@ def comparison(found: Found, workload: LiveWorkload) -> Part:
 def rows_of(means: Means, workload: LiveWorkload, *, stretch: float) -> tuple[VerdictRow, ...]:
     """The rows of a workload, from the means of each strategy."""
     bars = _bytes_bars(means) if workload.in_bytes else _bars(means, workload)
-    rows = [*_sound(means), *bars, *_beside_the_paper(means, workload)]
+    rows = [*_required(means), *bars, *_beside_the_paper(means, workload)]
     if stretch != 1:
-        rows = [row if _always(row) else replace(row, **_UNJUDGED) for row in rows]
+        rows = [row if _always_checked(row) else replace(row, **_WITHOUT_VERDICT) for row in rows]
     return tuple(replace(row, what=f"{row.what}, {workload}") for row in rows)
 
 
-_UNJUDGED: dict[str, Any] = {"tolerance": None, "verdict": RowVerdict.NOT_COMPARABLE}
-_SOUND = ("order findings ", "sla share of trim beside ")
+_WITHOUT_VERDICT: dict[str, Any] = {"tolerance": None, "verdict": RowVerdict.NOT_COMPARABLE}
+_ALWAYS_CHECKED = ("order findings ", "sla share of trim beside ")
 
 
-def _always(row: VerdictRow) -> bool:
+def _always_checked(row: VerdictRow) -> bool:
     """Whether a row is checked for shortened runs as well."""
-    return row.what.startswith(_SOUND)
+    return row.what.startswith(_ALWAYS_CHECKED)
 
 
 def _settings(run: LiveRun, *, seeds: int) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _settings(run: LiveRun, *, seeds: int) -> dict[str, Any]:
             "service bytes/s": round(SERVICE_BYTES_S),
             "packing capacity bytes/s": round(CAPACITY_BYTES_S),
             "mean value bytes": list(SIZE_MEANS),
-            "first s not judged": run.unjudged_s,
+            "first s not judged": run.lead_in_s,
         }
     return {
         "workload": str(run.workload),
@@ -128,7 +128,7 @@ def _chosen(first: Means, *names: str) -> dict[str, dict[str, Any]]:
 # ---------------------------------------------------------------- rows
 
 
-def _sound(means: Means) -> Iterator[VerdictRow]:
+def _required(means: Means) -> Iterator[VerdictRow]:
     """Properties that must hold on any machine."""
     for strategy, figures in means.items():
         yield at_most(f"order findings of {strategy}", 0, figures["order_findings"])
@@ -174,15 +174,19 @@ def _beside_the_paper(means: Means, workload: LiveWorkload) -> Iterator[VerdictR
     model = paper.REPLICA_MINUTES_MODEL[REPORTED_RATE]
     for strategy in (Strategy.LL_FFD, Strategy.LL_FFD_GROUP):
         if (found := means.get(strategy)) is not None:
-            yield beside(f"sla share of {strategy}", found["sla_share"], paper=paper.SLA_SHARE)
-            yield beside(
+            yield for_information(
+                f"sla share of {strategy}", found["sla_share"], paper=paper.SLA_SHARE
+            )
+            yield for_information(
                 f"replica-minutes of {strategy}",
                 found["replica_minutes"],
                 paper=paper.REPLICA_MINUTES,
                 model=model,
             )
     if (found := means.get(Strategy.STICKY)) is not None:
-        yield beside("max lag of cooperative-sticky", found["max_lag"], paper=paper.STICKY_MAX_LAG)
+        yield for_information(
+            "max lag of cooperative-sticky", found["max_lag"], paper=paper.STICKY_MAX_LAG
+        )
 
 
 # ---------------------------------------------------------------- Landau
@@ -191,7 +195,7 @@ def _beside_the_paper(means: Means, workload: LiveWorkload) -> Iterator[VerdictR
 def peak(found: Mapping[str, Figures], *, scale: float) -> Part:
     """The consumer's peak rate in the three tests of Table VI."""
     rows = [
-        beside(f"peak MB/s, {name}", figures["mode_mb_s"], paper=landau_paper.PEAK_MB_S)
+        for_information(f"peak MB/s, {name}", figures["mode_mb_s"], paper=landau_paper.PEAK_MB_S)
         for name, figures in found.items()
     ]
     return Part(
@@ -208,7 +212,7 @@ def responses(found: Mapping[str, Mapping[str, Any]], *, stretch: float) -> Part
         for name, figures in spans.items():
             bound = landau_paper.RESPONSES_S.get(name)
             p90 = figures["levels"].get("p90")
-            rows.append(beside(f"{name} s, p90, {workload}", p90, paper=bound))
+            rows.append(for_information(f"{name} s, p90, {workload}", p90, paper=bound))
     return Part(
         settings={"planner": str(Strategy.MWF), "stretch": stretch},
         rows=tuple(rows),

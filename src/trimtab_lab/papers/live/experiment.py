@@ -132,7 +132,7 @@ class Live:
     def _run(self, run: LiveRun, found: comparison.Found) -> dict[str, Any]:
         from trimtab_lab.papers.live.kafka.conduct import conduct, delete_topics
         from trimtab_lab.papers.live.kafka.run_records import run_records
-        from trimtab_lab.papers.live.spark.judged import judged
+        from trimtab_lab.papers.live.spark.run_figures import run_figures
 
         replay: Timeline = ()
         if run.strategy is Strategy.STICKY:
@@ -143,7 +143,7 @@ class Live:
             )
             replay = tuple((t_s, n) for t_s, n in ours["replicas"])
         conducted = conduct(run, self.place, replay=replay)
-        figures = judged(self.session, self.place, conducted)
+        figures = run_figures(self.session, self.place, conducted)
         if run.strategy.controlled:
             figures["responses"] = response_times(run_records(self.place, conducted))
         delete_topics(self.place, conducted)

@@ -173,10 +173,10 @@ def _notes(part: Part, strategies: Mapping[str, Mapping[str, Any]]) -> Iterator[
         yield f"\n{late:.0f} records were sent more than 0.1 s late: the machine was busy."
     again = {s: f["tries"] for s, f in strategies.items() if f["tries"] > 1}
     if again:
-        told = ", ".join(f"{s} {tries:g} times" for s, tries in again.items())
+        listed = ", ".join(f"{s} {tries:g} times" for s, tries in again.items())
         yield (
             f"\nRun more than once, because more than {100 * LATE_AT_MOST:g} % "
-            f"of the load had been late: {told}."
+            f"of the load had been late: {listed}."
         )
 
 

@@ -136,9 +136,11 @@ class LiveWorkload(StrEnum):
             steps = RateSchedule.from_steps(
                 BYTES_STEP_S, walk / np.array(size_means(LANDAU_PARTITIONS))
             )
-            return _led_in(steps, BYTES_CLIMB_S, BYTES_HOLD_S).stretched(stretch)
+            return _with_ramp(steps, BYTES_CLIMB_S, BYTES_HOLD_S).stretched(stretch)
         walk = _walk(seed, LANDAU_ITERATIONS, delta, capacity=80.0)
-        return _led_in(RateSchedule.from_steps(LANDAU_STEP_S, walk), LEAD_IN_S).stretched(stretch)
+        return _with_ramp(RateSchedule.from_steps(LANDAU_STEP_S, walk), LEAD_IN_S).stretched(
+            stretch
+        )
 
 
 def _walk(seed: int, iterations: int, delta: float, *, capacity: float) -> NDArray[Any]:
@@ -178,17 +180,17 @@ def sized(blocks: Iterable[DueRecords], *, seed: int) -> Iterator[DueRecords]:
         yield replace(block, value_bytes=sizes)
 
 
-def _led_in(schedule: RateSchedule, climb_s: float, hold_s: float = 0.0) -> RateSchedule:
+def _with_ramp(schedule: RateSchedule, climb_s: float, hold_s: float = 0.0) -> RateSchedule:
     """The same schedule after a ramp from 0, because a group starts with one consumer."""
     begins_s = climb_s + hold_s
 
-    def led(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    def ramped(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
         first = segments[0].first
         held = (Segment(climb_s, first, first),) if hold_s else ()
         later = (Segment(begins_s + s.start_s, s.first, s.last) for s in segments)
         return (Segment(0.0, 0.0, first), *held, *later)
 
-    return RateSchedule(begins_s + schedule.duration_s, tuple(map(led, schedule.partitions)))
+    return RateSchedule(begins_s + schedule.duration_s, tuple(map(ramped, schedule.partitions)))
 
 
 def _short() -> RateSchedule:
@@ -261,7 +263,7 @@ class LiveRun:
         return CAPACITY_BYTES_S / harmonic_mean(SIZE_MEANS)  # mean record if bytes/s are equal
 
     @property
-    def unjudged_s(self) -> float:
+    def lead_in_s(self) -> float:
         """How long the load is sent at the start without being evaluated."""
         led_in_s = BYTES_CLIMB_S + BYTES_HOLD_S if self.workload.in_bytes else 0.0
         return led_in_s * self.stretch
@@ -294,7 +296,7 @@ class LiveRun:
             service = {
                 "service_bytes_s": SERVICE_BYTES_S,
                 "size_means": list(SIZE_MEANS),
-                "unjudged_s": self.unjudged_s,
+                "unjudged_s": self.lead_in_s,
             }
         return {
             **asdict(self),

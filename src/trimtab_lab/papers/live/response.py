@@ -46,7 +46,7 @@ class ReceivedRecord:
     control: Sequence[ControlEvent] = field(default=())
 
 
-def response_times(heard: ReceivedRecord) -> dict[str, list[float]]:
+def response_times(records: ReceivedRecord) -> dict[str, list[float]]:
     """The four spans in seconds, in time order.
 
     >>> control = [ControlEvent("start", 30), ControlEvent("started", 50)]
@@ -55,17 +55,17 @@ def response_times(heard: ReceivedRecord) -> dict[str, list[float]]:
     [20.0]
     """
     found: dict[str, list[float]] = {name: [] for name in SPANS}
-    found[MEASURED] = [_span(r.ts, r.published_ts) for r in heard.rates]
-    decisions = sorted(heard.decisions, key=lambda d: d.ts)
+    found[MEASURED] = [_span(r.ts, r.published_ts) for r in records.rates]
+    decisions = sorted(records.decisions, key=lambda d: d.ts)
     for decision, after in zip_longest(decisions, decisions[1:]):
         end = math.inf if after is None else after.ts
         found[DECIDED].append(_span(decision.ts, decision.published_ts))
-        mine = [said for said in heard.control if decision.ts <= said.ts < end]
-        hellos = [said.ts for said in mine if said.type == "hello"]
+        mine = [event for event in records.control if decision.ts <= event.ts < end]
+        hellos = [event.ts for event in mine if event.type == "hello"]
         if hellos:
             found[CREATED].append(_span(decision.published_ts, max(hellos)))
-        commands = [said.ts for said in mine if said.type in ("start", "stop")]
-        acknowledged = [said.ts for said in mine if said.type == "started"]
+        commands = [event.ts for event in mine if event.type in ("start", "stop")]
+        acknowledged = [event.ts for event in mine if event.type == "started"]
         if commands and acknowledged:
             ready = max([min(commands), *hellos])
             found[HANDED_OVER].append(_span(ready, max(acknowledged)))

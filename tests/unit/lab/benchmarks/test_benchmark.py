@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimtab.errors import ConfigError
-from trimtab_lab.benchmarks.benchmark import Benchmark, BenchUnit, Sides, alternating, judged
+from trimtab_lab.benchmarks.benchmark import Benchmark, BenchUnit, Sides, alternating, compared
 from trimtab_lab.benchmarks.registry import BENCHMARKS, benchmark
 
 
@@ -60,13 +60,13 @@ def test_a_ratio_above_one_means_that_ours_is_better_whatever_the_unit(
 ) -> None:
     sides = Sides(ours=(1.0, 4.0, 90.0), rival=(2.0, 2.0, 3.0))
 
-    assert judged(_benchmark(unit), sides, rows=1, runs=3, machine="m").ratio == ratio
+    assert compared(_benchmark(unit), sides, rows=1, runs=3, machine="m").ratio == ratio
 
 
 def test_a_result_has_exactly_the_fields_that_were_agreed() -> None:
     sides = Sides(ours=(2.0,), rival=(1.0,), settings={"window_s": 30})
 
-    found = judged(_benchmark(BenchUnit.ROWS_S), sides, rows=9, runs=1, machine="m").to_json()
+    found = compared(_benchmark(BenchUnit.ROWS_S), sides, rows=9, runs=1, machine="m").to_json()
 
     assert list(found) == ["name", "ours", "rival", "ratio", "unit", "settings"]
     assert found["settings"] == {

@@ -10,7 +10,7 @@ import pytest
 from trimtab.evaluate.rscore import TWELVE
 from trimtab_lab.benchmarks import latency_model as model
 from trimtab_lab.benchmarks import planners
-from trimtab_lab.benchmarks.benchmark import BenchContext, judged
+from trimtab_lab.benchmarks.benchmark import BenchContext, compared
 from trimtab_lab.benchmarks.registry import BENCHMARKS
 from trimtab_lab.scans.packing import SCANS
 
@@ -35,7 +35,7 @@ def test_a_benchmark_without_spark_runs_and_says_what_was_agreed(
     one = BENCHMARKS[name]
     rows = SMALL[one.counted]
 
-    found = judged(one, one.run(stage, rows, 2), rows=rows, runs=2, machine="m").to_json()
+    found = compared(one, one.run(stage, rows, 2), rows=rows, runs=2, machine="m").to_json()
 
     assert list(found) == ["name", "ours", "rival", "ratio", "unit", "settings"]
     assert (found["name"], found["unit"]) == (name, str(one.unit))

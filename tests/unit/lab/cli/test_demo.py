@@ -238,7 +238,7 @@ def test_the_group_has_something_to_spare_in_all():
 
 
 def test_the_loop_is_told_in_figures_and_changes():
-    told = steps.judged(LOOP)
+    told = steps.loop_summary(LOOP)
 
     assert told.sent == "up to 150 records/s for 30 s"
     assert [(f.value, f.name) for f in told.figures] == [

@@ -26,10 +26,10 @@ from trimtab_lab.papers.burato.design import (
     PolicyName,
     RunKind,
     Setting,
+    default_grid,
     full_grid,
     in_random_order,
     narrowed,
-    stated_grid,
     with_gauges,
 )
 from trimtab_lab.papers.burato.experiment import BuratoDesign, burato
@@ -37,7 +37,7 @@ from trimtab_lab.papers.burato.result import result
 from trimtab_lab.papers.kept import keep as keep_parts
 from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.published import burato as paper
-from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, beside, row_from
+from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, for_information, row_from
 
 B2 = Setting(topic="B2", acks="1")
 SLOW_U2 = Setting(topic="U2", acks="1", world=BrokerWorld.SLOWED)
@@ -83,7 +83,7 @@ def test_every_partitioner_takes_part_in_the_full_grid_in_both_granularities():
 
 
 def test_the_stated_grid_asks_what_the_aims_need_and_is_part_of_the_full_one():
-    cells = set(stated_grid())
+    cells = set(default_grid())
     assert cells <= set(full_grid())
     for topic, acks in (("U2", "1"), ("U3", "all"), ("U2", "all")):
         setting = Setting(topic=topic, acks=acks, world=BrokerWorld.SLOWED, value_bytes=1000)
@@ -94,7 +94,7 @@ def test_the_stated_grid_asks_what_the_aims_need_and_is_part_of_the_full_one():
 
 
 def test_the_stated_grid_fits_in_three_quarters_of_an_hour():
-    assert BuratoDesign(cells=stated_grid()).estimate_s <= 45 * 60
+    assert BuratoDesign(cells=default_grid()).estimate_s <= 45 * 60
 
 
 def test_the_topics_are_those_of_the_thesis_and_one_that_half_avoids_the_slow_broker():
@@ -107,7 +107,7 @@ def test_the_topics_are_those_of_the_thesis_and_one_that_half_avoids_the_slow_br
 
 
 def test_runs_are_in_random_order_within_worlds_and_each_repetition_is_whole():
-    cells = stated_grid()
+    cells = default_grid()
     ordered = in_random_order(cells, repetitions=2, duration_s=1.0, seed=1)
     half = len(cells)
     assert {run.cell for run in ordered[:half]} == set(cells) == {r.cell for r in ordered[half:]}
@@ -118,7 +118,7 @@ def test_runs_are_in_random_order_within_worlds_and_each_repetition_is_whole():
 
 
 def test_those_that_are_compared_follow_each_other_after_what_their_rates_are_parts_of():
-    cells = with_gauges(stated_grid())
+    cells = with_gauges(default_grid())
     ordered = in_random_order(cells, repetitions=1, duration_s=1.0, seed=1)
     blocks = [key for key, _ in itertools.groupby((r.cell.setting, r.cell.load) for r in ordered)]
     assert len(blocks) == len(set(blocks))
@@ -136,13 +136,13 @@ def test_an_open_loop_brings_the_saturating_runs_that_tell_its_rate():
 
 
 def test_a_part_of_the_grid_can_be_chosen_and_what_it_lacks_is_named():
-    chosen = narrowed(stated_grid(), policies=["node"], worlds=["slowed"])
+    chosen = narrowed(default_grid(), policies=["node"], worlds=["slowed"])
     assert {cell.policy.name for cell in chosen} == {"node"}
     assert {cell.setting.world for cell in chosen} == {BrokerWorld.SLOWED}
     with pytest.raises(ConfigError, match='no topic "U9"'):
-        narrowed(stated_grid(), topics=["U9"])
+        narrowed(default_grid(), topics=["U9"])
     with pytest.raises(ConfigError, match="no cell with this combination"):
-        narrowed(stated_grid(), topics=["B1"], worlds=["slowed"])
+        narrowed(default_grid(), topics=["B1"], worlds=["slowed"])
 
 
 # ---------------------------------------------------------------- judging
@@ -352,7 +352,7 @@ def test_the_page_has_every_cell_and_both_ratios(tmp_path):
 def gain(interval: tuple[float, float] | None, *, policy: str, ours: float) -> VerdictRow:
     low, high = interval or (math.nan, math.nan)
     text = f"% more throughput than default, {policy}, U2 acks=1; interval {low:.0f} to {high:.0f}"
-    return beside(text, ours, interval=interval)
+    return for_information(text, ours, interval=interval)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["numbers", "text of older results"])

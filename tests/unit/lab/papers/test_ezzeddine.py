@@ -10,7 +10,7 @@ import pytest
 from trimtab_lab.papers import ezzeddine, fluid_runs
 from trimtab_lab.papers.ezzeddine import EzzeddineDesign
 from trimtab_lab.papers.fluid_runs import SHARES, schedule_of, skewed_curve
-from trimtab_lab.papers.grid import here
+from trimtab_lab.papers.grid import run_here
 from trimtab_lab.papers.published import ezzeddine as paper
 from trimtab_lab.papers.verdict import RowVerdict
 
@@ -23,7 +23,7 @@ FEW = EzzeddineDesign(
 
 
 def run(cells, work, per_task):
-    return here(cells, work)
+    return run_here(cells, work)
 
 
 @cache

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from trimtab_lab.papers import grid, packing_runs
-from trimtab_lab.papers.grid import GridCell, code_version, finished, here
+from trimtab_lab.papers.grid import GridCell, code_version, finished, run_here
 
 ANY_FIT = "trimtab.plan.consumers.any_fit"
 RIVALS = "trimtab.plan.consumers.rivals"
@@ -66,7 +66,7 @@ def test_a_cell_that_fails_says_why_and_leaves_the_others_alone():
         return {"root": math.sqrt(parameters["of"])}
 
     cells = [GridCell({"of": of}, "v") for of in (4, -1, 9)]
-    found = here(cells, root)
+    found = run_here(cells, root)
 
     assert [found[cell.key].figures for cell in cells] == [{"root": 2.0}, None, {"root": 3.0}]
     assert str(found[cells[1].key].error).startswith("ValueError: ")

@@ -9,7 +9,7 @@ import pytest
 
 from trimtab.evaluate.rscore import TWELVE, cbs
 from trimtab_lab.papers import landau, packing_runs
-from trimtab_lab.papers.grid import here
+from trimtab_lab.papers.grid import run_here
 from trimtab_lab.papers.kept import keep
 from trimtab_lab.papers.landau import LandauDesign, LandauRun, Score
 from trimtab_lab.papers.part import figures_of, part_from
@@ -20,7 +20,7 @@ SMALL = LandauDesign(seeds=1, iterations=6, partitions=12, deltas=(5, 25), slack
 
 
 def run(cells, work, per_task):
-    return here(cells, work)
+    return run_here(cells, work)
 
 
 @cache
@@ -63,13 +63,13 @@ def test_a_cbs_is_that_of_the_runs_behind_it():
 
     def listening(asked, work, per_task):
         cells.extend(asked)
-        return here(asked, work)
+        return run_here(asked, work)
 
     found = landau.tables(
         LandauDesign(seeds=1, iterations=6, partitions=12, deltas=(5,), starts=("uniform",)),
         listening,
     )
-    figures = figures_of(cells, here(cells, packing_runs.packed))
+    figures = figures_of(cells, run_here(cells, packing_runs.packed))
     counts = {c.parameters["planner"]: f["consumers"] for c, f in zip(cells, figures, strict=True)}
     expected = cbs(counts, reference=TWELVE)
     assert {p: found.figures["cbs"][p]["5"] for p in TWELVE} == pytest.approx(

@@ -128,7 +128,7 @@ def test_a_walk_in_bytes_never_asks_for_more_bytes_of_a_consumer_than_it_carries
 
     assert 0 < max(map(max, bytes_s)) <= 0.8 * CAPACITY_BYTES_S
     assert schedule.total_rate_at(0.0) == 0
-    begins_s = run(Strategy.MWF, workload=workload).unjudged_s
+    begins_s = run(Strategy.MWF, workload=workload).lead_in_s
     held = [schedule.rate_at(p, begins_s) for p in range(len(means))]
     assert [schedule.rate_at(p, begins_s - 59) for p in range(len(means))] == held
     # By records the order of partitions is another one than by bytes: that is the point of it.

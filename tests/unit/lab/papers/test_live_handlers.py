@@ -13,7 +13,7 @@ from trimtab.errors import ConfigError
 from trimtab.model.record import Record
 from trimtab_lab.papers.live import handlers
 from trimtab_lab.papers.live.handlers import SERVICE_BYTES_S, limited_by_bytes
-from trimtab_lab.papers.live.kafka.conduct import _living, _rebalances
+from trimtab_lab.papers.live.kafka.conduct import _rebalances, _running_consumers
 
 RECORD = Record("t", 0, 0, None, bytes(5000), (), 0)
 
@@ -60,6 +60,6 @@ def test_consumers_are_counted_without_touching_their_files(tmp_path: Path):
         told = {"v": 1, "pid": pid, "started": str(time.time())}
         (tmp_path / f"consumer-{index}.json").write_text(json.dumps(told))
 
-    assert _living(tmp_path) == 0
+    assert _running_consumers(tmp_path) == 0
     assert len(list(tmp_path.iterdir())) == 2
-    assert _living(tmp_path / "nowhere") == 0
+    assert _running_consumers(tmp_path / "nowhere") == 0

@@ -11,7 +11,7 @@ from trimtab_lab.papers.verdict import (
     at_least,
     at_most,
     beats,
-    beside,
+    for_information,
     near,
     row_from,
     tally,
@@ -33,7 +33,7 @@ from trimtab_lab.papers.verdict import (
         (beats("x", 0.35, 0.36, lower=False), RowVerdict.BETTER),
         (beats("x", 0.0, 0.0, lower=True), RowVerdict.WITHIN),
         (beats("x", 0.02, 0.021, lower=True), RowVerdict.OUTSIDE),
-        (beside("x", 1289.0, paper=217.0), RowVerdict.NOT_COMPARABLE),
+        (for_information("x", 1289.0, paper=217.0), RowVerdict.NOT_COMPARABLE),
     ],
 )
 def test_a_verdict_follows_from_bar_and_figure(row, verdict):

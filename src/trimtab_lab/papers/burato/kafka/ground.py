@@ -129,11 +129,11 @@ class Ground:
         words = ["load", "keyless", "--topic", FOREIGN_TOPIC, "--acks", "1", "--duration", "24h"]
         words += ["--value-bytes", str(_FOREIGN_BYTES)]
         words += ["--rate", f"{FOREIGN_MB_S * 2**20 / _FOREIGN_BYTES:.0f}"]
-        with self.beside("foreign", *words):
+        with self.running("foreign", *words):
             yield
 
     @contextmanager
-    def beside(self, name: str, *words: str) -> Iterator[None]:
+    def running(self, name: str, *words: str) -> Iterator[None]:
         """Runs one of our own programs while the block runs; its output goes to a log file."""
         command = [sys.executable, "-m", "trimtab.cli.main", *words]
         command += ["--bootstrap-server", self.kafka.servers]
@@ -292,7 +292,7 @@ def prepared(cluster: LocalCluster, folder: Path) -> Iterator[Ground]:
     weights = LiveWeights()
     place = Ground(cluster=cluster, kafka=kafka, weights=weights, folder=folder)
     try:
-        with place.beside("steer", "steer", "--execute"), WeightsReader(kafka, weights):
+        with place.running("steer", "steer", "--execute"), WeightsReader(kafka, weights):
             yield place
     finally:
         with kafka.admin() as admin:

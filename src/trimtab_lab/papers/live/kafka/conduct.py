@@ -59,7 +59,7 @@ from trimtab_lab.papers.live.plan import (
 
 log = structlog.get_logger()
 
-_LOOK_S = 0.5
+_SAMPLE_S = 0.5
 _READY_WITHIN_S = 180.0
 _SETTLED_WITHIN_S = 240.0
 _DRAINED_WITHIN_S = 900.0
@@ -117,10 +117,10 @@ def conduct(
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> Conducted:
     """Executes a run; `replay` is the replica schedule for the strategy that needs one."""
-    return _Conductor(run, place, replay).conducted(on_progress)
+    return _Execution(run, place, replay).execute(on_progress)
 
 
-class _Conductor:
+class _Execution:
     def __init__(self, run: LiveRun, place: LiveSite, replay: Timeline) -> None:
         self.run, self.place, self.replay = run, place, replay
         self.name = f"live-{run.key.replace('.', '_')}-{uuid.uuid4().hex[:6]}"
@@ -182,7 +182,7 @@ class _Conductor:
 
     # ------------------------------------------------------------ the run
 
-    def conducted(self, on_progress: Callable[[LoadProgress], None] | None) -> Conducted:
+    def execute(self, on_progress: Callable[[LoadProgress], None] | None) -> Conducted:
         place = self.place
         with ExitStack() as open_now:
             admin = open_now.enter_context(place.cluster.admin())
@@ -200,8 +200,8 @@ class _Conductor:
             if self.run.settled and self.run.strategy.directed:
                 self._settle(watch)
             log.info("load_started", run=self.name)
-            unjudged_s = self.run.unjudged_s
-            began_ts, began = _micros() + round(unjudged_s * 1e6), time.monotonic() + unjudged_s
+            lead_in_s = self.run.lead_in_s
+            began_ts, began = _micros() + round(lead_in_s * 1e6), time.monotonic() + lead_in_s
             self.began = began
             summary = self._send(self.schedule, on_progress=on_progress)
             self._wait_until_read(watch)
@@ -254,7 +254,7 @@ class _Conductor:
     def _wait_until_read(self, watch: _Watch) -> None:
         sent_at = time.monotonic()
         _until(
-            lambda: watch.lag == 0 and watch.looked_at > sent_at,
+            lambda: watch.lag == 0 and watch.sampled_at > sent_at,
             _DRAINED_WITHIN_S,
             f"Topic {self.name} was not read completely",
         )
@@ -315,7 +315,7 @@ class _Conductor:
                     self.backend.create(missing)
                 if surplus := [i for i in living if i >= count]:
                     self.backend.remove(surplus)
-                stop.wait(_LOOK_S / 2)
+                stop.wait(_SAMPLE_S / 2)
 
         with _in_thread("scaler", scale):
             yield
@@ -376,7 +376,7 @@ class _Watch:
         self.replicas: list[tuple[float, int]] = []
         self.lags: list[tuple[float, int]] = []
         self.lag: int | None = None
-        self.looked_at = 0.0
+        self.sampled_at = 0.0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -385,33 +385,33 @@ class _Watch:
 
     def _watch(self, stop: threading.Event) -> None:
         while not stop.is_set():
-            self.replicas.append((time.monotonic(), _living(self._folder)))
+            self.replicas.append((time.monotonic(), _running_consumers(self._folder)))
             try:
-                self._look()
+                self._sample()
             except TrimtabError as error:  # tried again soon
                 log.warning("offsets_unavailable", why=error.message)
-            stop.wait(_LOOK_S)
+            stop.wait(_SAMPLE_S)
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         began = time.monotonic()
         done = self._admin.committed([self._group]).get(self._group)
         ends = ends_of(self._admin, self._partitions[0].topic)
         if done is None or len(ends) < len(self._partitions):
             return
         self.lag = sum(end - done.get(p, first) for p, (first, end) in ends.items())
-        self.looked_at = began
+        self.sampled_at = began
         self.lags.append((began, self.lag))
 
 
-def _living(folder: Path) -> int:
+def _running_consumers(folder: Path) -> int:
     """The number of running consumers of a folder; unlike a backend, does not change the folder."""
     count = 0
     for path in folder.glob("consumer-*.json"):
         try:
-            said = json.loads(path.read_bytes())
+            entry = json.loads(path.read_bytes())
         except (FileNotFoundError, ValueError):  # just deleted, or just being written
             continue
-        process = ProcessId(said["pid"], said["started"])
+        process = ProcessId(entry["pid"], entry["started"])
         count += process_state(process) is not ProcessState.DEAD
     return count
 
@@ -423,12 +423,12 @@ def _rebalances(folder: Path, from_ts: int, to_ts: int) -> Iterator[float]:
             if '"partitions_assigned"' not in line:
                 continue
             try:
-                said = json.loads(line)
+                entry = json.loads(line)
             except ValueError:  # interrupted by a line of the client library
                 continue
-            ts = datetime.fromisoformat(said["timestamp"]).timestamp() * 1e6
-            if from_ts <= ts <= to_ts and said["blocked_s"] > 0:
-                yield float(said["blocked_s"])
+            ts = datetime.fromisoformat(entry["timestamp"]).timestamp() * 1e6
+            if from_ts <= ts <= to_ts and entry["blocked_s"] > 0:
+                yield float(entry["blocked_s"])
 
 
 def _free_port() -> int:
@@ -462,7 +462,7 @@ def _until(condition: Callable[[], bool], within_s: float, complaint: str) -> No
                 f"{complaint} after {within_s:g} s.",
                 hint="See the logs of its consumers in the folder of the run.",
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_SAMPLE_S)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ EDGES_S = tuple(round(0.02 * 10 ** (k / 12), 4) for k in range(48))
 _GENEROUS_US = 60_000_000
 
 
-def judged(session: Session, place: LiveSite, run: Conducted) -> dict[str, Any]:
+def run_figures(session: Session, place: LiveSite, run: Conducted) -> dict[str, Any]:
     """The figures of a run, as they are saved."""
     asked = ReceiptQuery(
         group=run.group,
