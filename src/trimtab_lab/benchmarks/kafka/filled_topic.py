@@ -44,7 +44,10 @@ def filled_topic(
     )
     ends = _ends(admin, topic)
     if sum(ends.values()) != rows:
-        raise MeasurementError(f"{topic} holds {sum(ends.values())} records instead of {rows}.")
+        raise MeasurementError(
+            f"Topic {topic} has {sum(ends.values())} records instead of {rows}.",
+            hint="Delete the topic, then run the benchmark again: it fills the topic.",
+        )
     return ends
 
 

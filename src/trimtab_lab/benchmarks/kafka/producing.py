@@ -111,7 +111,10 @@ class ProducerSide:
         self._spent_us.append(1e6 * (time.thread_time() - began) / self._rows)
         left = self._producer.flush(120)
         if left or self._failures:
-            raise MeasurementError(f"{left + self._failures} records were not acknowledged.")
+            raise MeasurementError(
+                f"{left + self._failures} records for topic {self._topic} were not acknowledged.",
+                hint="Check that the brokers are running, then run the benchmark again.",
+            )
 
     def _delivered(self, error: object, _message: object) -> None:
         self._failures += error is not None

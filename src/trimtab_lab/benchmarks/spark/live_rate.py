@@ -78,7 +78,10 @@ def _watch(context: BenchContext, cluster: Cluster, partitions: int) -> list[flo
             _load(cluster.servers),
         ):
             if not arrivals.first.wait(STARTED_WITHIN_S):
-                raise MeasurementError(f"No rates were published within {STARTED_WITHIN_S:g} s.")
+                raise MeasurementError(
+                    f"No rates were published within {STARTED_WITHIN_S:g} s.",
+                    hint="Run it again with --verbose to see Spark's messages.",
+                )
             context.say(f"watching {partitions} partitions for {WATCHED_S:g} s")
             time.sleep(WARM_UP_S)
             began = _now_ts()

@@ -83,6 +83,7 @@ def _complete(found: list[Finished], todo: list[GridCell]) -> None:
     errors = [done.error for done in found if done.error is not None]
     if errors or len(found) != len(todo):
         raise MeasurementError(
-            f"{len(found)} of {len(todo)} cells were run, {len(errors)} failed"
-            + (f", one of them with: {errors[0]}" if errors else ".")
+            f"{len(found)} of {len(todo)} cells ran, {len(errors)} failed"
+            + (f", one of them with: {errors[0]}" if errors else "."),
+            hint="Fix the cause, then run the benchmark again: a partial run cannot be compared.",
         )

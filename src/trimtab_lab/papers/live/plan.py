@@ -347,7 +347,8 @@ def strategies_of(text: str | None, known: Iterable[Strategy]) -> tuple[Strategy
     asked = {name.strip() for name in text.split(",")}
     if unknown := sorted(asked - set(map(str, every))):
         raise ConfigError(
-            f'Unknown strategy "{unknown[0]}".', hint=f"Strategies: {', '.join(every)}."
+            f'This experiment has no strategy "{unknown[0]}".',
+            hint=f"Strategies: {', '.join(every)}.",
         )
     return tuple(strategy for strategy in every if str(strategy) in asked)
 

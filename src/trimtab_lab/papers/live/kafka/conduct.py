@@ -485,7 +485,10 @@ def _in_thread(name: str, work: Callable[[threading.Event], object]) -> Iterator
         stop.set()
         thread.join(_ENDED_WITHIN_S)
     if failed:
-        raise ApplyError(f"The {name} failed: {failed[0]}") from failed[0]
+        raise ApplyError(
+            f"The thread for the {name} failed: {failed[0]}",
+            hint="Fix the cause, then start the experiment again: it repeats this run.",
+        ) from failed[0]
 
 
 def _end(backend: Backend) -> None:
