@@ -203,7 +203,7 @@ def _settings(design: BuratoDesign) -> dict[str, Any]:
         "batch bytes": PRODUCER["batch.size"],
         "buffer MiB": PRODUCER["queue.buffering.max.kbytes"] // 1024,
         "buffer MiB where it saturates": SATURATING["queue.buffering.max.kbytes"] // 1024,
-        "slowed broker": f"{SLOWED}, standing still for {SLOWED_SHARE:.0%} of every "
+        "slowed broker": f"{SLOWED}, paused for {SLOWED_SHARE:.0%} of every "
         f"{1000 * SLOWED_PERIOD_S:.0f} ms",
         "seed": design.seed,
     }

@@ -82,7 +82,8 @@ def _avoiding(cells: Sequence[_Cell], ours: Sequence[_Cell]) -> Iterator[str]:
     if pairs:
         near = all(other < NEARLY * mine for _, mine, other in pairs)
         listed = ", ".join(
-            f"{other:.0f} ms beside {mine:.0f} ms on {_where(cell)}" for cell, mine, other in pairs
+            f"{other:.0f} ms compared with {mine:.0f} ms on {_where(cell)}"
+            for cell, mine, other in pairs
         )
         yield (
             "**A partitioner that just avoids the slow broker** "

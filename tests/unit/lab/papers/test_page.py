@@ -126,7 +126,7 @@ def test_the_page_of_the_partitioners_begins_with_the_result_and_its_limits():
         if other["policy"] == f"{RACK_AWARE} in a"
         and all(x["topic"] == "U2" and (x["acks"], x["load"]) == ("1", 0.7) for x in (c, other))
     ]
-    assert f"{other:.0f} ms beside {mine:.0f} ms on U2 acks=1 at 70%" in result
+    assert f"{other:.0f} ms compared with {mine:.0f} ms on U2 acks=1 at 70%" in result
     assert "The acks of B1 and U1 are not stated" in made
     assert "B1 acks" not in result
 
