@@ -80,8 +80,8 @@ def demo(options: DemoOptions) -> None:
 
     Three brokers are started and a skewed load is sent to a topic; a consumer group reads it and
     one of its members falls behind. Spark measures rates, heavy keys and lag, and a plan assigns
-    the partitions differently. Then a controller runs a group on the same skew, and Spark evaluates the
-    result. One HTML page shows everything. All processes are stopped at the end, also after
+    the partitions differently. Then a controller runs a group on the same skew, and Spark evaluates
+    the result. One HTML page shows everything. All processes are stopped at the end, also after
     Ctrl-C.
     """
     from trimtab_lab.demo.steps import LEAST_DURATION_S, Script, run_demo
