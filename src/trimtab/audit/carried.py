@@ -1,12 +1,12 @@
-"""What each broker carries, by the best that is known: measured rates, log sizes, or leaders.
+"""The load of each broker, from measured rates, else log sizes, else leader counts.
 
-Why      A verdict needs one load per broker. With rates it is what was measured, partition by
-         partition: how producers choose partitions is already in it. Without rates each partition
-         counts its log size where all sizes are known, else 1.
-Promise  Rates that are all 0 say nothing, and are not used. Partitions of unknown rate count 0 and
-         are marked. The bound holds for every placement of leaders on these brokers: no peak is
-         below the mean, and of k · brokers + 1 partitions at least k + 1 share a broker. For equal
-         partitions the bound is reached.
+Why      The audit needs one load per broker. Measured rates per partition already include the
+         producers' choice of partitions. Without rates a partition counts its log size if all
+         sizes are known, else 1.
+Promise  Rates that are all 0 are ignored. A partition of unknown rate counts 0 and is marked. The
+         bound holds for every placement of leaders on these brokers: the peak is at least the
+         mean, and with k · brokers + 1 partitions some broker has at least k + 1 of them. With
+         equal partitions the bound is reached.
 Cost     O(partitions · log partitions), in arrays.
 
 >>> from trimtab.audit.layout import layout_of
@@ -35,20 +35,20 @@ from trimtab.model.cluster import BrokerId, TopicPartition
 from trimtab.model.load import Unit
 
 WANTED_PEAK = 1.25
-"""Peak over mean of the load of brokers that is still fine."""
+"""Highest acceptable ratio of peak to mean broker load."""
 
 WANTED_AFTER = 1.5
-"""Peak after a failure over the least that it can be that is still fine."""
+"""Highest acceptable ratio of the peak after a failure to the lowest possible peak."""
 
 LARGE_GAP = 0.1
-"""Rates that are missing for a larger part of partitions or load do not show what brokers carry."""
+"""If a larger share of partitions or load has no rate, the rates do not show broker loads."""
 
 ROUNDING = 1e-9
-"""By so much sums in another order may differ."""
+"""Relative rounding error allowed between sums taken in different orders."""
 
 
 class Basis(StrEnum):
-    """What the load of a partition is taken from."""
+    """The data that partition loads are taken from."""
 
     RATES = "rates"
     BYTES = "bytes"
@@ -57,7 +57,7 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionWeights:
-    """The load of each partition of a layout, in its order; 0 where it is not `known`.
+    """The load of each partition, in the order of the layout; 0 where it is not `known`.
 
     `left_out` is the load of partitions whose rate was not measured well enough to count.
     """
@@ -71,18 +71,18 @@ class PartitionWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What each broker carries.
+    """The load of each broker.
 
     Attributes:
-        basis: What loads are taken from.
-        unit: Of rates.
+        basis: The data that loads are taken from.
+        unit: The unit of the rates.
         by_broker: The load of each broker.
-        mean: The load of a broker if all that are up had the same.
+        mean: The total load divided by the number of brokers that are up.
         peak: The highest load of a broker.
-        broker: The one that has it.
+        broker: The broker with the highest load.
         bound: No placement of leaders on these brokers has a lower peak.
-        hottest: The partition with the highest load; None where there is no load.
-        hottest_load: Its load.
+        hottest: The partition with the highest load; None if there is no load.
+        hottest_load: The load of that partition.
         unmeasured: Partitions with a leader whose rate is unknown.
         online: Partitions with a leader.
         left_out: Load of partitions whose rate was not measured well enough to count.
@@ -113,30 +113,30 @@ class Carried:
 
     @property
     def hottest_to_mean(self) -> float:
-        """The load of the hottest partition over the mean of brokers."""
+        """The load of the hottest partition over the mean load of a broker."""
         return self.hottest_load / self.mean if self.mean > 0 else 0.0
 
     @property
     def thin(self) -> bool:
-        """Whether so much is unknown that it does not show what brokers carry: rates, or load."""
+        """Whether too many rates, or too much of the load, are unknown to judge broker loads."""
         return self.unmeasured > LARGE_GAP * self.online or self.left_out_share > LARGE_GAP
 
     @property
     def left_out_share(self) -> float:
-        """The part of all load, as far as it was seen, that is left out."""
+        """The share of all observed load that is left out."""
         seen = sum(self.by_broker.values()) + self.left_out
         return self.left_out / seen if seen > 0 else 0.0
 
     @property
     def hottest_to_others(self) -> float:
-        """The load of the hottest partition over the mean of all partitions whose load is known."""
+        """The load of the hottest partition over the mean of all partitions of known load."""
         known = self.online - self.unmeasured
         total = sum(self.by_broker.values())
         return self.hottest_load * known / total if total > 0 else 0.0
 
     @property
     def excess(self) -> float:
-        """The peak over the bound: what a better placement of leaders could take away."""
+        """The peak over the bound: how much a better placement of leaders could reduce it."""
         return ratio(self.peak, self.bound)
 
 
@@ -160,7 +160,7 @@ def weights_of(layout: Layout, rates: TopicLoad | None = None) -> PartitionWeigh
     everything = np.ones(size, dtype=bool)
     sizes = list(map(attrgetter("log_bytes"), layout.partitions))
     stored = np.fromiter((np.nan if s is None else s for s in sizes), np.float64, size)
-    if stored[online].sum() > 0:  # not so where a size is unknown
+    if stored[online].sum() > 0:  # False if any size is unknown
         weight = np.where(online, stored, 0.0)
         return PartitionWeights(basis=Basis.BYTES, unit=None, weight=weight, known=everything)
     return equal_weights(layout)
@@ -175,12 +175,13 @@ def equal_weights(layout: Layout) -> PartitionWeights:
 
 
 def _rates(layout: Layout, rates: TopicLoad) -> tuple[Floats, NDArray[np.bool_]]:
-    if not rates.by_partition:  # by topic only: in equal parts
+    if not rates.by_partition:  # only the topic's rate is known: split it evenly
         rate, unknown = rates_by_place(layout, rates)
         absent = frozenset(unknown)
         measured = np.fromiter((t not in absent for t in layout.topics), bool, len(layout.topics))
         return (rate / np.maximum(layout.available, 1))[layout.topic_of], measured[layout.topic_of]
-    names = map(attrgetter("topic", "partition"), layout.partitions)  # pairs equal their names
+    # a plain tuple compares equal to a TopicPartition
+    names = map(attrgetter("topic", "partition"), layout.partitions)
     given = cast(Mapping[tuple[str, int], float], rates.by_partition)
     found = list(map(given.get, names))
     weight = np.fromiter((0.0 if r is None else r for r in found), np.float64, len(found))
@@ -188,7 +189,7 @@ def _rates(layout: Layout, rates: TopicLoad) -> tuple[Floats, NDArray[np.bool_]]
 
 
 def carried(layout: Layout, weights: PartitionWeights, *, down: Collection[int] = ()) -> Carried:
-    """What each broker carries; brokers that are down do not count in the mean."""
+    """Computes broker loads; brokers that are down do not count in the mean."""
     size = len(layout.brokers)
     up = size - len(set(layout.brokers).intersection(down))
     online = np.flatnonzero(layout.leader_of >= 0)
@@ -214,7 +215,7 @@ def carried(layout: Layout, weights: PartitionWeights, *, down: Collection[int] 
 
 
 def placement_bound(falling: Floats, brokers: int, total: float) -> float:
-    """A load that the fullest broker has at least, wherever leaders are; heaviest first.
+    """A lower bound of the peak for any placement of leaders; loads are given heaviest first.
 
     >>> placement_bound(np.array([1.0, 1.0, 1.0, 1.0]), 3, 4.0)
     2.0
@@ -233,12 +234,12 @@ def topic_excess(
     weight: Floats,
     brokers: int,
 ) -> Floats:
-    """Of each topic, the load of its fullest leader over what that must be at least.
+    """For each topic, the load of its fullest leader over the lowest value that this can have.
 
     The layout is given as the topic of each partition, its leader, and how many partitions of each
-    topic have one; `weight` is the load of each of these partitions. A topic spreads over the
-    brokers that lead it: one of them has the mean of them at least, the heaviest partition, and as
-    many partitions as the mean, rounded up. 1 for a topic without load.
+    topic have one; `weight` is the load of each of these partitions. The lowest value is the
+    largest of: the mean over the brokers that lead the topic, its heaviest partition, and the mean
+    number of partitions rounded up. 1 for a topic without load.
     """
     topic_of, leader_of, available = layout_of_topics
     found = np.ones(available.size)

@@ -1,7 +1,7 @@
 """An audit as JSON, the same bytes for the same cluster.
 
-The first keys are those that programs may rely on; what follows tells more. A failure lists only
-the leaders that change, −1 where there is none.
+Programs may rely on the first keys; the later ones add details. A failure lists only the leaders
+that change, −1 for a partition without a leader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimtab.model.codec import VERSION, Json, by_partition
 
 
 def audit_to(audit: Audit, *, worst: int | None = None) -> Json:
-    """The document of an audit; with `worst`, only so many of the worst failures."""
+    """The JSON document of an audit; `worst` limits it to that many of the worst failures."""
     return {
         "groups": [{"brokers": list(g.brokers), "topics": list(g.topics)} for g in audit.groups],
         "pairs": [

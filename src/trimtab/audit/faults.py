@@ -1,22 +1,14 @@
-"""Early detection: what the death of brokers would do to leaders, groups and loads.
+"""Simulated broker failures: their effect on leaders, groups and loads (early detection).
 
-Why      A topology that is even today may be one failure away from an outage or from a broker with
-         twice the load. It is cheaper to know that before.
-Promise  The rule is that of the KRaft controller with unclean election off: a leader that lives
-         stays; else the first replica in order that lives and is in sync leads; with nobody in sync
-         the first eligible one that lives; else the partition is offline. A partition that is
-         offline already stays so. The load of a partition goes with it to its new leader.
-         Everything said of a failure equals what the whole audit says of the cluster after it.
-         Ranked by partitions that can no longer be written to with acks=all, offline or with too
-         few replicas in sync; then by those offline; then by the peak over the mean of the brokers
-         left; then by the brokers.
-Cost     Per failure O(partitions of the topics whose leaders change), in arrays, and O(topics of
-         those · leaders · topics / word) for the pairs. The least possible peak is a maximum flow:
-         only for the worst ones.
+Promise  Leaders are elected as the KRaft controller does with unclean election off: a live leader
+         stays; else the first live replica in sync; else the first live eligible leader replica;
+         else the partition is offline. A partition's load moves to its new leader. The result of a
+         failure equals a full audit of the cluster after it. Ranked by partitions unwritable with
+         acks=all, then offline partitions, then peak over mean of the remaining brokers, then ids.
+Cost     Per failure O(partitions of changed topics) in arrays and O(changed topics · leaders ·
+         topics / word) for the pairs of topics (groups split and merge, topics do not). The least
+         possible peak is a maximum flow, computed for the worst failures only.
 Paper    Burato proposes it and calls it unfeasible on large clusters (section 3.5.4).
-
-Overlaps are counted in pairs of topics, which share some of their leaders and not all: a failure
-splits and merges groups, topics stay.
 
 >>> from trimtab.audit.layout import layout_of
 >>> from trimtab.audit.scenarios import scenarios
@@ -47,7 +39,7 @@ from trimtab.audit.carried import (
 )
 from trimtab.audit.groups import max_groups, spans
 from trimtab.audit.layout import (
-    NOBODY,
+    NO_PLACE,
     Floats,
     Ints,
     Layout,
@@ -64,38 +56,38 @@ from trimtab.audit.unevenness import spreads
 from trimtab.model.cluster import NO_LEADER, BrokerId, ClusterSnapshot, Replicas, TopicPartition
 
 WORST = 10
-"""For how many of the worst failures the least possible peak is computed."""
+"""The least possible peak is computed for this many of the worst failures."""
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What the death of some brokers does; counts are of what is not so already.
+    """The effect of a failure of some brokers; counts exclude what is already so before it.
 
     Attributes:
-        dead: The brokers.
-        what: What they are called as a whole, as "rack a"; empty for just brokers.
+        dead: The brokers that fail.
+        what: The name of the failure domain, such as "rack a"; empty for single brokers.
         moved: Partitions that get another leader.
-        offline_partitions: Partitions that lose their leader and get none.
+        offline_partitions: Partitions that lose their leader and get no new one.
         offline_topics: Topics that lose their last leader.
-        below_min_insync: Partitions with a leader that acks=all can no longer be written to.
+        below_min_insync: Partitions that keep a leader but start to refuse writes with acks=all.
         new_pairs: Pairs of topics that begin to overlap in part.
-        vanished_pairs: Pairs that end to.
-        contested: Brokers on which several max groups meet afterwards.
-        newly_uneven: Topics whose leaders were even and no longer are.
-        newly_skewed: Topics whose fullest leader has more than `wanted` times what it must have at
-            least, and has not now.
-        skewed_share: The part of all load that these topics have.
-        peak_to_mean: Highest load of the brokers left over their mean; every partition keeps the
-            load it has.
-        peak_broker: The broker that has it; None where no load is left.
-        bound_to_mean: The least that this can be, whatever the order of replicas: leaders that
-            are alive stay.
-        default_to_mean: The same peak if records are dealt to partitions in turn.
-        node_to_mean: The same if records are dealt to leaders in turn.
-        doubled_to_mean: Without rates: the highest peak over mean that doubling a topic makes.
-        least_to_mean: The least possible; only for the worst failures.
+        vanished_pairs: Pairs of topics that cease to overlap in part.
+        contested: Brokers that lead topics of several max groups afterwards.
+        newly_uneven: Topics whose leaders were even before the failure and are not after it.
+        newly_skewed: Topics whose fullest leader exceeds `wanted` times the lowest possible load
+            after the failure but not before it.
+        skewed_share: The share of all load that belongs to these topics.
+        peak_to_mean: Highest load of the remaining brokers over their mean; every partition keeps
+            its load.
+        peak_broker: The broker with the highest load; None if no load is left.
+        bound_to_mean: The lowest possible value of `peak_to_mean` for any order of replicas;
+            live leaders stay.
+        default_to_mean: The same peak if records go to partitions in turn.
+        node_to_mean: The same peak if records go to leaders in turn.
+        doubled_to_mean: Without rates: the highest peak over mean caused by doubling one topic.
+        least_to_mean: The least possible peak over mean; only for the worst failures.
     """
 
     dead: tuple[BrokerId, ...]
@@ -125,12 +117,12 @@ class Fault:
 
     @property
     def excess(self) -> float:
-        """The peak over its bound: what another order of replicas could take away."""
+        """The peak over its bound: how much another order of replicas could reduce it."""
         return ratio(self.peak_to_mean, self.bound_to_mean)
 
     @property
     def rank(self) -> tuple[int, int, float, float, tuple[BrokerId, ...]]:
-        """Sorts the worst first."""
+        """The sort key: the worst failure first."""
         doubled = self.default_to_mean if self.doubled_to_mean is None else self.doubled_to_mean
         peaks = -round(self.peak_to_mean, 9), -round(doubled, 9)
         return -self.unwritable, -self.offline_partitions, *peaks, self.dead
@@ -138,7 +130,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """A failure in full: leaders that change (−1: none), what goes offline, what gets uneven."""
+    """Full details of a failure: changed leaders (−1: none), offline partitions, uneven topics."""
 
     leaders: Mapping[TopicPartition, BrokerId]
     offline_partitions: tuple[TopicPartition, ...]
@@ -148,7 +140,7 @@ class Details:
 
 
 def after(snapshot: ClusterSnapshot, dead: Collection[int]) -> ClusterSnapshot:
-    """The cluster after some brokers died: they lead nothing and are in no in-sync set."""
+    """The cluster after some brokers failed: they lead nothing and are in no in-sync set."""
     gone = frozenset(dead)
     return replace(
         snapshot,
@@ -160,10 +152,10 @@ def after(snapshot: ClusterSnapshot, dead: Collection[int]) -> ClusterSnapshot:
 def led_by_brokers_up(
     snapshot: ClusterSnapshot, down: Collection[int]
 ) -> tuple[ClusterSnapshot, int]:
-    """The cluster with new leaders in place of those that are down, and how many those are.
+    """The cluster after new leaders were elected for brokers that are down, and how many changed.
 
-    A snapshot may be taken before the controller has elected others; a file may say that a broker
-    is down and leave everything else as it was.
+    A snapshot may be taken before the controller has elected new leaders, and a file may mark a
+    broker as down without changing anything else.
     """
     gone = frozenset(down)
     late = sum(p.leader in gone for p in snapshot.partitions) if gone else 0
@@ -176,16 +168,16 @@ def _without(p: Replicas, dead: frozenset[int]) -> Replicas:
     isr = tuple(broker for broker in p.isr if broker not in dead)
     if p.leader not in dead:
         return replace(p, isr=isr)
-    willing = [broker for broker in p.replicas if broker in isr]
+    candidates = [broker for broker in p.replicas if broker in isr]
     if not isr:
-        willing = [broker for broker in p.replicas if broker in p.elr and broker not in dead]
-    return replace(p, leader=willing[0] if willing else NO_LEADER, isr=isr)
+        candidates = [broker for broker in p.replicas if broker in p.elr and broker not in dead]
+    return replace(p, leader=candidates[0] if candidates else NO_LEADER, isr=isr)
 
 
 def ranked(
     scan: FaultScan, sets: Sequence[Scenario], *, progress: Progress | None = None
 ) -> tuple[Fault, ...]:
-    """All failures, the worst first; the worst with the least possible peak."""
+    """All failures, the worst first; the least possible peak is computed for the worst ones."""
     found = []
     for done, scenario in enumerate(sets):
         found.append(scan.fault(scenario))
@@ -198,7 +190,7 @@ def ranked(
 
 @dataclass(slots=True)
 class _Change:
-    """The topics whose leaders change, counted anew."""
+    """The topics whose leaders change, with their new counts."""
 
     moved: Ints  # partitions
     leader: Ints  # their new leaders
@@ -211,7 +203,7 @@ class _Change:
 
 
 class FaultScan:
-    """A layout made ready for many failures; each looks only at what changes."""
+    """A layout prepared for many simulated failures; each recomputes only what changes."""
 
     def __init__(
         self,
@@ -223,20 +215,20 @@ class FaultScan:
         down: Collection[int] = (),
         wanted: float = WANTED_AFTER,
     ) -> None:
-        """Counts once what stays.
+        """Computes once what all failures have in common.
 
         Args:
-            layout: The cluster as it is.
-            rates: Of topics; without them every topic counts 1 where records are dealt.
-            weights: The load of each partition; without them, what the rates say.
-            min_insync: In-sync replicas that a write with acks=all needs, by topic; else 1.
-            down: Brokers that are down already, which are in no mean.
+            layout: The cluster before the failure.
+            rates: Rates of topics; without them every topic counts 1.
+            weights: The load of each partition; by default taken from `rates`.
+            min_insync: min.insync.replicas of each topic; 1 for a topic not named.
+            down: Brokers that are already down; they do not count in any mean.
             wanted: A topic above this ratio is skewed.
         """
         self._layout = layout
         size = len(layout.brokers)
         self._place = {broker: at for at, broker in enumerate(layout.brokers)}
-        self._leader = layout.leader_of.copy()  # changed for a moment by each failure
+        self._leader = layout.leader_of.copy()  # each failure changes it temporarily
         self._led_by = _by_broker(layout.leader_of, size)
         replicas = padded(layout, "replicas")
         isr = padded(layout, "isr")
@@ -276,7 +268,7 @@ class FaultScan:
         self._overlaps = OverlapChanges(layout)
 
     def fault(self, scenario: Scenario) -> Fault:
-        """What the death of these brokers does."""
+        """Simulates the failure of these brokers."""
         layout, dead = self._layout, self._places(scenario.dead)
         change = self._change(dead)
         lost = change.leader < 0
@@ -310,7 +302,7 @@ class FaultScan:
         )
 
     def details(self, dead: Collection[int]) -> Details:
-        """The same failure in full, by name."""
+        """The same failure with the names of the partitions and topics concerned."""
         layout = self._layout
         change = self._change(self._places(dead))
         leaders = {
@@ -328,7 +320,7 @@ class FaultScan:
         )
 
     def least_to_mean(self, dead: Collection[int]) -> float:
-        """The least possible peak over mean after these brokers died."""
+        """The least possible peak over mean after these brokers failed."""
         layout = self.layout_after(dead)
         gone = self._down.union(self._places(dead))
         up = len(layout.brokers) - len(gone)
@@ -336,7 +328,7 @@ class FaultScan:
         return least(layout, max_groups(layout), self._rate, total / up if up else 0.0).peak_to_mean
 
     def layout_after(self, dead: Collection[int]) -> Layout:
-        """The whole layout after these brokers died."""
+        """The whole layout after these brokers failed."""
         layout = self._layout
         change = self._change(self._places(dead))
         leader_of = layout.leader_of.copy()
@@ -356,8 +348,8 @@ class FaultScan:
         gone = self._down.union(dead)
         leader = _first_alive(self._willing[moved], gone)
         if self._eligible is not None and (leader < 0).any():
-            nobody = np.flatnonzero(leader < 0)
-            leader[nobody] = _first_alive(self._eligible[moved[nobody]], gone)
+            leaderless = np.flatnonzero(leader < 0)
+            leader[leaderless] = _first_alive(self._eligible[moved[leaderless]], gone)
         topics = np.unique(layout.topic_of[moved])
         begin, end = layout.start[topics], layout.start[topics + 1]
         partitions = spans(begin, end)
@@ -382,7 +374,7 @@ class FaultScan:
     def _peak(
         self, change: _Change, dead: Sequence[int], up: int
     ) -> tuple[float, BrokerId | None, float]:
-        """The peak over the mean of the brokers left, the broker that has it, and the bound."""
+        """Peak over mean of the remaining brokers, the broker with the peak, and the bound."""
         if not up:
             return 1.0, None, 1.0
         size = self._carried.size
@@ -398,7 +390,7 @@ class FaultScan:
             total = float(falling.sum())
         left = np.ones(size, dtype=bool)
         left[[*self._down, *dead]] = False
-        stays = self._carried[left]  # leaders that are alive stay where they are
+        stays = self._carried[left]  # live leaders stay where they are
         heaviest = float(self._weight[change.moved[kept]].max(initial=0.0))
         bound = max(
             placement_bound(falling, up, total),
@@ -414,7 +406,7 @@ class FaultScan:
         return float(self._topic_load[topics].sum()) / total if total > 0 else 0.0
 
     def _newly(self, change: _Change) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which of the topics that change get uneven by count, and skewed by load."""
+        """Which of the changed topics become uneven by count, and skewed by load."""
         uneven = (spreads(change.led.count, change.led.start) > 0) & ~self._uneven[change.topics]
         skewed = topic_excess(
             (change.topic_of, change.leader_of, change.available),
@@ -425,7 +417,7 @@ class FaultScan:
         return uneven, (skewed > self._wanted) & ~self._skewed[change.topics]
 
     def _loads(self, change: _Change, dead: Sequence[int]) -> tuple[Floats, Floats]:
-        """What brokers take afterwards, by Default and by Node."""
+        """Broker loads after the failure, under Default and under Node."""
         old, led = self._layout.led, change.led
         rows = spans(old.start[change.topics], old.start[change.topics + 1])
         rate = self._rate[change.topics]
@@ -457,7 +449,7 @@ class FaultScan:
         return ratio(peak, (total + 1) / up if up and total else 0.0)
 
     def _below(self, dead: Sequence[int], change: _Change) -> int:
-        """Partitions that fall below what a write needs and still have a leader."""
+        """Partitions that fall below min.insync.replicas and still have a leader."""
         fewer = np.concatenate([self._synced_by[b] for b in dead] or [np.empty(0, dtype=np.int64)])
         touched, lost = np.unique(fewer, return_counts=True)
         self._leader[change.moved] = change.leader
@@ -468,21 +460,21 @@ class FaultScan:
 
 
 def _first_alive(ordered: Ints, dead: Collection[int]) -> Ints:
-    """Of each row the first broker that is none of the dead; `NOBODY` where there is none."""
+    """The first broker of each row that is not in `dead`; `NO_PLACE` if there is none."""
     if not ordered.size:
-        return np.full(len(ordered), NOBODY, dtype=np.int64)
+        return np.full(len(ordered), NO_PLACE, dtype=np.int64)
     alive = ordered >= 0
     for place in dead:
         alive &= ordered != place
     first = alive.argmax(axis=1)
     rows = np.arange(len(ordered))
-    return np.where(alive[rows, first], ordered[rows, first], NOBODY)
+    return np.where(alive[rows, first], ordered[rows, first], NO_PLACE)
 
 
 def _kept(ordered: Ints, members: Ints) -> Ints:
-    """The brokers of each row that are also in the same row of `members`."""
+    """The brokers of each row that also appear in the same row of `members`."""
     among: NDArray[np.bool_] = (ordered[:, :, None] == members[:, None, :]).any(axis=2)
-    return np.where(among, ordered, NOBODY)
+    return np.where(among, ordered, NO_PLACE)
 
 
 def _by_broker(leader_of: Ints, size: int) -> list[Ints]:

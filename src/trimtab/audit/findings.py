@@ -1,11 +1,10 @@
-"""What an audit found that somebody should know, with how bad it is.
+"""The findings of an audit, each with a level.
 
-Promise  An *error* is a partition that cannot be written to now. A *warning* is something to mend:
-         an outage waiting for one failure, a broker with too much load, leaders that could be more
-         even, a broker that is away. A *note* is worth knowing and may be all right: overlaps, idle
-         brokers, what only another number of partitions would change. Where rates were measured,
-         brokers are judged by them, and topics whose rates are known by nothing else. One finding
-         per kind; a clean cluster has none.
+Promise  An *error* means partitions that cannot be written to now. A *warning* should be fixed: one
+         failure would cause an outage, a broker has too much load or is down, leaders could be
+         spread more evenly. A *note* may be acceptable: overlaps, idle brokers, unevenness that
+         only another number of partitions would change. Where rates were measured, brokers, and
+         topics of known rate, are judged by rates only. At most one finding per kind.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from trimtab.audit.topology import SERVER, Audit
 from trimtab.audit.unevenness import Level
 
 LARGE_DRIFT = 0.1
-"""Above this share Kafka itself moves leaders back, where it may."""
+"""Above this share Kafka's automatic leader rebalancing, if enabled, moves leaders back."""
 
 SMALL_PART = 0.1
-"""Topics with less of the load may get uneven by a failure: in large clusters a few always do."""
+"""Topics with a smaller share of the load may become uneven: in large clusters some always do."""
 
 _NAMED = 5
 _BASES = {Basis.BYTES: "the bytes they lead", Basis.LEADERS: "the partitions they lead"}
@@ -32,7 +31,7 @@ _BASES = {Basis.BYTES: "the bytes they lead", Basis.LEADERS: "the partitions the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing to know: how bad, of what kind, of how many, in words, and what would mend it."""
+    """One finding: its level, kind, number of objects concerned, text, and advice to fix it."""
 
     level: Level
     kind: str
@@ -52,7 +51,7 @@ def findings(audit: Audit) -> tuple[Finding, ...]:
 
 
 def at_least(found: Sequence[Finding], level: Level) -> tuple[Finding, ...]:
-    """The findings that are so bad, or worse."""
+    """The findings of this level or a worse one."""
     return tuple(one for one in found if one.level.rank >= level.rank)
 
 
@@ -76,14 +75,14 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def _nothing(audit: Audit) -> Iterator[Finding]:
-    """An audit of nothing must not look like a clean cluster."""
+    """A cluster without partitions must not be reported as clean."""
     if audit.brokers and not audit.partitions:
         yield Finding(
             level=Level.WARNING,
             kind="no_partitions",
             count=len(audit.brokers),
-            text=f"{counted(len(audit.brokers), 'broker')} and no partition to judge: the cluster "
-            "has no topics but its own, or they may not be seen with these credentials",
+            text=f"{counted(len(audit.brokers), 'broker')} and no partitions to audit: the cluster "
+            "has only internal topics, or these credentials may not describe its topics",
         )
 
 
@@ -91,7 +90,7 @@ def _offline(audit: Audit) -> Iterator[Finding]:
     names = audit.offline_partitions
     if names:
         topics = audit.offline_topics
-        whole = f", {counted(len(topics), 'topic')} altogether" if topics else ""
+        whole = f", including all partitions of {counted(len(topics), 'topic')}" if topics else ""
         yield Finding(
             level=Level.ERROR,
             kind="offline",
@@ -116,7 +115,7 @@ def _down(audit: Audit) -> Iterator[Finding]:
     if down:
         late = (
             f"; still listed as the leader of {counted(audit.led_by_down, 'partition')}, audited "
-            "as if others were elected"
+            "as if new leaders were elected"
         )
         yield Finding(
             level=Level.WARNING,
@@ -138,7 +137,7 @@ def _silent(audit: Audit) -> Iterator[Finding]:
             level=Level.WARNING,
             kind="silent_brokers",
             count=len(silent),
-            text=f"no replica on {_brokers(silent)} is in sync: down, or cut off",
+            text=f"no replica on {_brokers(silent)} is in sync: the broker is down or disconnected",
         )
 
 
@@ -192,7 +191,7 @@ def _several_failures(audit: Audit) -> Iterator[Finding]:
 
 
 def _peak(audit: Audit) -> Iterator[Finding]:
-    """Measured loads: a broker that carries too much, whatever the reason."""
+    """Measured loads: a broker with too much load, for any reason."""
     load, wanted = audit.carried, audit.options.wanted_peak
     if load.basis is not Basis.RATES or not _above(load.peak_to_mean, wanted):
         return
@@ -202,38 +201,38 @@ def _peak(audit: Audit) -> Iterator[Finding]:
         level=Level.WARNING if mend and not load.thin else Level.NOTE,
         kind="peak",
         count=1,
-        text=f"broker {load.broker} carries {load.peak_to_mean:.2f} times the mean of all brokers "
+        text=f"broker {load.broker} has {load.peak_to_mean:.2f} times the mean load of all brokers "
         f"that are up; --wanted-peak is {wanted:g}",
         advice=_advice(audit, hot=hot),
     )
 
 
 def _advice(audit: Audit, *, hot: bool) -> str:
-    """What could make the fullest broker less full."""
+    """What could reduce the load of the fullest broker."""
     load, said = audit.carried, []
     if audit.is_quiet:
         return (
-            f"no broker carries {audit.options.quiet:,.0f} {load.unit}: too little to act upon, "
-            "measure while there is load"
+            f"no broker reaches {audit.options.quiet:,.0f} {load.unit}, which is too little load "
+            "to act on: measure again under load"
         )
     if hot:
         said.append(
-            f"{load.hottest} alone has {load.hottest_to_mean:.2f} times the mean, wherever its "
-            "leader is: spread its keys or add partitions"
+            f"{load.hottest} alone has {load.hottest_to_mean:.2f} times the mean, and moving its "
+            "leader does not change that: spread its keys or add partitions"
         )
     if audit.leader_moves:
         after = ratio(peak_after(load.by_broker, audit.leader_moves), load.mean)
-        most = ", the most at once," if len(audit.leader_moves) >= MOST_MOVES else ""
+        most = " (the limit per run)" if len(audit.leader_moves) >= MOST_MOVES else ""
         said.append(
             f"{counted(len(audit.leader_moves), 'leader move')} to replicas in sync{most} would "
-            f"make it {after:.2f}"
+            f"reduce it to {after:.2f}"
         )
     elif load.thin:
-        said.append("measure all partitions before leaders are moved")
+        said.append("measure all partitions before moving leaders")
     elif _above(load.excess, audit.options.wanted_peak) and (down := _down_brokers(audit)):
         said.append(
             f"leaders cannot be moved while {_brokers(down)} {'are' if len(down) > 1 else 'is'} "
-            "down: Kafka's tools refuse replica lists that name a broker that is away"
+            "down: Kafka's tools reject replica lists that contain a broker that is down"
         )
     elif _above(load.excess, audit.options.wanted_peak):
         said.append(
@@ -241,7 +240,7 @@ def _advice(audit: Audit, *, hot: bool) -> str:
             "with kafka-reassign-partitions"
         )
     elif not hot:
-        said.append("leaders are as even as their number allows: only more partitions help")
+        said.append("leaders are as even as the number of partitions allows: add partitions")
     if load.basis is Basis.RATES and audit.loads.node.peak_to_mean <= audit.options.wanted_peak:
         said.append(
             "records without a key could be sent to leaders in turn (partitioner node): "
@@ -251,7 +250,7 @@ def _advice(audit: Audit, *, hot: bool) -> str:
 
 
 def _leaders(audit: Audit) -> Iterator[Finding]:
-    """Without rates: a broker that leads too much, by log size where known and by number."""
+    """Without rates: a broker that leads too much, by log size if known and by number."""
     load = audit.carried
     if load.basis is Basis.RATES and not _thin(audit):
         return
@@ -270,7 +269,7 @@ def _leaders(audit: Audit) -> Iterator[Finding]:
                 advice=_advice(audit, hot=False),
             )
             return
-        counts = counts and Level.NOTE  # by number only: the bytes are even
+        counts = counts and Level.NOTE  # uneven by number only; the bytes are even
     if counts is not None:
         yield Finding(
             level=counts,
@@ -283,7 +282,7 @@ def _leaders(audit: Audit) -> Iterator[Finding]:
 
 
 def _leaders_level(load: Carried, audit: Audit) -> Level | None:
-    """A warning needs two partitions more than the best spread: one more may be chance."""
+    """A warning needs at least two partitions above the best spread; one may be chance."""
     wanted = audit.options.wanted_leaders
     if not _above(load.excess, min(audit.options.wanted_peak, wanted)):
         return None
@@ -294,7 +293,7 @@ def _leaders_level(load: Carried, audit: Audit) -> Level | None:
 
 
 def _peak_after_failure(audit: Audit) -> Iterator[Finding]:
-    """One failure that leaves a broker with too much, and more so than today."""
+    """One failure that overloads a broker more than it is now."""
     how, now, alone = audit.options, audit.carried, _alone(audit)
     bad = [f for f in alone if _above(f.excess, max(how.wanted_after, now.excess))]
     level = Level.WARNING if bad and not now.thin and not audit.is_quiet else Level.NOTE
@@ -312,10 +311,10 @@ def _peak_after_failure(audit: Audit) -> Iterator[Finding]:
             count=len(bad),
             text=f"{counted(len(bad), 'failure')} of a broker or domain would overload another "
             f"broker; worst: {named(worst)} {'fail' if len(worst.dead) > 1 else 'fails'}, broker "
-            f"{worst.peak_broker} then carries {worst.peak_to_mean:.2f} times the mean of those "
-            f"left; {worst.bound_to_mean:.2f} is possible",
+            f"{worst.peak_broker} then has {worst.peak_to_mean:.2f} times the mean load of the "
+            f"remaining brokers; {worst.bound_to_mean:.2f} is possible",
             advice="reorder the replica lists of the partitions it leads "
-            "(kafka-reassign-partitions), so that different brokers take them over",
+            "(kafka-reassign-partitions), so that different brokers take over its leaders",
         )
 
 
@@ -327,9 +326,9 @@ def _uneven_after_failure(audit: Audit) -> Iterator[Finding]:
             level=Level.NOTE,
             kind="one_failure_uneven",
             count=len(bad),
-            text=f"{counted(len(bad), 'failure')} of a broker or domain would make topics uneven "
-            f"(fullest leader above {audit.options.wanted_after:g} times the best spread) that are "
-            f"not now; worst: {named(worst)}, {counted(worst.newly_skewed, 'topic')} with "
+            text=f"{counted(len(bad), 'failure')} of a broker or domain would make more topics "
+            f"uneven (fullest leader above {audit.options.wanted_after:g} times the best spread); "
+            f"worst: {named(worst)}, {counted(worst.newly_skewed, 'topic')} with "
             f"{worst.skewed_share:.0%} of the load",
         )
 
@@ -347,8 +346,8 @@ def _unmeasured(audit: Audit) -> Iterator[Finding]:
         )
     if audit.loads.unmeasured:
         missing = load.unmeasured if load.basis is Basis.RATES else load.online
-        part = f" ({len(audit.loads.in_part):,} in part)" if audit.loads.in_part else ""
-        gaps = f"; with gaps, {load.left_out_share:.0%} of the load" if load.left_out else ""
+        part = f" ({len(audit.loads.in_part):,} partly measured)" if audit.loads.in_part else ""
+        gaps = f"; {load.left_out_share:.0%} of the load has gaps" if load.left_out else ""
         yield Finding(
             level=Level.WARNING if _thin(audit) else Level.NOTE,
             kind="unmeasured",
@@ -360,7 +359,7 @@ def _unmeasured(audit: Audit) -> Iterator[Finding]:
 
 
 def _thin(audit: Audit) -> bool:
-    """Whether so many rates are missing that they do not show what brokers carry."""
+    """Whether too many rates are missing to judge broker loads."""
     load = audit.carried
     if audit.rates is None:
         return False
@@ -370,12 +369,12 @@ def _thin(audit: Audit) -> bool:
 
 
 def _rates_known(audit: Audit) -> bool:
-    """Whether what depends on the rates is measured, and so judged by the loads of brokers."""
+    """Whether enough rates are known to judge by the loads of brokers."""
     return audit.carried.basis is Basis.RATES and not _thin(audit)
 
 
 def judged_by_count(audit: Audit) -> frozenset[str]:
-    """The topics that are judged by how many partitions a broker leads: their rate is unknown."""
+    """The topics of unknown rate, which are judged by partitions led per broker."""
     if audit.carried.basis is Basis.RATES:
         return frozenset(audit.loads.unmeasured)
     return frozenset(audit.topics)
@@ -385,7 +384,7 @@ def _uneven(audit: Audit) -> Iterator[Finding]:
     judged = judged_by_count(audit)
     for level, words in (
         (Level.WARNING, "could be more even"),
-        (Level.NOTE, "not even: leaders do not divide the partitions"),
+        (Level.NOTE, "uneven: the number of partitions is not a multiple of the leaders"),
     ):
         topics = [u for u in audit.uneven if u.level is level and u.topic in judged]
         if topics:
@@ -408,7 +407,7 @@ def _stacked(audit: Audit) -> Iterator[Finding]:
             kind="stacked",
             count=len(stacked),
             text=f"{counted(len(stacked), 'topic')} with several partitions on a broker, "
-            f"though others lead none of it: {some(stacked)}",
+            f"although other brokers lead none of them: {some(stacked)}",
         )
 
 
@@ -425,8 +424,8 @@ def _drift(audit: Audit) -> Iterator[Finding]:
             text=f"{counted(drift.away, 'partition')} ({drift.share:.0%}) not led by the preferred "
             f"replica{where}",
             advice=f"kafka-leader-election.sh --bootstrap-server {SERVER} "
-            "--election-type preferred --all-topic-partitions moves them back, where that replica "
-            "is in sync",
+            "--election-type preferred --all-topic-partitions moves them back if the preferred "
+            "replica is in sync",
         )
 
 
@@ -436,7 +435,8 @@ def _idle(audit: Audit) -> Iterator[Finding]:
             level=Level.NOTE,
             kind="idle",
             count=len(audit.idle),
-            text=f"{_brokers(audit.idle)} {'lead' if len(audit.idle) > 1 else 'leads'} nothing",
+            text=f"{_brokers(audit.idle)} {'lead' if len(audit.idle) > 1 else 'leads'} "
+            "no partition",
         )
 
 
@@ -447,12 +447,12 @@ def _overlaps(audit: Audit) -> Iterator[Finding]:
             kind="overlaps",
             count=audit.pairs_total,
             text=f"{counted(audit.pairs_total, 'pair')} of groups overlap in part, on "
-            f"{counted(len(audit.contested), 'broker')}: there balance depends on the rates",
+            f"{counted(len(audit.contested), 'broker')}: balance there depends on the rates",
         )
 
 
 def _new_overlaps(audit: Audit) -> Iterator[Finding]:
-    """Early detection proper: groups that are apart today and would not stay so."""
+    """Early detection: groups that do not overlap now and would after a failure."""
     crossing = [f for f in _alone(audit) if f.new_pairs]
     if crossing and not audit.pairs_total and not _rates_known(audit):
         worst = max(crossing, key=lambda f: f.new_pairs)
@@ -472,8 +472,8 @@ def _sampled(audit: Audit) -> Iterator[Finding]:
             level=Level.NOTE,
             kind="sampled",
             count=len(audit.faults),
-            text=f"{len(audit.faults):,} of {audit.scenarios_of:,} failures were looked at, drawn "
-            f"with seed {audit.options.seed}",
+            text=f"{len(audit.faults):,} of {audit.scenarios_of:,} failures were simulated, "
+            f"sampled with seed {audit.options.seed}",
         )
 
 

@@ -1,16 +1,14 @@
 """Max groups of topics, and where they overlap.
 
-Why      Topics led by the same brokers rise and fall together. Where two groups share some of
-         their brokers and not all, no partitioner of one topic alone can keep those brokers level:
-         the balance depends on the rates.
-Promise  Groups by their smallest topic, topics and brokers ascending, pairs by first and second
-         group. The max groups are the classes of "led by the same brokers": each topic with a
-         leader is in exactly one; a topic without one is in none.
+Why      If two groups share some but not all of their brokers, a partitioner that sees one topic
+         only cannot balance those brokers: the balance depends on the rates.
+Promise  A max group is all topics led by the same set of brokers: a topic with a leader is in
+         exactly one, a topic without a leader in none. Groups are sorted by their first topic,
+         pairs by first and second group.
 Cost     O(topics · brokers / word) for groups, components and contested brokers; O(rows) for the
-         groups by broker. Pairs may be millions: they are counted without being made, made one by
-         one, or only the heaviest are kept.
-Paper    Burato, chapter 3: definitions 1–3, Algorithms 1–3. Differs: groups are found by their
-         bit mask in a dictionary, not by a scan over groups; the empty set is no group.
+         groups by broker. Pairs may be millions: they are counted without being listed.
+Paper    Burato, chapter 3: definitions 1–3, Algorithms 1–3. Differs: groups are found by bit mask
+         in a dictionary, not by a scan over groups; the empty set is not a group.
 
 >>> from trimtab.audit.layout import layout_of
 >>> from trimtab.testing.placements import led
@@ -42,16 +40,16 @@ _ROWS_AT_ONCE = 4096
 
 
 class MaxGroup(NamedTuple):
-    """Topics that are led by the same brokers, all there are of them."""
+    """All topics that are led by the same set of brokers."""
 
     brokers: tuple[BrokerId, ...]
     topics: tuple[str, ...]
 
 
 class Pair(NamedTuple):
-    """Two groups that share some of their brokers and not all.
+    """Two groups that share some but not all of their brokers.
 
-    `rate` is what both together send to the brokers in common, where that was asked for.
+    `rate` is what both together send to the common brokers, if it was requested.
     """
 
     first: int
@@ -65,7 +63,7 @@ class Groups:
     """The max groups of a layout.
 
     Attributes:
-        brokers: Ids by place.
+        brokers: Broker ids in ascending order; a broker's position is its place.
         groups: The groups.
         masks: The brokers of each group as bits.
         of_topic: The group of each topic, −1 for those without a leader.
@@ -133,7 +131,7 @@ def max_groups(layout: Layout) -> Groups:
         if mask:
             members.setdefault(mask, []).append(topic)
     group_of = {mask: group for group, mask in enumerate(members)}
-    # All topics of a group have the same brokers: the rows of the first one speak for all.
+    # All topics of a group have the same brokers, so the rows of the first topic are enough.
     firsts = np.fromiter((topics[0] for topics in members.values()), np.int64, len(members))
     begin, end = layout.led.start[firsts], layout.led.start[firsts + 1]
     led = layout.led.broker[spans(begin, end)]
@@ -158,7 +156,7 @@ def max_groups(layout: Layout) -> Groups:
 
 
 def spans(begin: Ints, end: Ints) -> Ints:
-    """All numbers from each beginning to its end, one span after the other.
+    """All numbers from each `begin` to its `end` (exclusive), one span after the other.
 
     >>> spans(np.array([2, 9]), np.array([5, 11])).tolist()
     [2, 3, 4, 9, 10]
@@ -169,7 +167,7 @@ def spans(begin: Ints, end: Ints) -> Ints:
 
 
 def overlaps_by_broker(groups: Groups) -> dict[BrokerId, tuple[int, ...]]:
-    """The groups that meet on a broker, for every broker where several do (Algorithm 3)."""
+    """The groups of each broker that leads topics of several groups (Algorithm 3)."""
     return {
         groups.brokers[place]: tuple(those)
         for place, those in enumerate(_by_broker(groups))
@@ -211,7 +209,7 @@ def components(masks: Iterable[int]) -> list[int]:
 
 
 def _partners(groups: Groups) -> Iterator[int]:
-    """For each group all that share a broker with it, itself included, as bits."""
+    """For each group, the groups that share a broker with it (itself included), as bits."""
     group = np.repeat(np.arange(len(groups.masks)), np.diff(groups.start))
     order = np.argsort(groups.led, kind="stable")
     size = len(groups.brokers)
@@ -235,10 +233,10 @@ def pairs(groups: Groups) -> Iterator[Pair]:
 
 
 def heaviest_pairs(groups: Groups, sent: Floats, *, limit: int) -> list[Pair]:
-    """The pairs that send most to the brokers they share, the heaviest first.
+    """The pairs that send the most to the brokers they share, the heaviest first.
 
     `sent` is what each group sends to each of its brokers, in the order of `groups.led`. Groups
-    come by falling rate, so the search ends where no pair of the rest can be heavy enough.
+    are visited by falling rate, so the search stops when no remaining pair can be heavy enough.
     """
     size = len(groups.masks)
     if limit < 1 or size < 2:
@@ -282,7 +280,7 @@ def _keep(
 
 
 def _weighed(groups: Groups, sent: Floats, first: int, second: int) -> Pair:
-    """A pair with its rate summed exactly, so that it depends on nothing but its parts."""
+    """A pair with its rate summed exactly, independent of the order of summation."""
     mask = groups.masks[first] & groups.masks[second]
     parts = []
     for group in (first, second):

@@ -1,9 +1,9 @@
 """A snapshot as arrays: which broker leads how many partitions of which topic.
 
-Why      Groups, counts, loads and faults all ask the same thing; it is counted once.
-Promise  Pure; the order of the snapshot plays no part. Broker ids are any integers: a broker's
-         *place* is its position among the ascending ids, and the number of its bit in a mask.
-         Brokers that only a replica list names have a place too.
+Why      Groups, counts, loads and failures all need these counts; they are computed once.
+Promise  Pure; the result does not depend on the order of the snapshot. Broker ids are any integers:
+         a broker's *place* is its position among the sorted ids, and its bit number in a mask.
+         Brokers that occur only in a replica list have a place too.
 Cost     O(partitions · log partitions), in arrays.
 
 >>> from trimtab.testing.placements import placement
@@ -29,8 +29,8 @@ from trimtab.model.cluster import BrokerId, ClusterSnapshot, Replicas
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-NOBODY = -1
-"""The place of no broker."""
+NO_PLACE = -1
+"""Used instead of a place where there is no broker."""
 
 INTERNAL_PREFIX = "__"
 _LARGE_ID = 1 << 20
@@ -38,9 +38,9 @@ _LARGE_ID = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Leadership:
-    """How many partitions of a topic a broker leads: a row for each pair where it is one or more.
+    """How many partitions of a topic a broker leads: one row per pair with at least one partition.
 
-    Rows are by topic, then by broker; those of the topics at `start[t]` … `start[t + 1]`.
+    Rows are sorted by topic, then broker; those of topic t are `start[t]` … `start[t + 1]`.
     """
 
     topic: Ints
@@ -62,12 +62,12 @@ class Layout:
         topics: Names, ascending.
         partitions: By topic, then by number.
         topic_of: The topic of each partition, as a position in `topics`.
-        leader_of: The place of each partition's leader, or `NOBODY`.
+        leader_of: The place of each partition's leader, or `NO_PLACE`.
         start: Where the partitions of each topic begin, and where the last ones end.
         preferred: The place of each partition's first replica.
         held: How many replicas each partition has.
         synced: How many replicas of each partition are in sync.
-        led: Who leads how many partitions of what.
+        led: How many partitions of each topic each broker leads.
         available: How many partitions of each topic have a leader.
     """
 
@@ -89,7 +89,7 @@ class Layout:
         return np.diff(self.led.start)
 
     def places(self, ids: Ints) -> Ints:
-        """The places of brokers by their ids; `NOBODY` for one that has none."""
+        """The places of brokers by their ids; `NO_PLACE` for one that has none."""
         return places_among(self.brokers, ids)
 
 
@@ -101,7 +101,7 @@ def is_internal(topic: str) -> bool:
 def layout_of(
     snapshot: ClusterSnapshot, *, left_out: Callable[[str], bool] = is_internal
 ) -> Layout:
-    """The layout of a snapshot, without Kafka's own topics unless `left_out` says otherwise."""
+    """The layout of a snapshot without the topics for which `left_out` is true."""
     found = snapshot.partitions
     names = list(map(attrgetter("topic"), found))
     named = {name: not left_out(name) for name in dict.fromkeys(names)}
@@ -123,7 +123,7 @@ def layout_of(
     ids.update(chain.from_iterable(replicas), (b for b in set(leader.tolist()) if b >= 0))
     brokers = tuple(sorted(ids))
     leader_of = places_among(brokers, leader)
-    first = _ints([listed[0] if listed else NOBODY for listed in replicas], len(found))
+    first = _ints([listed[0] if listed else NO_PLACE for listed in replicas], len(found))
     led, available = counted(topic_of, leader_of, topics=len(topics), brokers=len(brokers))
     return Layout(
         brokers=brokers,
@@ -145,24 +145,24 @@ def _ints(numbers: Iterable[int], size: int) -> Ints:
 
 
 def places_among(brokers: Sequence[int], ids: Ints) -> Ints:
-    """The positions of ids among ascending ones; `NOBODY` for one that is not there."""
+    """The positions of ids among ascending ones; `NO_PLACE` for one that is not there."""
     if not brokers:
-        return np.full(ids.size, NOBODY, dtype=np.int64)
+        return np.full(ids.size, NO_PLACE, dtype=np.int64)
     known = np.asarray(brokers, dtype=np.int64)
-    if known[0] >= 0 and known[-1] < _LARGE_ID:  # a look-up is quicker than a search
-        place = np.full(int(known[-1]) + 2, NOBODY, dtype=np.int64)
+    if known[0] >= 0 and known[-1] < _LARGE_ID:  # indexing is faster than a binary search
+        place = np.full(int(known[-1]) + 2, NO_PLACE, dtype=np.int64)
         place[known] = np.arange(known.size)
         return place[np.where((ids >= 0) & (ids <= known[-1]), ids, known[-1] + 1)]
     found = np.minimum(np.searchsorted(known, ids), known.size - 1)
-    return np.where(known[found] == ids, found, NOBODY)
+    return np.where(known[found] == ids, found, NO_PLACE)
 
 
 def padded(layout: Layout, name: str) -> Ints:
-    """The places of a list of every partition, in rows of one length, filled up with `NOBODY`."""
+    """The places of a list of every partition, in rows of one length, filled up with `NO_PLACE`."""
     lists = list(map(attrgetter(name), layout.partitions))
     sizes = _ints(map(len, lists), len(lists))
     flat = _ints(chain.from_iterable(lists), int(sizes.sum()))
-    found = np.full((len(lists), int(sizes.max(initial=0))), NOBODY, dtype=np.int64)
+    found = np.full((len(lists), int(sizes.max(initial=0))), NO_PLACE, dtype=np.int64)
     found[np.arange(found.shape[1]) < sizes[:, None]] = layout.places(flat)
     return found
 
@@ -170,7 +170,7 @@ def padded(layout: Layout, name: str) -> Ints:
 def counted(
     topic_of: Ints, leader_of: Ints, *, topics: int, brokers: int
 ) -> tuple[Leadership, Ints]:
-    """Who leads how many partitions of what, and how many of each topic have a leader."""
+    """How many partitions of each topic each broker leads, and how many have a leader."""
     online = leader_of >= 0
     topic = topic_of[online]
     pair = np.sort(topic * brokers + leader_of[online])
@@ -186,7 +186,7 @@ def counted(
 
 
 def summed(at: Ints, amount: Floats, size: int) -> Floats:
-    """The amounts at each of the numbers from 0 to `size`, added up in their order."""
+    """The sum of the amounts at each position from 0 to `size`, added in the given order."""
     return np.asarray(np.bincount(at, weights=amount, minlength=size), dtype=np.float64)
 
 

@@ -1,14 +1,11 @@
-"""Leaders to move, so that brokers carry more equal loads; no data moves.
+"""Leader moves that balance broker loads without moving data.
 
-Why      A replica in sync can lead at once. Putting it first in the replica list and electing the
-         preferred leader costs nothing but the election.
-Promise  A leader moves only to a replica in sync on a broker that is up, and only to one that has
-         less load afterwards than the old leader had before. Partitions with a replica on a broker
-         that is down stay: kafka-reassign-partitions refuses a whole file that names one. Stops
-         when the fullest broker has no more than `goal`, when no such move is left, or after `most`
-         moves. Deterministic: the fullest broker first, then the move that leaves the lower peak of
-         the two brokers, then by partition and broker. The peak is lower than before, or there are
-         no moves.
+Promise  A leader moves only to an in-sync replica on a broker that is up, and only if that broker
+         then has less load than the old leader had. Partitions with a replica on a broker that is
+         down stay: kafka-reassign-partitions rejects a file that names such a broker. Stops when
+         the fullest broker is at or below `goal`, when no move is left, or after `most` moves.
+         Deterministic: fullest broker first, then lowest resulting peak of the two brokers, then
+         partition and broker. The peak decreases, or there are no moves.
 Cost     O(moves · (partitions + partitions of a broker · replicas)), in arrays.
 
 >>> from trimtab.audit.carried import weights_of
@@ -29,14 +26,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimtab.audit.carried import ROUNDING
-from trimtab.audit.layout import NOBODY, Floats, Ints, Layout, padded, summed
+from trimtab.audit.layout import NO_PLACE, Floats, Ints, Layout, padded, summed
 from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
 
 MOST_MOVES = 500
 
 
 class LeaderMove(NamedTuple):
-    """A partition that another replica should lead, with the replica list that this needs."""
+    """A partition that another replica should lead, with the replica list for that."""
 
     name: TopicPartition
     source: BrokerId
@@ -57,9 +54,9 @@ def leader_moves(
     """The moves, by partition; no more than `most`."""
     up = np.fromiter((broker not in down for broker in layout.brokers), bool, len(layout.brokers))
     leader, ways = layout.leader_of.copy(), np.sort(padded(layout, "isr"), axis=1)
-    ways[ways >= 0] = np.where(up[ways[ways >= 0]], ways[ways >= 0], NOBODY)
+    ways[ways >= 0] = np.where(up[ways[ways >= 0]], ways[ways >= 0], NO_PLACE)
     held = padded(layout, "replicas")
-    ways[((held >= 0) & ~up[held]).any(axis=1)] = NOBODY
+    ways[((held >= 0) & ~up[held]).any(axis=1)] = NO_PLACE
     online = leader >= 0
     load = summed(leader[online], weight[online], len(layout.brokers))
     before = float(load.max(initial=0.0))
@@ -87,7 +84,7 @@ def leader_moves(
 def _best(
     leader: Ints, ways: Ints, weight: Floats, load: Floats, goal: float
 ) -> tuple[int, int] | None:
-    """The best move from the fullest broker that has one, of those above the goal."""
+    """The best move away from the fullest broker above the goal that has a possible move."""
     for source in np.argsort(-load, kind="stable").tolist():
         have = float(load[source])
         if have <= goal:
@@ -119,7 +116,7 @@ def _move(partition: Replicas, source: BrokerId, to: BrokerId, load: float) -> L
 def preferred_moves(
     layout: Layout, weight: Floats, *, down: Collection[int] = ()
 ) -> tuple[LeaderMove, ...]:
-    """The moves that an election of the preferred leaders makes."""
+    """The moves that a preferred leader election would make."""
     away = np.flatnonzero(
         (layout.leader_of >= 0) & (layout.preferred >= 0) & (layout.leader_of != layout.preferred)
     )
@@ -157,7 +154,7 @@ def kafka_json(moves: Sequence[LeaderMove]) -> dict[str, Any]:
 
 
 def commands(moves: Sequence[LeaderMove], *, server: str, file: str) -> tuple[str, ...]:
-    """Kafka's own commands that make these moves, with the file that `kafka_json` is written to."""
+    """Kafka's commands for these moves; `file` holds the output of `kafka_json`."""
     to, name = shlex.quote(server), shlex.quote(file)
     reorder = (
         f"kafka-reassign-partitions.sh --bootstrap-server {to} "

@@ -1,17 +1,14 @@
-"""The least possible peak: how level brokers could be if every record chose freely.
+"""The least possible peak: the lowest highest broker load that any partitioner can reach.
 
-Why      A topic's records can go to its leaders and nowhere else. If the topics S may use only the
-         brokers N(S), one of those carries at least λ(S) / |N(S)|, whatever the partitioner. Where
-         that is too much, only moving leaders helps.
-Promise  The highest λ(S) / |N(S)| over all sets of topics, and a set that has it: no split of the
-         rates has a lower peak, and one reaches it. Exact: rates are taken as the whole multiples
-         of a power of two that floating-point numbers are.
-Cost     One maximum flow where the first guess is right, the mean of all or one item by itself;
-         each further flow follows a cut with a higher peak. Most of the flow is dealt at once.
-Paper    Burato claims that a shared SQF evens out everything; it evens out to this. The theorem is
-         ours: linear programming duality, the sets S being the cuts of the flow.
-
-Topics with the same leaders are one item here; callers pass groups.
+Why      Records of a topic go to its leaders only. If the topics S have only the brokers N(S), one
+         of these has at least λ(S) / |N(S)|. If that is too much, leaders must move.
+Promise  The highest λ(S) / |N(S)| over all sets of topics, and a set that attains it. No split of
+         the rates has a lower peak, and some split reaches it. Exact: floating-point rates are
+         converted to integers. Items are groups: topics with the same leaders are one item.
+Cost     One maximum flow if the first guess (the mean, or the worst single item) is right; one
+         more for each cut with a higher peak.
+Paper    Burato claims that a shared SQF balances everything; it balances down to this bound. The
+         theorem is ours: linear programming duality, the sets S being the cuts of the flow.
 
 >>> least_peak([1.0, 1.0, 2.0], [[0, 1], [1, 2], [0, 2]])  # every broker can have 4/3
 Bottleneck(peak=1.3333333333333333, items=(0, 1, 2), brokers=(0, 1, 2))
@@ -35,7 +32,7 @@ from trimtab.audit.layout import Floats, Ints
 
 
 class Bottleneck(NamedTuple):
-    """The items that cannot spread beyond these brokers, and the peak that this makes."""
+    """Items that can use only these brokers, and the peak that results."""
 
     peak: float
     items: tuple[int, ...]
@@ -43,7 +40,7 @@ class Bottleneck(NamedTuple):
 
 
 def least_peak(rates: Sequence[float], brokers: Sequence[Sequence[int]]) -> Bottleneck:
-    """The least possible highest load of a broker; each item may use its brokers, one or more."""
+    """The least possible peak; each item may be split over its brokers (at least one)."""
     sizes = np.fromiter(map(len, brokers), np.int64, len(brokers))
     start = np.concatenate(([0], np.cumsum(sizes)))
     flat = np.fromiter((b for of in brokers for b in of), np.int64, int(start[-1]))
@@ -51,7 +48,7 @@ def least_peak(rates: Sequence[float], brokers: Sequence[Sequence[int]]) -> Bott
 
 
 def least_peak_of(rates: Floats, brokers: Ints, start: Ints) -> Bottleneck:
-    """The same with the brokers of all items in one array, those of each at `start`."""
+    """The same, with the brokers of all items in one array; item i begins at `start[i]`."""
     if not rates.size or not rates.max() > 0:
         return Bottleneck(0.0, (), ())
     problem = _Problem(rates, brokers, start)
@@ -76,7 +73,7 @@ class _Problem:
         return self.named(np.arange(self.item.size))
 
     def of_one(self) -> Bottleneck:
-        """The one item that is worst off by itself."""
+        """The single item with the highest peak by itself."""
         return self.named(np.array([np.argmax(self.rate / self.size)]))
 
     def named(self, items: Ints) -> Bottleneck:
@@ -92,7 +89,7 @@ class _Problem:
 
 
 def _by_flow(problem: _Problem, best: Bottleneck) -> Bottleneck:
-    """Raises the bound to that of the cut as long as the rates do not fit under it."""
+    """Raises the bound to that of the cut while the rates do not fit under it."""
     ratios = [rate.as_integer_ratio() for rate in problem.rate.tolist()]
     unit = max(below for _, below in ratios)  # powers of two
     rates = [above * (unit // below) for above, below in ratios]
@@ -119,9 +116,9 @@ def _ratio(rates: Sequence[int], ways: Sequence[Sequence[int]], items: set[int])
 def _unplaced(
     needs: list[int], ways: Sequence[Sequence[int]], masks: Sequence[int], room: list[int]
 ) -> set[int]:
-    """Items that do not fit on their brokers with so much room; nothing if all fit.
+    """Items that do not fit on their brokers with this capacity; empty if all fit.
 
-    A maximum flow by shortest augmenting paths, from a first dealing that fills the emptiest.
+    A maximum flow by shortest augmenting paths, after a greedy first fill of the emptiest brokers.
     """
     flow = _Flow(needs, ways, masks, room)
     for item in sorted(range(len(needs)), key=lambda i: (len(ways[i]), -needs[i])):
@@ -134,7 +131,7 @@ def _unplaced(
 
 
 class _Flow:
-    """What is left of each item, what is free on each broker, and who has given what to whom."""
+    """What is left of each item, what is free on each broker, and what each broker holds."""
 
     def __init__(
         self, left: list[int], ways: Sequence[Sequence[int]], masks: Sequence[int], free: list[int]
@@ -158,7 +155,7 @@ class _Flow:
             self._take(item, broker, put)
 
     def path(self) -> tuple[set[int], list[tuple[int, int]] | None]:
-        """A shortest way to room, as steps (item, broker it goes to); else all items reached."""
+        """A shortest augmenting path, as steps (item, target broker); else all items reached."""
         came: dict[int, tuple[int, int] | None] = dict.fromkeys(sorted(self.unfinished))
         ahead, seen = deque(came), 0
         while ahead:
@@ -181,7 +178,7 @@ class _Flow:
         return steps[::-1]
 
     def push(self, path: list[tuple[int, int]]) -> None:
-        """Moves as much as can be along a path: each next item makes way on a broker."""
+        """Moves as much as possible along a path: each step frees room for the previous item."""
         first, last = path[0][0], path[-1][1]
         ways = [(item, broker) for (_, broker), (item, _) in pairwise(path)]
         given = [self.given[item][broker] for item, broker in ways]

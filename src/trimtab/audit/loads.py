@@ -1,12 +1,10 @@
-"""What every broker takes of the topics' rates, by the policy of the producers.
+"""The load of each broker under each partitioner, computed from the rates of the topics.
 
-Why      A topology by itself only says that balance depends on rates. With rates it has figures:
-         the peak under each partitioner, and the peak that none of them can get below.
-Promise  Default splits a topic evenly over its partitions, Node evenly over its leaders; an SQF for
-         each producer is as Node; one shared by all reaches the least possible peak. The mean is
-         over all brokers that are up, idle ones too. Topics of unknown rate are left out and named.
-         Without any rate every topic counts 1, and topics are ranked by the peak that doubling
-         them alone would make.
+Promise  Default splits a topic evenly over its partitions, Node evenly over its leaders; an SQF per
+         producer equals Node; an SQF shared by all producers reaches the least possible peak. The
+         mean is over all brokers that are up, including idle ones. Topics of unknown rate are left
+         out and listed. Without any rate every topic counts 1, and topics are ranked by the peak
+         that doubling them alone would cause.
 Cost     O(rows) in arrays; the least possible peak a maximum flow.
 Paper    Burato, sections 3.2 and 6; the formulas are stated in his examples.
 
@@ -40,14 +38,14 @@ MOST_DOUBLED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLoad:
-    """How fast topics are written; one that is not in `by_topic` is unknown.
+    """Rates of topics; the rate of a topic that is not in `by_topic` is unknown.
 
     Attributes:
         by_topic: The rate of each topic.
-        unit: What it is counted in; None where every topic just counts 1.
-        in_part: Topics some of whose partitions were not measured: their rate is unknown too.
-        by_partition: The rate of each partition, where it was measured.
-        left_out: Rates of partitions that were measured, and not well enough to count.
+        unit: The unit of the rates; None if every topic counts 1.
+        in_part: Topics with some unmeasured partitions; their rate is unknown too.
+        by_partition: The rate of each measured partition.
+        left_out: Rates of partitions that were not measured well enough to count.
     """
 
     by_topic: Mapping[str, float]
@@ -59,7 +57,7 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyLoad:
-    """What each broker takes under one policy, and the one that takes most."""
+    """The load of each broker under one policy, and the broker with the highest load."""
 
     by_broker: Mapping[BrokerId, float]
     peak: float
@@ -69,7 +67,7 @@ class PolicyLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastPeak:
-    """The peak that no partitioner gets below, and who makes it: these topics on these brokers."""
+    """The lowest peak that any partitioner can reach, and the topics and brokers that cause it."""
 
     peak: float
     peak_to_mean: float
@@ -91,15 +89,15 @@ class BrokerLoads:
     """The loads of all brokers.
 
     Attributes:
-        unit: What loads are counted in; None: every topic counts 1.
-        mean: The load of a broker if all had the same.
-        default: Evenly over partitions.
-        node: Evenly over leaders; also for SQF instances that are not shared.
+        unit: The unit of the loads; None if every topic counts 1.
+        mean: The mean load of a broker.
+        default: Each topic spread evenly over its partitions.
+        node: Each topic spread evenly over its leaders; also for SQF instances that are not shared.
         least: The best that a shared SQF can do.
-        measured: As it was measured, where partitions were.
+        measured: The measured load, if rates of partitions were measured.
         unmeasured: Topics of unknown rate, which are left out.
-        in_part: Those of them that were measured in part.
-        doubled: Without rates: the topics whose doubling makes the highest peaks.
+        in_part: The unmeasured topics that were measured in part.
+        doubled: Without rates: the topics whose doubling causes the highest peaks.
     """
 
     unit: Unit | None
@@ -122,8 +120,8 @@ def topic_rates(
 ) -> TopicLoad:
     """Rates by topic from rates by partition.
 
-    A topic is known when all its partitions that have a leader are; where only some are, it is
-    unknown, and named. The order of the snapshot plays no part, not even in the last digit.
+    The rate of a topic is known if the rates of all its partitions with a leader are known;
+    partly measured topics are listed. The result does not depend on the order of the snapshot.
     """
     measured: dict[str, list[float]] = {}
     missing: set[str] = set()
@@ -174,7 +172,7 @@ def broker_loads(
 
 
 def rates_by_place(layout: Layout, rates: TopicLoad | None) -> tuple[Floats, tuple[str, ...]]:
-    """The rate of each topic, 0 where it is unknown, and the topics where it is."""
+    """The rate of each topic (0 if unknown), and the topics of unknown rate."""
     if rates is None:
         return np.ones(len(layout.topics)), ()
     known = rates.by_topic
@@ -184,12 +182,12 @@ def rates_by_place(layout: Layout, rates: TopicLoad | None) -> tuple[Floats, tup
 
 
 def shares(layout: Layout) -> Floats:
-    """The part of a topic's partitions that a broker leads, for every row."""
+    """For every row, the share of the topic's partitions that the broker leads."""
     return layout.led.count / np.maximum(layout.available, 1)[layout.led.topic]
 
 
 def sent_by_groups(layout: Layout, groups: Groups, rate: Floats) -> Floats:
-    """What each group sends to each of its brokers by Default, in the order of `groups.led`."""
+    """What each group sends to each of its brokers under Default, in the order of `groups.led`."""
     of_row = groups.of_topic[layout.led.topic]
     at = groups.start[of_row] + np.arange(of_row.size) - layout.led.start[layout.led.topic]
     sent = rate[layout.led.topic] * shares(layout)
@@ -242,7 +240,7 @@ def _measured(layout: Layout, rates: TopicLoad, up: int) -> PolicyLoad | None:
 def worst_doubled(
     layout: Layout, default: Floats, rate: Floats, share: Floats, mean: float
 ) -> tuple[Doubled, ...]:
-    """The topics whose doubling makes the highest peaks under Default, the worst first."""
+    """The topics whose doubling causes the highest peaks under Default, the worst first."""
     if not default.size or not layout.led.topic.size:
         return ()
     up = float(rate[layout.available > 0].sum()) / mean

@@ -1,4 +1,4 @@
-"""Which pairs of topics begin or cease to overlap in part when some topics get other leaders.
+"""Pairs of topics that begin or cease to overlap in part when some topics change leaders.
 
 Why      A failure changes the leaders of few topics; only pairs with one of those can change.
 Promise  Equal to a comparison of all pairs before and after.
@@ -21,7 +21,7 @@ _MOST_KEPT_BITS = 1 << 30
 
 
 class OverlapChanges:
-    """Topics on brokers and brokers of topics as bits, to see which pairs come and go."""
+    """Bit sets of the topics of each broker and the brokers of each topic, to compare pairs."""
 
     def __init__(self, layout: Layout) -> None:
         self._brokers = layout.brokers
@@ -43,7 +43,7 @@ class OverlapChanges:
     def after(
         self, changed_topics: Ints, led: Leadership, dead: Sequence[int]
     ) -> tuple[int, int, tuple[BrokerId, ...]]:
-        """Pairs of topics that come and go, and the brokers where groups meet afterwards.
+        """Counts new and vanished pairs, and lists the brokers shared by several groups afterwards.
 
         `led` has the new leaders of the topics that change; its topics are positions among those.
         """
@@ -68,12 +68,12 @@ class OverlapChanges:
             np.zeros_like(changed_topics), changed_topics, rows=1, width=len(self._masks)
         )
         on = there.__getitem__
-        new = vanished = 0  # twice their number
+        new = vanished = 0  # each pair is counted twice
         for topic, begin, end in zip(topics, edges, edges[1:], strict=False):
             was = self._partners_of(self._masks[topic])
             now = reduce(or_, map(on, places[begin:end]), 0)
             if now:
-                now ^= group[changed[topic]]  # itself and its like
+                now ^= group[changed[topic]]  # the topic itself and topics with the same leaders
             kept = was & now
             come, gone = now ^ kept, was ^ kept
             new += 2 * come.bit_count() - (come & both).bit_count()
@@ -81,7 +81,7 @@ class OverlapChanges:
         return new // 2, vanished // 2, self._contested(changed, there, group)
 
     def _partners_of(self, mask: int) -> int:
-        """The topics that overlap in part with those of a group, as things are."""
+        """The topics that overlap in part with a group of this mask before the change."""
         found = self._partners.get(mask)
         if found is None:
             on = self._there.__getitem__
@@ -100,6 +100,6 @@ class OverlapChanges:
                 mask = changed[first] if first in changed else self._masks[first]
                 if topics != group[mask]:
                     several |= 1 << place
-        if several not in self._named:  # the same few sets again and again
+        if several not in self._named:  # few distinct sets occur, many times each
             self._named[several] = tuple(self._brokers[place] for place in bits(several))
         return self._named[several]

@@ -1,7 +1,7 @@
-"""Which failures are looked at: brokers one by one, several at once, racks and other domains.
+"""The failures to simulate: single brokers, several at once, racks and other domains.
 
-Promise  Each set of brokers stands once. Where there are more sets than asked for, single brokers
-         and domains stay and the others are drawn at random with the seed given; that is said.
+Promise  Each set of brokers occurs once. If there are more sets than requested, single brokers
+         and domains are kept and the others are sampled with the given seed; `sampled` is true.
 Cost     O(sets that are kept).
 
 >>> found = scenarios([1, 2, 3], up_to=2, domains={"rack a": [1, 2], "rack b": [3]})
@@ -27,7 +27,7 @@ MOST_SCENARIOS = 20_000
 
 
 class Scenario(NamedTuple):
-    """Brokers that die together, and what they are called as a whole where that is known."""
+    """Brokers that fail together, and the name of their failure domain, if any."""
 
     dead: tuple[BrokerId, ...]
     what: str = ""
@@ -35,7 +35,7 @@ class Scenario(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenarios:
-    """The sets that are looked at, of how many there are."""
+    """The failures to simulate, and the number of all possible ones."""
 
     kept: tuple[Scenario, ...]
     of: int
@@ -54,9 +54,9 @@ def scenarios(
     most: int = MOST_SCENARIOS,
     seed: int = 0,
 ) -> Scenarios:
-    """All sets of up to so many brokers, and each domain as one set."""
+    """All sets of up to `up_to` brokers, and each domain as one set."""
     if up_to < 0 or most < 1:
-        raise ValueError(f"up to {up_to} brokers in at most {most} sets: neither makes sense")
+        raise ValueError(f"up_to must be at least 0 and most at least 1, not {up_to} and {most}")
     ids = tuple(BrokerId(broker) for broker in sorted(set(brokers)))
     names: dict[tuple[BrokerId, ...], str] = {}
     for name, members in (domains or {}).items():
@@ -97,7 +97,7 @@ def _drawn(
 
 
 def racks(brokers: Collection[Broker]) -> dict[str, tuple[BrokerId, ...]]:
-    """The brokers of each rack, called by it; those without one are in none."""
+    """The brokers of each rack, by its name; brokers without a rack are left out."""
     found: dict[str, list[BrokerId]] = {}
     for broker in brokers:
         if broker.rack is not None:

@@ -1,11 +1,10 @@
-"""The topology audit: one value that says all there is to say of a snapshot.
+"""The topology audit: groups, overlaps, uneven leaders, loads and failures of a snapshot.
 
-Why      Groups, overlaps, uneven leaders, loads and failures are one question to the person who
-         asks: is this cluster well laid out, and will it stay so?
-Promise  Pure: a snapshot goes in, an equal snapshot gives an equal audit. An empty cluster, one
-         without any leader and one with a single broker are audited like any other.
-Cost     Linear in the partitions but for sorting, the flow of the least possible peak, and the
-         failures, which may be left out.
+Why      Together they show whether leaders are placed well now and after a failure.
+Promise  Pure: equal snapshots give equal audits. An empty cluster, one without any leader and one
+         with a single broker are valid input.
+Cost     Linear in the partitions, plus sorting, the maximum flow of the least possible peak, and
+         the failures, which can be left out.
 Paper    Burato, chapters 3 and 6.
 
 >>> from trimtab.testing.placements import placement
@@ -82,28 +81,28 @@ from trimtab.model.cluster import BrokerId, ClusterSnapshot, TopicPartition
 MOST_PAIRS = 20
 WANTED_LEADERS = 1.5
 SERVER = "HOST:PORT"
-"""Stands for the address of a cluster in commands."""
+"""Placeholder for the bootstrap servers in commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOptions:
-    """How an audit is made.
+    """The options of an audit.
 
     Attributes:
-        internal: Kafka's own topics are audited too.
-        pairs: How many overlapping pairs are listed, the heaviest; None is all.
-        up_to: Failures of up to so many brokers at once; 0 is none.
-        racks: Every rack fails as a whole, too.
-        domains: Further sets of brokers that fail as a whole, by name.
-        max_scenarios: More failures than these are drawn from.
-        seed: Of that draw.
-        min_insync: In-sync replicas that a write with acks=all needs, by topic; else 1.
-        down: Brokers known to be down: they neither count in means nor take over.
-        wanted_peak: Peak over mean of the measured load that is still fine.
-        wanted_leaders: Without rates: most leaders of a broker over the best spread, still fine.
-        wanted_after: Peak after a failure over the least that it can be, still fine.
-        server: The brokers that the commands in advice name.
-        quiet: Where no broker carries so much, measured loads are too little to act upon.
+        internal: Audit Kafka's internal topics too.
+        pairs: How many overlapping pairs to list, the heaviest first; None lists all.
+        up_to: Simulate failures of up to this many brokers at once; 0 simulates none.
+        racks: Also simulate the failure of each whole rack.
+        domains: Further sets of brokers that fail together, by name.
+        max_scenarios: If there are more failures than this, they are sampled.
+        seed: The seed of that sample.
+        min_insync: min.insync.replicas of each topic; 1 for a topic not named.
+        down: Brokers known to be down: they do not count in means and take over nothing.
+        wanted_peak: Highest acceptable ratio of peak to mean of the measured load.
+        wanted_leaders: Without rates: highest acceptable ratio of the peak to the best spread.
+        wanted_after: Highest acceptable ratio of the peak after a failure to the lowest possible.
+        server: The bootstrap servers to name in the commands of the advice.
+        quiet: If no broker has more load than this, the load is too small to act on.
     """
 
     internal: bool = False
@@ -124,38 +123,38 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
-        cluster: The cluster's id, where it is known.
-        options: How it was made.
-        rates: What it was told of rates; None is nothing.
-        brokers: Ids, ascending.
-        topics: Names, ascending.
-        partitions: How many.
+        cluster: The cluster's id, if known.
+        options: The options of the audit.
+        rates: The rates given to the audit; None if there were none.
+        brokers: Broker ids, ascending.
+        topics: Topic names, ascending.
+        partitions: The number of partitions.
         groups: The max groups.
-        group_counts: Of each group, how many partitions each of its brokers leads.
-        pairs: Pairs of groups that overlap, by group; the heaviest where they are many.
-        pairs_total: How many there are.
-        overlaps_by_broker: The groups that meet on a broker, where several do.
-        contested: Those brokers.
+        group_counts: For each group, how many partitions each of its brokers leads.
+        pairs: Pairs of groups that overlap, by group; only the heaviest if there are many.
+        pairs_total: The number of pairs that overlap.
+        overlaps_by_broker: The groups of each broker that leads topics of several groups.
+        contested: The brokers that lead topics of several groups.
         components: The brokers of each connected part of the overlap graph.
         uneven: Topics whose leaders have different numbers of partitions.
-        stacked: Topics with several partitions on a broker although another one leads none.
+        stacked: Topics with several partitions on one broker while another broker leads none.
         offline_topics: Topics without any leader.
         offline_partitions: Partitions without a leader.
         leaders_per_broker: How many partitions each broker leads.
-        idle: Brokers that lead none.
-        drift: Partitions that are not led by their first replica.
+        idle: Brokers that lead no partition.
+        drift: Partitions that are not led by their preferred (first) replica.
         under_replicated: Partitions with a replica out of sync.
         silent: Brokers that hold replicas, none of them in sync.
-        below_min_insync: Partitions with a leader that acks=all cannot be written to.
-        carried: What brokers carry, as far as is known; verdicts rest on this.
-        leader_moves: Leaders to move to replicas in sync, where that would help.
-        led_by_down: Partitions listed as led by a broker that is down: as if another were elected.
-        loads: What brokers would take under each policy; advice.
-        faults: What failures would do, the worst first.
-        scenarios_of: How many failures there are; more than in `faults`: they were drawn from.
+        below_min_insync: Partitions with a leader that refuse writes with acks=all.
+        carried: Broker loads from the best data available; findings are based on these.
+        leader_moves: Leader moves to in-sync replicas that would balance the brokers.
+        led_by_down: Partitions listed as led by a broker that is down; audited after re-election.
+        loads: Broker loads under each partitioner; used for advice.
+        faults: The simulated failures, the worst first.
+        scenarios_of: The number of possible failures; if above `len(faults)`, they were sampled.
     """
 
     cluster: str | None
@@ -193,21 +192,21 @@ class Audit:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether rates were measured and no broker carries enough for them to matter."""
+        """Whether rates were measured and every broker's load is too small to act on."""
         return self.carried.basis is Basis.RATES and self.carried.peak < self.options.quiet
 
     def details(self, fault: Fault) -> Details:
-        """A failure in full."""
+        """The full details of a failure."""
         return self._scanned().details(fault.dead)
 
     def carried_after(self, fault: Fault) -> Carried:
-        """What brokers carry after a failure."""
+        """Broker loads after a failure."""
         layout = self._scanned().layout_after(fault.dead)
         return carried(layout, self.weights, down=self.options.down.union(fault.dead))
 
     def _scanned(self) -> FaultScan:
         if self.scan is None:
-            raise ValueError("no failure was looked at in this audit")
+            raise ValueError("this audit simulated no failures")
         return self.scan
 
 
@@ -218,7 +217,7 @@ def audit(
     *,
     progress: Progress | None = None,
 ) -> Audit:
-    """Audits a snapshot; `progress` hears of every failure looked at, and of how many there are."""
+    """Audits a snapshot; `progress` is called with (done, total) after each simulated failure."""
     how = options or AuditOptions()
     snapshot, led_by_down = led_by_brokers_up(snapshot, how.down)
     layout = layout_of(snapshot, left_out=_nothing if how.internal else is_internal)
@@ -288,7 +287,7 @@ def audit(
 def _leader_moves(
     layout: Layout, weights: PartitionWeights, load: Carried, how: AuditOptions
 ) -> tuple[LeaderMove, ...]:
-    """Moves for brokers that could be more even; back to preferred leaders where that is enough."""
+    """Leader moves that balance brokers; a preferred leader election if that is enough."""
     if load.thin or load.excess <= how.wanted_peak or load.peak_to_mean <= how.wanted_peak:
         return ()
     if load.basis is Basis.RATES and load.peak < how.quiet:

@@ -1,7 +1,7 @@
-"""Leaders that are not spread evenly: over the brokers of a topic, of a group, of the cluster.
+"""Leaders that are spread unevenly over the brokers of a topic, of a group or of the cluster.
 
-Why      With one record per partition in turn, a broker that leads twice as many partitions of a
-         topic takes twice as many of its records.
+Why      If records go to partitions in turn, a broker that leads twice as many partitions of a
+         topic receives twice as many of its records.
 Promise  Exact: counts are whole numbers, ratios are fractions of them. A *note* is a topic that is
          as even as its number of partitions allows; a *warning* is one that could be more even.
 Cost     O(partitions), in arrays.
@@ -30,7 +30,7 @@ from trimtab.model.cluster import BrokerId, ClusterSnapshot
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     NOTE = "note"
     WARNING = "warning"
@@ -43,7 +43,7 @@ class Level(StrEnum):
 
 
 class Uneven(NamedTuple):
-    """A topic some of whose leaders have more of its partitions than others."""
+    """A topic whose leaders have different numbers of its partitions."""
 
     topic: str
     brokers: tuple[BrokerId, ...]
@@ -51,7 +51,7 @@ class Uneven(NamedTuple):
 
     @property
     def spread(self) -> int:
-        """Most partitions of a leader less the fewest."""
+        """The highest number of partitions of a leader minus the lowest."""
         return max(self.counts) - min(self.counts)
 
     @property
@@ -61,12 +61,12 @@ class Uneven(NamedTuple):
 
     @property
     def best_possible_spread(self) -> int:
-        """The least spread that this number of partitions allows on these leaders."""
+        """The lowest spread that this number of partitions allows on these leaders."""
         return int(sum(self.counts) % len(self.counts) > 0)
 
     @property
     def level(self) -> Level:
-        """A note where only more or fewer partitions would help, else a warning."""
+        """A note if only another number of partitions would help, else a warning."""
         return Level.NOTE if self.spread <= self.best_possible_spread else Level.WARNING
 
     @property
@@ -77,7 +77,7 @@ class Uneven(NamedTuple):
 
 
 def spreads(count: Ints, start: Ints) -> Ints:
-    """Most less fewest in each part of `count`; 0 for a part that is empty."""
+    """Maximum minus minimum of each part of `count`; 0 for an empty part."""
     found = np.zeros(len(start) - 1, dtype=np.int64)
     filled = np.flatnonzero(np.diff(start))
     if filled.size:
@@ -87,7 +87,7 @@ def spreads(count: Ints, start: Ints) -> Ints:
 
 
 def uneven_topics(layout: Layout) -> tuple[Uneven, ...]:
-    """The topics with a spread, by name."""
+    """The topics with a spread above 0, by name."""
     uneven = np.flatnonzero(spreads(layout.led.count, layout.led.start))
     begin, end = layout.led.start[uneven], layout.led.start[uneven + 1]
     rows = spans(begin, end)
@@ -105,7 +105,7 @@ def uneven_topics(layout: Layout) -> tuple[Uneven, ...]:
 
 
 def stacked_topics(layout: Layout, brokers: int) -> tuple[str, ...]:
-    """Topics with several partitions on a broker although one of the `brokers` leads none."""
+    """Topics with several partitions on one broker while one of the `brokers` leads none."""
     leaders = layout.leaders
     stacked = (layout.available > leaders) & (leaders < brokers) & (leaders > 0)
     return tuple(layout.topics[topic] for topic in np.flatnonzero(stacked).tolist())
@@ -123,7 +123,7 @@ def group_counts(layout: Layout, groups: Groups) -> tuple[tuple[int, ...], ...]:
 
 
 def leaders_per_broker(layout: Layout) -> dict[BrokerId, int]:
-    """How many partitions each broker leads; 0 is an idle one."""
+    """How many partitions each broker leads; 0 for an idle broker."""
     online = layout.leader_of[layout.leader_of >= 0]
     counts = np.bincount(online, minlength=len(layout.brokers)).tolist()
     return dict(zip(layout.brokers, counts, strict=True))
@@ -131,9 +131,9 @@ def leaders_per_broker(layout: Layout) -> dict[BrokerId, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Partitions that their preferred leader, the first replica, does not lead.
+    """Partitions that are not led by their preferred (first) replica.
 
-    `of` are the partitions that a broker should lead, `away` those of them that it does not.
+    `of` counts the partitions that a broker should lead, `away` those that it does not lead.
     """
 
     of: int
@@ -142,11 +142,11 @@ class Drift:
 
     @property
     def share(self) -> float:
-        """The part of all partitions that is away from its preferred leader."""
+        """The share of all partitions that are not led by their preferred replica."""
         return self.away / self.of if self.of else 0.0
 
     def share_of(self, broker: BrokerId) -> float:
-        """The part of a broker's partitions that others lead, or nobody."""
+        """The share of the partitions preferring this broker that it does not lead."""
         away, of = self.by_broker.get(broker, (0, 0))
         return away / of if of else 0.0
 
@@ -172,7 +172,7 @@ def drift(layout: Layout) -> Drift:
 
 
 def out_of_sync(layout: Layout) -> tuple[int, tuple[BrokerId, ...]]:
-    """Partitions with a replica out of sync, and the brokers none of whose replicas is in sync."""
+    """Partitions with a replica out of sync, and the brokers without any replica in sync."""
     behind = int((layout.synced < layout.held).sum())
     if not behind:
         return 0, ()
@@ -185,18 +185,18 @@ def out_of_sync(layout: Layout) -> tuple[int, tuple[BrokerId, ...]]:
 
 
 def down_brokers(snapshot: ClusterSnapshot) -> frozenset[BrokerId]:
-    """Brokers that are down by what the snapshot says; where it does not say, that seem to be."""
+    """Brokers that the snapshot lists as down, or that seem to be down if it lists none."""
     known = {broker.id: broker.alive for broker in snapshot.brokers if broker.alive is not None}
     stated = {broker for broker, alive in known.items() if not alive}
     return frozenset(stated | {b for b in seem_down(snapshot) if b not in known})
 
 
 def seem_down(snapshot: ClusterSnapshot) -> frozenset[BrokerId]:
-    """Brokers that hold replicas and must be down, as far as placements alone can tell.
+    """Brokers that hold replicas and seem to be down, judged by placements alone.
 
-    Such a broker leads nothing and is in sync nowhere. Partitions without a leader do not speak for
-    it: the last replica in sync is kept in the list when its broker dies, and would lead if it did
-    not. A broker that holds nothing may just be new.
+    Such a broker leads nothing and is in sync for no partition that has a leader. Partitions
+    without a leader are ignored: Kafka keeps the last in-sync replica in the list when its broker
+    fails. A broker without replicas may be new.
     """
     held = {broker for p in snapshot.partitions for broker in p.replicas}
     there = {broker for p in snapshot.partitions if not p.offline for broker in (p.leader, *p.isr)}
@@ -206,7 +206,7 @@ def seem_down(snapshot: ClusterSnapshot) -> frozenset[BrokerId]:
 def below_min_insync(layout: Layout, needs: Mapping[str, int]) -> int:
     """Partitions with a leader and fewer replicas in sync than a write with acks=all needs.
 
-    What topics need is by name; those that are not named need one.
+    `needs` is min.insync.replicas by topic; 1 for a topic not named.
     """
     least = np.fromiter((needs.get(topic, 1) for topic in layout.topics), np.int64)
     return int(((layout.leader_of >= 0) & (layout.synced < least[layout.topic_of])).sum())

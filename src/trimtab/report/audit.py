@@ -1,4 +1,4 @@
-"""A topology audit as tables that a person can read: what to know first, then brokers, failures."""
+"""A topology audit as text tables: findings first, then brokers and failures."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _MOST_BROKERS = 40
 _MOST_ROWS = 10
 _BAR = 12
 _COLUMNS = (
-    "offline, blocked (refuse acks=all), moved: partitions; uneven: topics that get so; overlaps: "
-    "pairs of topics; × mean: highest load of the brokers left, on which broker, the least possible"
+    "offline, blocked (refuse acks=all), moved: partitions; uneven: topics that become uneven; "
+    "overlaps: pairs of topics; × mean: highest load of the remaining brokers over their mean; "
+    "on: the broker with that load; best: the least possible"
 )
 STYLES = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: ""}
 
 
 def audit_view(audit: Audit, *, worst: int = 10) -> RenderableType:
-    """The whole audit; of failures so many of the worst."""
+    """The whole audit, with the `worst` worst failures."""
     parts: list[RenderableType] = [Text(headline(audit)), Text(), _findings(audit)]
     if audit.brokers:
         parts += [Text(), _brokers(audit), Text(), _policies(audit)]
@@ -51,12 +52,12 @@ def headline(audit: Audit) -> str:
 
 
 def load(value: float, unit: Unit | None) -> str:
-    """A load by policy with its unit; without rates every topic counts 1."""
+    """A load under a partitioner, with its unit; without rates every topic counts 1."""
     return f"{value:.3g}" if unit is None else quantity(value, unit)
 
 
 def amount(value: float, of: Carried) -> str:
-    """What a broker carries, with its unit."""
+    """The load of a broker, with its unit."""
     match of.basis:
         case Basis.RATES:
             return load(value, of.unit)
@@ -67,7 +68,7 @@ def amount(value: float, of: Carried) -> str:
 
 
 def counted_in(of: Carried) -> str:
-    """What loads of brokers are taken from, in words."""
+    """A text that says which data the broker loads are taken from."""
     match of.basis:
         case Basis.RATES:
             return "as measured" if of.unit is None else f"as measured, {of.unit}"
@@ -78,17 +79,17 @@ def counted_in(of: Carried) -> str:
 
 
 def dealt_in(audit: Audit) -> str:
-    """What loads by policy are counted in, in words."""
+    """A text that says in which unit loads under partitioners are counted."""
     return "every topic counts 1" if audit.loads.unit is None else str(audit.loads.unit)
 
 
 def _findings(audit: Audit) -> RenderableType:
     found = findings(audit)
     if not audit.brokers:
-        return Text("There is no broker: nothing to audit.")
+        return Text("The cluster has no brokers: nothing to audit.")
     if not found:
         even = "loads are" if audit.carried.basis is Basis.RATES else "leaders are"
-        return Text(f"Nothing found: {even} even, nothing is offline.", style="green")
+        return Text(f"No findings: {even} even, no partition is offline.", style="green")
     table = _table("Findings", "level", "", left=2)
     for one in found:
         said = Text(one.text)
@@ -99,8 +100,8 @@ def _findings(audit: Audit) -> RenderableType:
 
 
 def to_move_leaders(audit: Audit, *, file: str | None = None) -> str:
-    """The commands that make the leader moves, as lines to copy; `file` has the moves."""
-    where = f"{file} has" if file else "--kafka-json FILE writes"
+    """The commands for the leader moves, as lines to copy; `file` holds the moves."""
+    where = f"{file} contains" if file else "--kafka-json FILE writes"
     moves = counted(len(audit.leader_moves), "leader move")
     lines = commands(audit.leader_moves, server=audit.options.server, file=file or "FILE")
     return "\n".join((f"To move leaders: {where} {moves}; then run", *lines))
@@ -128,7 +129,7 @@ def _brokers(audit: Audit) -> Table:
 
 def _bar(value: float, of: Carried, *, wanted: float) -> Text:
     times = value / of.mean if of.mean else 0.0
-    filled = min(_BAR, round(times * _BAR / 2))  # the middle is the mean
+    filled = min(_BAR, round(times * _BAR / 2))  # the middle of the bar is the mean
     bar = "█" * filled + "░" * (_BAR - filled)
     style = "red" if times > max(wanted, of.bound_to_mean) else ""
     return Text(f"{bar} {times:.2f} × mean, {amount(value, of)}", style=style)
@@ -138,7 +139,7 @@ def _policies(audit: Audit) -> RenderableType:
     loads, now = audit.loads, audit.carried
     table = _table(
         f"Peaks by partitioner ({dealt_in(audit)})",
-        *("records without a key are dealt", "peak", "broker", "× mean"),
+        *("records without a key are sent", "peak", "broker", "× mean"),
         left=1,
     )
 
@@ -178,11 +179,11 @@ def _policies(audit: Audit) -> RenderableType:
 
 
 def bottleneck(audit: Audit) -> str:
-    """What no partitioner can change, and what can."""
+    """A text that says what limits every partitioner, and what to move."""
     least = audit.loads.least
     what = "leaders" if audit.leader_moves else "leaders or replicas (kafka-reassign-partitions)"
     return (
-        f"No partitioner gets below {least.peak_to_mean:.2f} × the mean: "
+        f"No partitioner can reach less than {least.peak_to_mean:.2f} × the mean: "
         f"{counted(len(least.topics), 'topic')} ({some(least.topics, 3)}) can go only to "
         f"{counted(len(least.brokers), 'broker')} ({some(least.brokers, 8)}). Move {what}."
     )
@@ -223,7 +224,7 @@ def _uneven(audit: Audit) -> Table:
 def _faults(audit: Audit, worst: int) -> RenderableType:
     table = _table(
         f"Failures, the worst first ({counted_in(audit.carried)})",
-        *("dies", "offline", "blocked", "moved", "uneven", "overlaps"),
+        *("fails", "offline", "blocked", "moved", "uneven", "overlaps"),
         *("× mean", "on", "best"),
         left=1,
     )
@@ -239,17 +240,17 @@ def _faults(audit: Audit, worst: int) -> RenderableType:
             f"{fault.bound_to_mean:.2f}",
             style=style,
         )
-    _tell_rest(table, len(audit.faults), len(listed), "less bad ones")
+    _tell_rest(table, len(audit.faults), len(listed), "less severe ones")
     return Group(table, Text(_COLUMNS, style="dim"))
 
 
 def dashed(count: int) -> str:
-    """A number; a dash for none."""
+    """A number, or a dash for 0."""
     return f"{count:,}" if count else "–"
 
 
 def _listed(audit: Audit, worst: int) -> list[Fault]:
-    """The worst failures, and the worst of one broker where several at once crowd it out."""
+    """The worst failures, plus the worst failure of a single broker if it is not among them."""
     shown = list(audit.faults[:worst])
     alone = next((f for f in audit.faults if len(f.dead) == 1), None)
     return shown if alone is None or any(len(f.dead) == 1 for f in shown) else [*shown, alone]
@@ -261,7 +262,7 @@ def _dead(fault: Fault) -> str:
 
 
 def offline(fault: Fault) -> str:
-    """What a failure takes offline, in words; a dash for nothing."""
+    """A text that says what a failure takes offline; a dash for nothing."""
     if not fault.offline_partitions:
         return "–"
     whole = f", {counted(fault.offline_topics, 'topic')}" if fault.offline_topics else ""
@@ -269,7 +270,7 @@ def offline(fault: Fault) -> str:
 
 
 def overlaps(fault: Fault) -> str:
-    """Pairs of topics that a failure makes overlap in part, and those that it parts.
+    """Pairs of topics that begin (+) or cease (−) to overlap in part after a failure.
 
     >>> from trimtab.audit.topology import audit
     >>> from trimtab.testing.placements import placement

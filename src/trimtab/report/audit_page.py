@@ -1,7 +1,6 @@
 """One self-contained HTML page of a topology audit.
 
-Promise  As all our pages: values in, text out, nothing is loaded from anywhere. Whatever a topic is
-         called, it is shown as text.
+Promise  Values in, text out; the page loads nothing from the network. Names of topics are escaped.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _MOVES_FILE = "leader-moves.json"
 
 
 class FaultRow(NamedTuple):
-    """One failure in words."""
+    """One failure as texts for the table."""
 
     dies: str
     offline: str
@@ -49,7 +48,7 @@ class FaultRow(NamedTuple):
 
 
 class AuditRow(NamedTuple):
-    """A topic, or a pair of groups, with what is to be said of it."""
+    """A row about a topic or a pair of groups."""
 
     name: str
     where: str
@@ -136,7 +135,7 @@ def _figures(audit: Audit) -> list[Figure]:
                 f"of {len(audit.topics):,}, {len(audit.stacked):,} stacked",
             )
         )
-    figures.append(Figure(f"{audit.drift.share:.0%}", "away from the preferred leader"))
+    figures.append(Figure(f"{audit.drift.share:.0%}", "not led by the preferred replica"))
     if audit.faults:
         worst = audit.faults[0]
         figures += [
@@ -154,7 +153,7 @@ def _highest_after(audit: Audit) -> Figure:
     highest = max(audit.faults, key=lambda fault: fault.peak_to_mean)
     return Figure(
         f"{highest.peak_to_mean:.2f} ×",
-        "the mean of the brokers left: highest load after a failure",
+        "the mean of the remaining brokers: highest load after a failure",
         f"{named(highest)}; least possible {highest.bound_to_mean:.2f}",
     )
 

@@ -1,9 +1,8 @@
-"""A topology audit as figures: who leads what, who carries what, what failures would do.
+"""A topology audit as figures: leaders, broker loads, effects of failures.
 
-Promise  As all figures of the report: equal audits give equal text, colours that colour-blind
-         people can tell apart, and one meaning per colour: blue is as it should be, orange is
-         uneven, red is bad, green is the best that is possible.
-Cost     Some 200 ms per figure.
+Promise  Equal audits give equal text. Colours can be told apart by colour-blind people and have
+         one meaning each: blue is normal, orange is uneven, red is bad, green is the best possible.
+Cost     About 200 ms per figure.
 """
 
 from __future__ import annotations
@@ -45,22 +44,22 @@ _UPRIGHT = 24
 
 
 def matrix(audit: Audit) -> str:
-    """Topics × brokers: the number of partitions led, the darker the more load."""
+    """Topics × brokers: the number of partitions led; darker cells have more load."""
     topics = shown_topics(audit)
-    with inline_figure("who leads what", height=1.0 + 0.22 * max(len(topics), 2)) as (axes, svg):
+    with inline_figure("leaders by topic", height=1.0 + 0.22 * max(len(topics), 2)) as (axes, svg):
         draw_matrix(axes, audit)
     return svg()
 
 
 def loads(audit: Audit) -> str:
-    """What each broker takes under every policy."""
+    """The load of each broker under every policy."""
     with inline_figure("load of each broker") as (axes, svg):
         draw_loads(axes, audit)
     return svg()
 
 
 def failures(audit: Audit) -> str:
-    """The worst failures: what goes offline, and the peak on the brokers left."""
+    """The worst failures: what goes offline, and the peak on the remaining brokers."""
     count = min(len(audit.faults), MOST_FAULTS)
     with inline_figure("the worst failures", height=1.1 + 0.28 * max(count, 2)) as (axes, svg):
         draw_failures(axes, audit)
@@ -74,11 +73,11 @@ def worst_failure(audit: Audit, after: Carried) -> str:
     return svg()
 
 
-# ---------------------------------------------------------------- who leads what
+# ---------------------------------------------------------------- leaders
 
 
 def shown_topics(audit: Audit) -> list[int]:
-    """The busiest topics with a leader, those of a group together; places in the layout."""
+    """The busiest topics with a leader, grouped by max group, as positions in the layout."""
     layout = audit.layout
     known = {one.topic: one.peak_to_mean for one in audit.uneven}
     rate = [sum(led.values()) for led in _led_loads(audit)]
@@ -94,7 +93,7 @@ def shown_topics(audit: Audit) -> list[int]:
 
 
 def _led_loads(audit: Audit) -> list[dict[BrokerId, float]]:
-    """Of each topic, the load that each of its leaders carries."""
+    """For each topic, the load of each of its leaders."""
     layout = audit.layout
     found: list[dict[BrokerId, float]] = [{} for _ in layout.topics]
     rows = zip(
@@ -152,15 +151,15 @@ def draw_matrix(axes: Axes, audit: Audit) -> None:
     axes.spines[["left", "bottom"]].set_visible(False)
     kinds = {colour for *_, colour in cells}
     words = {
-        "leads so many": BLUE,
-        "more than other leaders of it": ORANGE,
-        "more, and need not": RED,
+        "even, or fewer than others": BLUE,
+        "more than other leaders": ORANGE,
+        "more than necessary": RED,
     }
     legend(axes, {word: colour for word, colour in words.items() if colour in kinds})
 
 
 class _Judged(NamedTuple):
-    """How even a topic is over its leaders: by load where it was measured, else by number."""
+    """How evenly a topic is spread over its leaders: by measured load, else by number."""
 
     full: frozenset[BrokerId]
     avoidable: bool
@@ -182,7 +181,7 @@ class _Judged(NamedTuple):
         return cls(full, uneven.level is not Level.NOTE, float(uneven.peak_to_mean))
 
     def colour(self, broker: BrokerId) -> str:
-        """Of the cell of a broker."""
+        """The colour of a broker's cell."""
         if broker not in self.full:
             return BLUE
         return RED if self.avoidable else ORANGE
@@ -196,7 +195,7 @@ def _led(layout: Layout, topic: int) -> list[tuple[BrokerId, int]]:
     return [(layout.brokers[place], count) for place, count in rows]
 
 
-# ---------------------------------------------------------------- who carries what
+# ---------------------------------------------------------------- broker loads
 
 
 def draw_loads(axes: Axes, audit: Audit) -> None:
@@ -206,8 +205,8 @@ def draw_loads(axes: Axes, audit: Audit) -> None:
     bars = [("as measured" if measured else "now", now.by_broker, BLUE)]
     if measured:
         bars += [
-            ("if dealt to partitions", audit.loads.default.by_broker, GREY),
-            ("if dealt to leaders", audit.loads.node.by_broker, SKY),
+            ("if sent to partitions in turn", audit.loads.default.by_broker, GREY),
+            ("if sent to leaders in turn", audit.loads.node.by_broker, SKY),
         ]
     width = 0.84 / len(bars)
     full = _full(audit, now)
@@ -226,7 +225,7 @@ def draw_loads(axes: Axes, audit: Audit) -> None:
             **{name: colour for name, _, colour in bars},
             **({_over(audit, now): RED} if over else {}),
             "mean (dotted)": INK,
-            "least possible by a partitioner" if measured else "best spread of leaders": GREEN,
+            "least possible with any partitioner" if measured else "best spread of leaders": GREEN,
         },
         columns=3,
     )
@@ -235,17 +234,17 @@ def draw_loads(axes: Axes, audit: Audit) -> None:
 
 
 def _full(audit: Audit, of: Carried) -> float:
-    """Above this a broker has too much: more than wanted, and more than it must have."""
+    """The load above which a broker is overloaded: more than wanted and more than necessary."""
     return max(audit.options.wanted_peak * of.mean, _held(of)) * (1 + ROUNDING)
 
 
 def _held(of: Carried) -> float:
-    """What even the best spread needs, where loads are only guessed from leaders."""
+    """The peak of the best spread; used if loads are estimated from leaders only."""
     return 0.0 if of.basis is Basis.RATES else of.bound
 
 
 def _over(audit: Audit, of: Carried) -> str:
-    """What red bars are."""
+    """The meaning of red bars."""
     if _held(of) > audit.options.wanted_peak * of.mean:
         return "more than the best spread"
     return f"more than {audit.options.wanted_peak:g} × mean"
@@ -276,7 +275,7 @@ def draw_worst(axes: Axes, audit: Audit, after: Carried) -> None:
 
 
 def draw_failures(axes: Axes, audit: Audit) -> None:
-    """Draws the peaks after the worst failures, and says what each of them breaks."""
+    """Draws the peaks after the worst failures, with what each of them breaks."""
     shown = audit.faults[:MOST_FAULTS]
     now = audit.carried.peak_to_mean
     peaks = [f.peak_to_mean for f in shown] + [now, 1.0]
@@ -302,7 +301,7 @@ def draw_failures(axes: Axes, audit: Audit) -> None:
     axes.set_yticks(range(len(shown)), [_name(fault) for fault in shown])
     some_left = len(audit.faults) > len(shown)
     rest = f"; the worst {len(shown)} of {len(audit.faults):,}" if some_left else ""
-    axes.set_xlabel(f"highest load × mean of the brokers left{rest}")
+    axes.set_xlabel(f"highest load × mean of the remaining brokers{rest}")
     axes.grid(axis="x")
     outage = {"partitions unwritable": RED} if any(f.unwritable for f in shown) else {}
     harmless = {"all stay writable": BLUE} if any(not f.unwritable for f in shown) else {}
@@ -316,7 +315,7 @@ def _name(fault: Fault) -> str:
 
 
 def breaks(fault: Fault) -> str:
-    """What a failure breaks, in a few words; empty for nothing but more load."""
+    """A short text that says what a failure breaks; empty if it only adds load."""
     said = []
     if fault.offline_partitions:
         whole = f" ({counted(fault.offline_topics, 'topic')})" if fault.offline_topics else ""
@@ -330,7 +329,7 @@ def breaks(fault: Fault) -> str:
 
 
 def _beside(axes: Axes, row: int, text: str, colour: str) -> None:
-    """A word to the right of a row."""
+    """Writes a text to the right of a row."""
     axes.annotate(
         text,
         (1.0, row),

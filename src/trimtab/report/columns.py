@@ -1,8 +1,8 @@
-"""One kind of table: names and figures are never cut or broken, whatever the width.
+"""Tables that never cut names or numbers, whatever the width of the terminal.
 
-Why      Rich shortens what does not fit: `orders-with-a-lo…` and `1.2…` cannot be used.
-Promise  A column holds its cells whole. Only columns of `prose` are broken into lines, between
-         words. A table that needs more room than there is takes it (`least_width`).
+Why      Rich truncates what does not fit: `orders-with-a-lo…` and `1.2…` cannot be used.
+Promise  Every cell is shown whole. Only `PROSE` columns are wrapped, between words. A table that
+         is wider than the terminal is printed at its full width (`least_width`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def new_table(
     prose: Collection[str] = PROSE,
     **how: Any,
 ) -> Table:
-    """A table with these columns; from number `left` on they are aligned to the right."""
+    """A table with these columns; those from index `left` on are right-aligned."""
     table = _WholeTable(title_justify="left", caption_justify="left", **how)
     for at, name in enumerate(columns):
         table.add_column(
@@ -39,12 +39,12 @@ def new_table(
 
 
 def least_width(value: RenderableType, console: Console) -> int:
-    """How wide a console must be to show a value without cutting anything."""
+    """The console width needed to show a value without cutting anything."""
     return Measurement.get(console, _roomy(console.options), value).minimum
 
 
 class _WholeTable(Table):
-    """A table whose columns know how much room they need before they are laid out."""
+    """A table that sets the minimum width of its columns before layout."""
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         self._claim(console, options)

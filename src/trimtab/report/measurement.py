@@ -1,4 +1,4 @@
-"""A measurement as tables that a person can read."""
+"""A measurement as text tables."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _keys(keys: tuple[KeyLoad, ...]) -> Table:
 
 
 def readable(key: bytes) -> str:
-    """A key as text on one line: what does not print is escaped."""
+    """A key as text on one line; characters that cannot be printed are escaped."""
     text = key.decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 

@@ -1,7 +1,7 @@
 """One self-contained HTML page of a measurement and the plan made from it.
 
-Promise  Values in, text out: nothing is read but the template that ships with us, and the page
-         loads nothing from anywhere. Whatever a topic, group or key is called, it is shown as text.
+Promise  Values in, text out: only the packaged template is read, and the page loads nothing from
+         the network. Names of topics, groups and keys are escaped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ States = Mapping[tuple[str, TopicPartition], str]
 
 
 class Figure(NamedTuple):
-    """A number worth a large print, what it is, and what it is to be compared with."""
+    """A headline number, what it is, and a value to compare it with."""
 
     value: str
     name: str
@@ -34,7 +34,7 @@ class Figure(NamedTuple):
 
 
 class PageRow(NamedTuple):
-    """One partition in the table of all."""
+    """One row in the table of all partitions."""
 
     name: str
     bytes_s: str
@@ -45,7 +45,7 @@ class PageRow(NamedTuple):
 
 
 class MoveRow(NamedTuple):
-    """One move in words."""
+    """One move as texts for the table."""
 
     partition: str
     source: str
@@ -55,7 +55,7 @@ class MoveRow(NamedTuple):
 
 
 class FigureChange(NamedTuple):
-    """A decision that changed something: when, how many consumers before and after, and why."""
+    """A decision that changed something: time, consumers before and after, and reason."""
 
     at: str
     consumers: str
@@ -63,7 +63,7 @@ class FigureChange(NamedTuple):
 
 
 class JudgedRow(NamedTuple):
-    """What came of a group that a controller ran."""
+    """The outcome of a group that a controller ran."""
 
     sent: str
     figures: list[Figure]
@@ -158,7 +158,7 @@ def _figures(found: Measurement, plan: ConsumerPlan, unit: Unit) -> list[Figure]
 
 
 def _behind(found: Measurement) -> dict[str, int]:
-    """Lag of each group in all; a group with an unknown part is left out."""
+    """The total lag of each group; groups with an unknown lag are left out."""
     groups = sorted({group for p in found.partitions for group in p.lag})
     lags = {g: [p.lag[g] for p in found.partitions if g in p.lag] for g in groups}
     return {g: sum(x for x in all_ if x) for g, all_ in lags.items() if None not in all_}
@@ -174,7 +174,7 @@ def _plan_facts(plan: ConsumerPlan, unit: Unit) -> dict[str, str]:
         "group": plan.scope.group or "–",
         "capacity of a consumer": quantity(limits_of(plan).capacity, unit),
         "consumers": f"{plan.before.consumers} → {plan.after.consumers}",
-        "at least needed": f"{plan.bound} (gap {plan.gap:.0%})",
+        "lower bound": f"{plan.bound} (gap {plan.gap:.0%})",
         "largest load": f"{quantity(plan.before.max_load, unit)} → "
         f"{quantity(plan.after.max_load, unit)}",
         "cost": f"{cost.moves} moves with {quantity(cost.moved_load, unit)}; at least {must} must "
@@ -210,7 +210,7 @@ def _row(p: PartitionLoad, plan: ConsumerPlan, states: States) -> PageRow:
 
 @cache
 def template(name: str) -> Template:
-    """A template that ships with us."""
+    """A template that is packaged with Trimtab."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("trimtab.report")

@@ -1,4 +1,4 @@
-"""A plan of any layer as tables that a person can read."""
+"""A plan of any layer as text tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_ROWS = 40
 
 
 def plan_view(plan: AnyPlan, loads: Mapping[TopicPartition, float] | None = None) -> RenderableType:
-    """The whole plan: its figures before → after, each move and why."""
+    """The whole plan: figures before → after, each move with its reason."""
     match plan:
         case ConsumerPlan():
             return consumer_plan_view(plan, loads)
@@ -70,7 +70,7 @@ def _with_rest(table: Table, count: int) -> Table:
 
 
 def forecast_view(check: ForecastCheck, unit: Unit) -> RenderableType:
-    """A plan's forecast beside what was found."""
+    """A plan's forecast beside the measured outcome."""
     table = new_table("", "forecast", "observed", "error", title=f"Plan {check.plan}")
     forecast, observed, error = check.forecast, check.observed, check.error
     table.add_row(

@@ -1,9 +1,9 @@
-"""Results as figures: values in, SVG text out, to be put into a page as it is.
+"""Results as figures: values in, inline SVG text out.
 
-Promise  Equal values give equal text. Text and lines take the colour of what surrounds them, so a
-         figure reads on light and on dark ground. The palette is that of Okabe and Ito, whose
-         colours colour-blind people can tell apart.
-Cost     Some 100 ms per figure; matplotlib is loaded by the first one.
+Promise  Equal values give equal text. Text and lines inherit the text colour of the page, so a
+         figure is readable on light and dark backgrounds. The palette is that of Okabe and Ito,
+         which colour-blind people can tell apart.
+Cost     About 100 ms per figure; matplotlib is loaded by the first one.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ MOST_LINES = 5
 MOST_KEYS = 15
 MOST_LABELS = 8
 
-INK = "#0b0c0d"  # stands for the colour of the text around; no palette has it
+INK = "#0b0c0d"  # placeholder for the text colour of the page; no palette uses it
 _STYLE: dict[RcKeyType, Any] = {
     "font.family": "sans-serif",
     "font.size": 9.0,
-    "svg.fonttype": "none",  # text stays text: small, and it can be searched
+    "svg.fonttype": "none",  # keep text as text: smaller, and searchable
     "svg.hashsalt": "trimtab",
-    "text.parse_math": False,  # a key may hold dollar signs
+    "text.parse_math": False,  # a key may contain dollar signs
     "text.color": INK,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -63,14 +63,14 @@ _STYLE: dict[RcKeyType, Any] = {
 
 
 class RatePoint(NamedTuple):
-    """How fast a partition grew in one window; `ts` is its middle, in microseconds."""
+    """The rate of a partition in one window; `ts` is the middle of the window, in microseconds."""
 
     ts: int
     bytes_s: float | None
     records_s: float | None
 
     def rate(self, unit: Unit) -> float | None:
-        """The rate in this unit; None where it is unknown."""
+        """The rate in this unit; None if it is unknown."""
         return self.bytes_s if unit is Unit.BYTES_S else self.records_s
 
 
@@ -110,14 +110,14 @@ def rates_over_time(history: RateHistory, *, from_ts: int, unit: Unit) -> str:
         named = dict(zip(map(str, order), OWNERS[:MOST_LINES], strict=False))
         rest = {f"{len(order) - MOST_LINES} others": GREY} if len(order) > MOST_LINES else {}
         legend(axes, named | rest)
-        axes.set_xlabel("seconds since the span began")
+        axes.set_xlabel("seconds since the start of the span")
         axes.set_ylim(bottom=0)
         _rates_left(axes, unit)
     return svg()
 
 
 def heavy_keys(keys: Sequence[KeyLoad]) -> str:
-    """The heaviest keys with the part of their count that is in doubt."""
+    """The heaviest keys with the uncertain part of their count."""
     shown = sorted(keys, key=lambda k: (-k.lower, k.topic, k.key))[:MOST_KEYS]
     with inline_figure("heavy keys", height=0.6 + 0.22 * len(shown)) as (axes, svg):
         places = range(len(shown))
@@ -174,7 +174,7 @@ def consumers(
     after: Assignment,
     limits: GroupLimits,
 ) -> str:
-    """What each consumer carries before and after, against what it can."""
+    """The load of each consumer before and after, beside its capacity."""
     carried, carries = before.loads(loads), after.loads(loads)
     shown = sorted({*carried, *carries})[:MOST_BARS]
     with inline_figure("load of each consumer, before and after") as (axes, svg):
@@ -197,7 +197,7 @@ def consumers(
 
 
 def label(key: bytes, *, longest: int = 24) -> str:
-    r"""A key as a short text that prints.
+    r"""A key as a short printable text.
 
     >>> label(b"a\x00b"), label(b"\xff"), label(b"x" * 30)
     ('a\\x00b', '\\xff', 'xxxxxxxxxxxxxxxxxxxxxxx…')
@@ -211,7 +211,7 @@ def label(key: bytes, *, longest: int = 24) -> str:
 
 
 def _heaviest(loads: Mapping[TopicPartition, float]) -> list[TopicPartition]:
-    """The partitions to be shown, in their own order; the heaviest where they are too many."""
+    """The partitions to show, in their own order; only the heaviest if there are too many."""
     heaviest = sorted(loads, key=lambda name: (-loads[name], name))
     return sorted(heaviest[:MOST_BARS])
 
@@ -240,7 +240,7 @@ def engineering() -> EngFormatter:
 
 
 def legend(axes: Axes, colours: Mapping[str, str], *, columns: int = 6) -> None:
-    """Names the colours above the figure."""
+    """Draws a legend above the figure."""
     from matplotlib.patches import Patch
 
     axes.legend(
@@ -260,14 +260,14 @@ def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[f
 
 @contextmanager
 def inline_figure(title: str, *, height: float = 2.6) -> Iterator[tuple[Axes, Callable[[], str]]]:
-    """Axes to draw on, and what gives their SVG once the block has ended."""
+    """Axes to draw on, and a function that returns their SVG after the block."""
     import matplotlib
     from matplotlib.figure import Figure
 
     text = ""
-    # Inside the block only, and no pyplot: other figures of the process stay as they are.
+    # Settings apply inside the block only, without pyplot: other figures are not affected.
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # the browser has other fonts
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # browsers have other fonts
         figure = Figure(figsize=(7.2, height), layout="constrained")
         yield figure.add_subplot(), lambda: text
         written = io.StringIO()
@@ -276,12 +276,12 @@ def inline_figure(title: str, *, height: float = 2.6) -> Iterator[tuple[Axes, Ca
 
 
 def _inline(svg: str, title: str) -> str:
-    """What a page takes: no prolog, no fixed size, no ids that two figures would share."""
+    """The SVG for a page: no prolog, no fixed size, no ids that two figures would share."""
     from markupsafe import escape
 
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
-    body = re.sub(r' id="[\w.]+?_\d+"', "", body)  # named for people; nothing refers to them
+    body = re.sub(r' id="[\w.]+?_\d+"', "", body)  # only labels; nothing refers to them
     body = re.sub(r'(<svg [^>]*?) ?width="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg [^>]*?) ?height="[^"]*"', r"\1", body, count=1)
     body = body.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1)

@@ -1,4 +1,4 @@
-"""A cluster at one moment, as tables that a person can read."""
+"""A snapshot of a cluster as text tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_ROWS = 60
 
 
 def snapshot_view(taken: ClusterSnapshot) -> RenderableType:
-    """Brokers with what they lead, partitions with their replicas, groups with their members."""
+    """Brokers with their leaders, partitions with their replicas, groups with their members."""
     parts: list[RenderableType] = [
         Text(
             f"cluster {taken.cluster or 'unknown'}: {len(taken.brokers)} brokers, "

@@ -1,4 +1,4 @@
-"""Plans and simulations as tables that a person can read."""
+"""Plans and simulations as text tables."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def _spaced(number: str, prefix: str, suffix: str) -> str:
 def consumer_plan_view(
     plan: ConsumerPlan, loads: Mapping[TopicPartition, float] | None = None
 ) -> RenderableType:
-    """The whole plan: its figures, each consumer before → after, each move and why.
+    """The whole plan: its figures, each consumer before → after, each move with its reason.
 
-    A plan knows the loads only of what it moves; with `loads` each consumer's own is shown.
+    A plan holds the loads of moved partitions only; `loads` adds the load of each consumer.
     """
     parts: list[RenderableType] = [_headline(plan), Text(), _consumers(plan, loads)]
     if plan.members:
@@ -66,7 +66,7 @@ def consumer_plan_view(
 
 
 def limits_of(plan: ConsumerPlan) -> GroupLimits:
-    """What the consumers of this plan can carry."""
+    """The capacities of the consumers of this plan."""
     own = plan.params.get("capacities", {})
     return GroupLimits(
         capacity=plan.params["capacity"],
@@ -109,7 +109,7 @@ def _consumers(plan: ConsumerPlan, loads: Mapping[TopicPartition, float] | None)
 
 
 def _members(plan: ConsumerPlan) -> Text:
-    """Who the consumers are to the brokers; names are never cut."""
+    """The member ids of the consumers; names are never cut."""
     known = sorted(plan.members.items())
     width = len(str(known[-1][0]))
     lines = [f"  {consumer:>{width}}  {name}" for consumer, name in known[:_MOST_ROWS]]
@@ -173,19 +173,19 @@ def _tell_rest(table: Table, rows: int) -> None:
 
 
 def why(move: ConsumerMove, unit: Unit = Unit.BYTES_S) -> str:
-    """The reason of a move in words, with its numbers."""
+    """The reason of a move as a sentence, with its numbers."""
     numbers = {name: quantity(value, unit) for name, value in move.numbers.items()}
     match move.reason:
         case Reason.ARRIVAL | Reason.ORPHAN:
-            was = "nobody read it" if move.reason is Reason.ARRIVAL else "its consumer is dead"
+            was = "it had no consumer" if move.reason is Reason.ARRIVAL else "its consumer is dead"
             return (
-                f"{move.reason}: {was}; consumer {move.target} will carry {numbers['load_to']}, "
-                f"it can {numbers['capacity']}"
+                f"{move.reason}: {was}; consumer {move.target} will have {numbers['load_to']} "
+                f"of its capacity {numbers['capacity']}"
             )
         case Reason.OVERLOAD:
             return (
-                f"overload: consumer {move.source} carried {numbers['load_from']}, "
-                f"it can {numbers['capacity']}"
+                f"overload: consumer {move.source} had {numbers['load_from']}, "
+                f"its capacity is {numbers['capacity']}"
             )
         case Reason.CONSOLIDATE:
             return (
@@ -197,8 +197,8 @@ def why(move: ConsumerMove, unit: Unit = Unit.BYTES_S) -> str:
             return f"repack: returns to consumer {move.target}, which had it before"
         case Reason.REPACK:
             return (
-                f"repack: consumer {move.source} carried {numbers['load_from']}, "
-                f"{move.target} carried {numbers['load_to']} and can {numbers['capacity']}"
+                f"repack: consumer {move.source} had {numbers['load_from']}, "
+                f"{move.target} had {numbers['load_to']} of its capacity {numbers['capacity']}"
             )
 
 
@@ -208,13 +208,14 @@ def _unplaced(plan: ConsumerPlan) -> Iterator[str]:
         name = TopicPartition(item.topic, item.partition)
         consumer = plan.assignment[name]
         yield (
-            f"{name} does not fit ({item.why}): {quantity(item.load, limits.unit)}, consumer "
-            f"{consumer} can {quantity(limits.of(consumer), limits.unit)}; it stands there alone."
+            f"{name} does not fit ({item.why}): its load is {quantity(item.load, limits.unit)}, "
+            f"consumer {consumer} has capacity {quantity(limits.of(consumer), limits.unit)} and no "
+            "other partition."
         )
 
 
 def simulation_view(runs: Sequence[PackingRun]) -> RenderableType:
-    """What each planner needed, side by side; for a single one also how it went on its way."""
+    """The figures of each planner, side by side; for a single planner also over the steps."""
     parts: list[RenderableType] = [_compared(runs)]
     if len(runs) == 1:
         way = _steps if len(runs[0].steps) <= _FEW_STEPS else _sparklines
@@ -229,7 +230,7 @@ def _compared(runs: Sequence[PackingRun]) -> Table:
     if set(TWELVE) <= figures.keys():
         counts = {run.planner: [step.consumers for step in run.steps] for run in runs}
         scores = {name: score.value for name, score in cbs(counts, reference=TWELVE).items()}
-    # What overloads its consumers saves both, and is no bargain.
+    # Overloading consumers lowers both figures, so only runs with the least overload compete.
     fair = min(f["overload"] for f in figures.values())
     front = pareto_front(
         {
@@ -263,7 +264,7 @@ def _compared(runs: Sequence[PackingRun]) -> Table:
         )
     if len(runs) > 1:
         table.caption = (
-            "* of those with the least overload, nobody has fewer consumers and less Rscore"
+            "* no other planner with the least overload has fewer consumers and a lower Rscore"
         )
     return table
 
@@ -307,7 +308,7 @@ def _sparklines(run: PackingRun) -> Table:
 
 
 def sparkline(values: Sequence[float], width: int = _SPARKLINE) -> str:
-    """Values as small bars between the least and the most of them, each the mean of its part.
+    """Values as small bars scaled from minimum to maximum, each the mean of its part.
 
     >>> sparkline([1, 2, 3, 5, 9]), sparkline([4, 4])
     ('▁▂▃▅█', '▁▁')
@@ -320,7 +321,7 @@ def sparkline(values: Sequence[float], width: int = _SPARKLINE) -> str:
 
 
 def replay_view(history: History, found: Sequence[Replayed]) -> RenderableType:
-    """What each planner would have made of the recorded load, side by side."""
+    """How each planner would have performed on the recorded load, side by side."""
     span = history.window_s * len(history.rates)
     title = (
         f"{len(history.rates)} windows of {history.window_s:g} s ({span / 60:.3g} min), "
@@ -339,12 +340,12 @@ def replay_view(history: History, found: Sequence[Replayed]) -> RenderableType:
     waits = new_table(
         *("planner", "within SLA", "p50", "p90", "p99", "longest", "max lag"),
         **look,
-        title="How long records wait",
+        title="Waiting time of records",
     )
     costs = new_table(
         *("planner", "replica-minutes", "consumers", "moves", "E[Rscore]"),
         **look,
-        title="What it costs",
+        title="Cost",
     )
     for one in found:
         waits.add_row(

@@ -1,4 +1,4 @@
-"""An order audit and an outcome as tables that a person can read."""
+"""An order audit and an outcome as text tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEANS = {
 
 
 def audit_view(audited: Audited, *, no_repeats: bool) -> RenderableType:
-    """What was looked at, how much of each kind, and the first violations."""
+    """What was audited, the number of violations of each kind, and the first violations."""
     counts = new_table("kind", "count", "", "", title="Order", box=None)
     counts.columns[1].justify = "right"
     for kind in ViolationKind:

@@ -1,7 +1,7 @@
-"""What knowing more is worth: a table for each utilisation, and a picture over all of them.
+"""Comparison of dispatching policies: a table per utilisation, and a plot over all of them.
 
 Promise  Equal cells give equal tables and equal SVG. Colours are those of Okabe and Ito.
-Cost     Some 300 ms for the picture; matplotlib is loaded by it alone.
+Cost     About 300 ms for the plot; only the plot loads matplotlib.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOOK = {
     "weighted-node": (RED, "^"),
 }
 _ROUND = frozenset({"default", "improved", "node", "sqf", "weighted-node"})
-_WIDE = frozenset({"round-robin", "jsq-own"})  # others may stand on the same spot
+_WIDE = frozenset({"round-robin", "jsq-own"})  # other marks may have the same position
 _DASHES: dict[FormKind, Literal["-", "--"]] = {FormKind.EXACT: "-", FormKind.LIMIT: "--"}
 _STYLE: dict[RcKeyType, Any] = {
     "font.size": 9.0,
@@ -64,7 +64,7 @@ _KIND = {FormKind.EXACT: "", FormKind.LIMIT: "→ ", FormKind.BOUND: "≥ "}
 def yardsticks_view(
     cells: Sequence[YardstickCell], world: QueueWorld, *, arrivals: int, seeds: int
 ) -> RenderableType:
-    """A table for each utilisation, policies in the order in which they were asked for."""
+    """A table for each utilisation, with the policies in the requested order."""
     parts: list[RenderableType] = []
     for utilisation in dict.fromkeys(cell.utilisation for cell in cells):
         shown = [cell for cell in cells if cell.utilisation == utilisation]
@@ -72,13 +72,13 @@ def yardsticks_view(
     forms = {cell.closed_form.kind for cell in cells if cell.closed_form is not None}
     grows = any(cell.overloaded for cell in cells)
     notes = [
-        "Waits end where service begins, in mean service times of a broker of speed 1.",
-        f"{arrivals:,} records × {seeds} run{'s' * (seeds > 1)}, the first fifth left out.",
-        *(["± is half of the interval of 95 %."] if seeds > 1 else []),
-        *([f"× is the wait over that of {_BEST}."] if _best(cells) else []),
-        *(["→ is a limit for many brokers."] if FormKind.LIMIT in forms else []),
-        *(["≥ is a bound: one queue for all brokers."] if FormKind.BOUND in forms else []),
-        *(["A wait grows where a broker was given more than it can serve."] if grows else []),
+        "Waits last until service begins; the unit is the mean service time at speed 1.",
+        f"{arrivals:,} records × {seeds} run{'s' * (seeds > 1)}; the first fifth is warm-up.",
+        *(["± is half the width of the 95 % confidence interval."] if seeds > 1 else []),
+        *([f"× is the wait divided by the wait under {_BEST}."] if _best(cells) else []),
+        *(["→ is the limit for many brokers."] if FormKind.LIMIT in forms else []),
+        *(["≥ is a lower bound: one queue for all brokers."] if FormKind.BOUND in forms else []),
+        *(["'grows': a broker receives more than it can serve."] if grows else []),
     ]
     return Group(*parts, Text("\n".join(notes), style="dim"))
 
@@ -161,16 +161,16 @@ def _digits(number: float | None) -> str:
 
 
 def picture(cells: Sequence[YardstickCell], curves: Curves, *, form: Format = "svg") -> bytes:
-    """Mean waits over utilisation: simulated ones as marks, closed forms as lines.
+    """Mean waits over utilisation: simulated values as marks, closed forms as lines.
 
-    Each number of dispatchers has its own panel; policies for which it does not matter are in all.
+    Each number of dispatchers has its own panel; policies that do not depend on it are in all.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
     panels = sorted({c.dispatchers for c in cells if c.dispatchers is not None}) or [1]
     written = io.BytesIO()
-    # Inside the block only, and no pyplot: other figures of the process stay as they are.
+    # Settings apply inside the block only, without pyplot: other figures are not affected.
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(2.4 + 2.5 * len(panels), 3.6), layout="constrained")
         row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -210,12 +210,12 @@ def _panel(axes: Axes, cells: Sequence[YardstickCell], curves: Curves, many: int
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.set_xlabel("how busy all brokers together are")
+    axes.set_xlabel("utilisation of all brokers together")
     axes.grid()
 
 
 def _drawn(curves: Curves, name: str, many: int) -> bool:
-    """Whether there is a line of theory to hold the marks against."""
+    """Whether there is a closed form to compare the marks with."""
     points = [*curves.get((name, None), ()), *curves.get((name, many), ())]
     return any(form.kind in _DASHES for _, form in points)
 

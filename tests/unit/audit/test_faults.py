@@ -133,5 +133,5 @@ def test_details_without_a_scan_are_refused() -> None:
     none = audit(placement({"A": [[1]]}), options=AuditOptions(up_to=0))
 
     assert (none.faults, none.scenarios_of) == ((), 0)
-    with pytest.raises(ValueError, match="no failure was looked at"):
+    with pytest.raises(ValueError, match="simulated no failures"):
         none.details(one.faults[0])

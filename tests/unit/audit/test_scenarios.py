@@ -42,7 +42,7 @@ def test_more_domains_than_may_be_looked_at_are_drawn_from() -> None:
 
 @pytest.mark.parametrize(("up_to", "most"), [(-1, 5), (1, 0)])
 def test_what_makes_no_sense_is_refused(up_to: int, most: int) -> None:
-    with pytest.raises(ValueError, match="neither makes sense"):
+    with pytest.raises(ValueError, match="up_to must be at least 0 and most at least 1"):
         scenarios([1], up_to=up_to, most=most)
 
 

@@ -535,7 +535,7 @@ def test_leader_moves_are_written_for_kafkas_own_tools(capsys: pytest.CaptureFix
     assert run(["audit", "--snapshot", written(LEFT), "--kafka-json", "to move.json"]) == 0
 
     said = capsys.readouterr().out.splitlines()
-    at = said.index("To move leaders: to move.json has 6 leader moves; then run")
+    at = said.index("To move leaders: to move.json contains 6 leader moves; then run")
     assert said[at + 1 :] == [
         "kafka-reassign-partitions.sh --bootstrap-server HOST:PORT "
         "--reassignment-json-file 'to move.json' --execute",

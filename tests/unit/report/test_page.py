@@ -93,7 +93,7 @@ def test_the_plan_stands_with_its_figures_and_every_move_with_its_reason():
     assert chosen.moves
     for move in chosen.moves:
         assert f"{move.name} {move.source} → {move.target}" in words
-    assert "overload: consumer 0 carried 900 records/s, it can 800 records/s" in words
+    assert "overload: consumer 0 had 900 records/s, its capacity is 800 records/s" in words
 
 
 def test_settings_and_partitions_are_listed():

@@ -46,7 +46,7 @@ def test_a_plan_is_shown_with_its_figures_before_and_after():
     assert "1 with 863 kB/s  (at least 100 kB/s must move), Rscore 0.432" in text
     assert "105% → 62%" in text
     assert "45% → 88%" in text
-    assert "overload: consumer 0 carried 2.1 MB/s, it can 2 MB/s" in text
+    assert "overload: consumer 0 had 2.1 MB/s, its capacity is 2 MB/s" in text
 
 
 def test_members_are_named_beside_their_numbers_and_never_cut():
@@ -69,18 +69,18 @@ def test_every_reason_is_said_in_words():
     limits = GroupLimits(capacity=100)
     plan = planned({A: 80, B: 30, C: 15, D: 5}, {A: 0, B: 1, C: 1, D: 2}, limits)
     dead = planned({A: 80, B: 5}, {A: 0, B: 1}, limits, dead=frozenset({1}))
-    assert "repack: consumer 1 carried 45 B/s, 0 carried 80 B/s and can" in shown(plan_view(plan))
+    assert "repack: consumer 1 had 45 B/s, 0 had 80 B/s of its capacity" in shown(plan_view(plan))
     assert "consolidate: consumer 2 with 5 B/s is closed (3 → 2 consumers)" in shown(
         plan_view(plan)
     )
-    assert "orphan: its consumer is dead; consumer 0 will carry 85 B/s" in shown(plan_view(dead))
+    assert "orphan: its consumer is dead; consumer 0 will have 85 B/s" in shown(plan_view(dead))
     assert "orphans    5 B/s" in shown(plan_view(dead))
-    assert "arrival: nobody read it" in shown(plan_view(planned({A: 1})))
+    assert "arrival: it had no consumer" in shown(plan_view(planned({A: 1})))
 
 
 def test_what_does_not_fit_is_said():
     text = shown(plan_view(planned({A: 2_500_000})))
-    assert "orders-0 does not fit (oversize): 2.5 MB/s, consumer 0 can 2 MB/s" in text
+    assert "orders-0 does not fit (oversize): its load is 2.5 MB/s, consumer 0 has capacity" in text
 
 
 def test_a_long_plan_is_cut_and_says_so():

@@ -52,7 +52,7 @@ def test_a_wait_stands_beside_its_form_and_over_that_of_full_knowledge():
     assert row(text, "random") == [
         *("random", "any", "1.05", "±", "0.64", "2.00", "2.00", "3.00", "1.00", "+5.0%")
     ]
-    assert "× is the wait over that of least-work." in text
+    assert "× is the wait divided by the wait under least-work." in text
 
 
 def test_a_bound_is_marked_and_nothing_is_off_from_it():
@@ -61,14 +61,14 @@ def test_a_bound_is_marked_and_nothing_is_off_from_it():
     text = printed(cell("jsq-own", 2.0, dispatchers=4, form=bound))
 
     assert row(text, "jsq-own")[-3:] == ["≥", "1.00", "–"]
-    assert "≥ is a bound" in text
+    assert "≥ is a lower bound" in text
 
 
 def test_a_wait_that_grows_is_said_to_and_the_broker_is_named():
     text = printed(cell("random", 9.0, offered=1.5), cell("jsq", 1.0))
 
     assert row(text, "random") == ["random", "any", "grows", "–", "–", "2:", "150%"]
-    assert "given more than it can serve" in text
+    assert "receives more than it can serve" in text
 
 
 def test_each_utilisation_has_a_table():
@@ -115,4 +115,4 @@ def test_an_interval_is_explained_where_there_is_one(seeds):
     with console.capture() as shown:
         console.print(yardsticks_view(CELLS, QueueWorld.even(2), arrivals=10, seeds=seeds))
 
-    assert ("interval of 95 %" in shown.get()) == (seeds > 1)
+    assert ("95 % confidence interval" in shown.get()) == (seeds > 1)

@@ -252,4 +252,4 @@ def test_the_loop_is_told_in_figures_and_changes():
         ("0.0 s", "0 → 1", "nobody reads"),
         ("8.2 s", "1 → 2", "overload"),
     ]
-    assert "<h2>The loop</h2>" in outcome().page()
+    assert "<h2>Control loop</h2>" in outcome().page()
