@@ -89,6 +89,6 @@ def test_the_laboratory_adds_its_verbs_and_a_broken_add_on_costs_only_its_own(
     broken = EntryPoint(name="broken", value="nothing_of_ours:add", group=main.ADD_ONS)
     monkeypatch.setattr(main, "entry_points", lambda group: [broken])
 
-    main._add_verbs_of_others()
+    main._add_verbs_of_add_ons()
 
     assert "the verbs of nothing_of_ours:add are missing" in capsys.readouterr().err

@@ -13,7 +13,7 @@ _MOST_PORT = 65535
 
 
 def listen_address(text: str | None) -> str | None:
-    """Checks where something is to listen: HOST:PORT, port 0 for any that is free."""
+    """Checks a listen address: HOST:PORT, port 0 for any free port."""
     if text is None:
         return None
     found = _ADDRESS.fullmatch(text)
@@ -25,7 +25,7 @@ def listen_address(text: str | None) -> str | None:
 
 
 def check_servers(servers: str) -> None:
-    """Refuses addresses of brokers that no client can connect to; a missing port is 9092."""
+    """Rejects invalid broker addresses; the default port is 9092."""
     for server in servers.split(","):
         found = _ADDRESS.fullmatch(server.strip().rpartition("://")[2])
         if found is None or not found["host"]:

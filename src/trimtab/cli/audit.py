@@ -1,4 +1,4 @@
-"""`trimtab audit`: groups, overlaps, uneven leaders, loads, and what failures would do."""
+"""`trimtab audit`: groups, overlaps, uneven leaders, loads and simulated failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MANY_SCENARIOS = 50
 
 
 class FailOn(StrEnum):
-    """From which level on findings end with exit code 1."""
+    """The lowest level of findings that sets exit code 1."""
 
     NOTE = "note"
     WARNING = "warning"
@@ -45,14 +45,14 @@ class FailOn(StrEnum):
 
 
 class Domains(StrEnum):
-    """Which brokers fail together by where they stand."""
+    """Failure domains: which brokers fail together."""
 
     RACKS = "racks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditVerbOptions:
-    """What is audited, what is still fine, which failures are looked at, and what is written."""
+    """What is audited, the accepted limits, the simulated failures, and what is written."""
 
     snapshot: Annotated[
         Path | None,
@@ -62,14 +62,15 @@ class AuditVerbOptions:
     ] = None
     topic: OnlyTopics = None
     internal: Annotated[
-        bool, typer.Option("--internal", help="Audit Kafka's own topics and Trimtab's too.")
+        bool,
+        typer.Option("--internal", help="Also audit Kafka's internal topics and Trimtab's own."),
     ] = False
     loads: Annotated[
         Path | None,
         typer.Option(
             "--loads",
             metavar="FILE",
-            help="Rates of partitions: what `trimtab measure -o` wrote, or a loads file (no "
+            help="Rates of partitions: the file of `trimtab measure -o`, or a loads file (no "
             "capacity needed). Default: partitions count their log size where --snapshot has all "
             "sizes, else 1.",
         ),
@@ -79,7 +80,7 @@ class AuditVerbOptions:
     allow_incomplete: Annotated[
         bool,
         typer.Option(
-            "--allow-incomplete", help="Take rates with a gap or too short a span as they are."
+            "--allow-incomplete", help="Also use rates with gaps or from too short a span."
         ),
     ] = False
     max_age: LoadsMaxAge = None
@@ -90,7 +91,7 @@ class AuditVerbOptions:
             metavar="R",
             min=1.0,
             callback=finite,
-            help="With --loads: highest load of a broker over the mean of all that is still fine.",
+            help="With --loads: highest acceptable ratio of peak to mean broker load.",
         ),
     ] = 1.25
     wanted_leaders: Annotated[
@@ -100,8 +101,8 @@ class AuditVerbOptions:
             metavar="R",
             min=1.0,
             callback=finite,
-            help="Without --loads: most leaders of a broker over the best spread that is still "
-            "fine.",
+            help="Without --loads: highest acceptable ratio of the leaders of a broker to the best "
+            "possible spread.",
         ),
     ] = 1.5
     wanted_peak_after: Annotated[
@@ -111,8 +112,8 @@ class AuditVerbOptions:
             metavar="R",
             min=1.0,
             callback=finite,
-            help="Highest load of a broker after a failure, over the least that any order of "
-            "replicas allows, that is still fine.",
+            help="Highest acceptable ratio of the peak load after a failure to the lowest peak "
+            "that any order of replicas allows.",
         ),
     ] = 1.5
     pairs: Annotated[
@@ -121,7 +122,7 @@ class AuditVerbOptions:
             "--pairs",
             metavar="N",
             min=0,
-            help="How many overlapping pairs of groups are listed, those with the highest rate.",
+            help="Number of overlapping pairs of groups to list, highest rate first.",
         ),
     ] = 20
     faults: Annotated[
@@ -131,19 +132,19 @@ class AuditVerbOptions:
             metavar="0|1|2",
             min=0,
             max=2,
-            help="Look at failures of up to so many brokers at once.",
+            help="Simulate failures of up to this many brokers at once.",
         ),
     ] = 1
     domains: Annotated[
         Domains | None,
-        typer.Option("--domains", help="Also look at the failure of each rack as a whole."),
+        typer.Option("--domains", help="Also simulate the failure of each whole rack."),
     ] = None
     domain: Annotated[
         list[str] | None,
         typer.Option(
             "--domain",
             metavar="ID,ID,…",
-            help="Also look at the failure of these brokers together; may be repeated.",
+            help="Also simulate the failure of these brokers together; may be repeated.",
         ),
     ] = None
     max_scenarios: Annotated[
@@ -152,18 +153,20 @@ class AuditVerbOptions:
             "--max-scenarios",
             metavar="N",
             min=1,
-            help="Look at so many failures at most; more are drawn from at random.",
+            help="Simulate at most N failures; if there are more, a random sample is taken.",
         ),
     ] = 20_000
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of that draw.")] = 0
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Seed of that sample.")
+    ] = 0
     min_insync: Annotated[
         int | None,
         typer.Option(
             "--min-insync",
             metavar="N",
             min=1,
-            help="In-sync replicas that a write needs. Default: each topic's own setting; with "
-            "--snapshot 1.",
+            help="min.insync.replicas to assume for all topics. Default: each topic's own setting; "
+            "1 with --snapshot.",
         ),
     ] = None
     worst: Annotated[
@@ -172,7 +175,7 @@ class AuditVerbOptions:
             "--worst",
             metavar="N",
             min=0,
-            help="List so many failures, the worst. Default: 10 on the screen, all in the JSON.",
+            help="List the N worst failures. Default: 10 in the tables, all in the JSON.",
         ),
     ] = None
     fail_on: Annotated[
@@ -187,7 +190,7 @@ class AuditVerbOptions:
             "--report",
             metavar="FILE.html",
             callback=output_file,
-            help="Also write one HTML page here.",
+            help="Also write an HTML report to this file.",
         ),
     ] = None
     kafka_json: Annotated[
@@ -196,7 +199,7 @@ class AuditVerbOptions:
             "--kafka-json",
             metavar="FILE",
             callback=output_file,
-            help="Also write the leader moves that would help, as JSON for Kafka's own "
+            help="Also write the recommended leader moves, as JSON for Kafka's "
             "kafka-reassign-partitions and kafka-leader-election.",
         ),
     ] = None
@@ -208,12 +211,12 @@ class AuditVerbOptions:
 
 @with_options
 def audit(options: AuditVerbOptions) -> None:
-    """Audit where leaders and replicas are, and what each failure of a broker would do.
+    """Audit the placement of leaders and replicas, and simulate each broker failure.
 
-    Shows the load of every broker (as measured with --loads), what another partitioner or other
-    leaders would change, groups of topics and where they overlap, uneven topics, and failures
-    ranked by what they do. Findings are errors (cannot be written to now), warnings (to be mended)
-    or notes.
+    Shows the load of every broker (as measured with --loads), the effect of another partitioner or
+    of other leaders, groups of topics and their overlaps, uneven topics, and failures, the worst
+    first. Findings are errors (partitions cannot be written to now), warnings (should be fixed) or
+    notes.
     """
     from trimtab.audit.document import audit_to
     from trimtab.audit.findings import findings
@@ -238,7 +241,7 @@ def audit(options: AuditVerbOptions) -> None:
 
 
 def _request(options: AuditVerbOptions) -> AuditRequest:
-    """The options in the words of the service; those that contradict each other are refused."""
+    """Converts the options to a request; rejects options that contradict each other."""
     from trimtab.audit.topology import AuditOptions
 
     if options.snapshot is not None and options.of.bootstrap_server is not None:
@@ -276,7 +279,7 @@ def _loads(options: AuditVerbOptions) -> LoadsFile | None:
         )
     about_loads = (options.unit, options.step, options.max_age)
     if options.allow_incomplete or any(given is not None for given in about_loads):
-        raise ConfigError("--unit, --step, --allow-incomplete and --max-age are about --loads.")
+        raise ConfigError("--unit, --step, --allow-incomplete and --max-age require --loads.")
     return None
 
 
@@ -293,7 +296,7 @@ def _write_page(found: Audit, path: Path) -> None:
     from trimtab.report.audit_page import audit_page
 
     write_file(path, audit_page(found))
-    say(f"The report: {path}")
+    say(f"Report written to {path}")
 
 
 def _write_moves(found: Audit, path: Path) -> None:
@@ -301,7 +304,7 @@ def _write_moves(found: Audit, path: Path) -> None:
 
     write_file(path, dumps(leader_moves.kafka_json(found.leader_moves), indent=1) + "\n")
     if not found.leader_moves:
-        say(f"No leader move would help: {path} has none.")
+        say(f"No leader move would help: {path} contains no moves.")
 
 
 def _judge(found: tuple[Finding, ...], fail_on: FailOn) -> None:
@@ -315,5 +318,5 @@ def _judge(found: tuple[Finding, ...], fail_on: FailOn) -> None:
         what = f"a {fail_on} or worse" if fail_on is not FailOn.ERROR else "errors"
         raise Findings(
             f"The audit found {what}, {len(bad)} in all: {', '.join(f.kind for f in bad)}.",
-            hint="They stand first in the table, and in the JSON under findings.",
+            hint="They come first in the table, and under findings in the JSON.",
         )

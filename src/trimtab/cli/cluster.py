@@ -1,4 +1,4 @@
-"""`trimtab cluster`: a real Kafka cluster on this machine, to try things on and to break."""
+"""`trimtab cluster`: a real Kafka cluster on this machine for tests and failure experiments."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="cluster",
-    help="A real Kafka cluster on this machine: start it, break it, remove it.",
+    help="A real Kafka cluster on this machine: start it, fail its brokers, remove it.",
     no_args_is_help=True,
 )
 
 Name = Annotated[
     str,
     typer.Option(
-        "--name", metavar="NAME", help="Which local cluster; several can be up side by side."
+        "--name",
+        metavar="NAME",
+        help="Name of the local cluster; several can run at the same time.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """The shape of a new cluster, and who may log in."""
+    """The size of a new cluster, and its SASL user."""
 
-    brokers: Annotated[int, typer.Option("--brokers", metavar="N", help="How many brokers.")] = 3
+    brokers: Annotated[int, typer.Option("--brokers", metavar="N", help="Number of brokers.")] = 3
     racks: Annotated[
         int,
         typer.Option(
-            "--racks", metavar="N", help="How many racks the brokers are dealt to: a, b, c, …"
+            "--racks", metavar="N", help="Number of racks (a, b, c, …) to spread the brokers over."
         ),
     ] = 3
     name: Name = "default"
@@ -54,7 +56,7 @@ class UpOptions:
         typer.Option(
             "--property",
             metavar="KEY=VALUE",
-            help="A further Kafka property of every node; may be repeated.",
+            help="An additional Kafka property for every node; may be repeated.",
         ),
     ] = None
     sasl_user: Annotated[
@@ -62,7 +64,7 @@ class UpOptions:
         typer.Option(
             "--sasl-user",
             metavar="USER",
-            help="Adds a SASL listener (PLAIN, SCRAM-SHA-256) for them.",
+            help="Add a SASL listener (PLAIN, SCRAM-SHA-256) with this user.",
         ),
     ] = None
     sasl_password: Annotated[
@@ -87,7 +89,7 @@ class BrokerOptions:
     as_json: AsJson = False
 
     def show_after(self, action: BrokerAction) -> None:
-        """Does something to the broker, and shows the cluster afterwards."""
+        """Applies an action to the broker, then shows the cluster."""
         status = change_broker(_config(self.name), self.broker, action, TerminalProgress())
         _show(status, as_json=self.as_json)
 
@@ -95,12 +97,12 @@ class BrokerOptions:
 @app.command()
 @with_options
 def up(context: typer.Context, options: UpOptions) -> None:
-    """Bring a cluster up; one that is up already is left as it is.
+    """Start a cluster; a cluster that already runs is not changed.
 
     One KRaft controller and N brokers start on free ports of 127.0.0.1. The
-    first time, their jars (40 MB) are fetched into the user's cache folder. A
-    cluster that a crash or a reboot ended comes up again on its data, and a
-    dead broker of a running cluster is started again.
+    first time, their jars (40 MB) are downloaded into the user's cache folder.
+    After a crash or a reboot the cluster starts again with its data, and a
+    dead broker of a running cluster is restarted.
     """
     config = replace(
         _config(options.name),
@@ -125,28 +127,28 @@ def status(name: Name = "default", as_json: AsJson = False) -> None:
 @app.command()
 @with_options
 def kill(options: BrokerOptions) -> None:
-    """End broker N at once, as `kill -9` does; its data stays."""
+    """Kill broker N at once, like `kill -9`; its data is kept."""
     options.show_after(BrokerAction.KILL)
 
 
 @app.command()
 @with_options
 def pause(options: BrokerOptions) -> None:
-    """Freeze broker N: it keeps its connections and answers nothing."""
+    """Pause broker N: it keeps its connections but does not respond."""
     options.show_after(BrokerAction.PAUSE)
 
 
 @app.command()
 @with_options
 def resume(options: BrokerOptions) -> None:
-    """Let the paused broker N go on."""
+    """Resume the paused broker N."""
     options.show_after(BrokerAction.RESUME)
 
 
 @app.command()
 @with_options
 def start(options: BrokerOptions) -> None:
-    """Start the dead broker N on its data; done when it has joined."""
+    """Start the dead broker N with its data; wait until it has joined."""
     options.show_after(BrokerAction.START)
 
 
@@ -154,11 +156,14 @@ def start(options: BrokerOptions) -> None:
 def down(
     name: Name = "default",
     keep_data: Annotated[
-        bool, typer.Option("--keep-data", help="Stop in order, and keep topics for the next up.")
+        bool,
+        typer.Option(
+            "--keep-data", help="Shut down cleanly and keep the topics for the next start."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """End a cluster, remove data and logs; harmless if there is none."""
+    """Stop a cluster, remove its data and logs; no error if none runs."""
     left, removed = take_down(_config(name), keep_data=keep_data, listener=TerminalProgress())
     if removed and not as_json:
         result(f'Cluster "{name}" is down; its data and logs are removed.')
@@ -175,12 +180,14 @@ def _sasl_user(context: typer.Context, options: UpOptions) -> SaslUser | None:
     from trimtab.local.cluster import SaslUser
 
     source = context.get_parameter_source("sasl_password")
-    given = source is not None and source.name == "COMMANDLINE"  # the variable may just be there
+    given = (
+        source is not None and source.name == "COMMANDLINE"
+    )  # the environment variable may be set without --sasl-user
     user, password = options.sasl_user, options.sasl_password
     if (given and user is None) or (user is not None and password is None):
         raise ConfigError(
-            "--sasl-user and --sasl-password go together.",
-            hint="The password may also be in TRIMTAB_SASL_PASSWORD.",
+            "--sasl-user and --sasl-password must be given together.",
+            hint="The password can also be set in TRIMTAB_SASL_PASSWORD.",
         )
     return SaslUser(user, password) if user and password else None
 

@@ -29,14 +29,14 @@ class ClusterOptions:
     command_config: CommandConfig = None
 
     def settings(self) -> Settings:
-        """The settings, in which these options win."""
+        """The settings, overridden by these options."""
         return load_settings(
             bootstrap_server=self.bootstrap_server, command_config=self.command_config
         )
 
 
 def cluster_of(settings: Settings) -> Cluster:
-    """The cluster that is named, else the local one if it runs."""
+    """The cluster given by the settings, else the running local cluster."""
     properties = client_properties(settings)
     named = settings.bootstrap_server or properties.get("bootstrap.servers")
     if named:
@@ -46,12 +46,12 @@ def cluster_of(settings: Settings) -> Cluster:
 
 
 def client_properties(settings: Settings) -> ClientProperties:
-    """The client properties of `--command-config`; what some client does without is named."""
+    """The client properties of `--command-config`; warns of properties that a client ignores."""
     return properties_of(settings.command_config)
 
 
 def properties_of(file: Path | None) -> ClientProperties:
-    """The client properties of a file, or none; what some client does without is named."""
+    """The client properties of a file, if any; warns of properties that a client ignores."""
     if file is None:
         return ClientProperties.none()
     properties = ClientProperties.read(file)
@@ -60,7 +60,7 @@ def properties_of(file: Path | None) -> ClientProperties:
 
 
 def controller_token(settings: Settings) -> str | None:
-    """The token of the assignment service, from the setting or from the file that it names."""
+    """The token of the assignment service, from the setting or from the token file."""
     token, file = settings.controller.token, settings.controller.token_file
     if file is None:
         text, origin = token.get_secret_value().strip() if token else None, "controller.token"
@@ -87,12 +87,12 @@ def controller_token(settings: Settings) -> str | None:
 
 
 def admin_of(settings: Settings) -> AbstractContextManager[Admin]:
-    """The admin port of the cluster that the settings name."""
+    """An admin client of the cluster given by the settings."""
     return cluster_of(settings).admin()
 
 
 def local_cluster_runs(settings: Settings) -> bool:
-    """Whether there is a local cluster to speak to when none is named."""
+    """Whether a local cluster runs and can be used as the default."""
     return _running(settings) is not None
 
 
@@ -100,7 +100,7 @@ def _local_cluster(settings: Settings, properties: ClientProperties) -> str:
     status = _running(settings)
     if status is None:
         raise ConfigError(
-            "No cluster is named, and no local cluster runs.",
+            "No cluster was given, and no local cluster is running.",
             hint="Give --bootstrap-server HOST:PORT, or start a cluster with: trimtab cluster up",
         )
     if properties.authenticated and status.sasl_bootstrap_servers:

@@ -1,4 +1,4 @@
-"""How people write durations on the command line."""
+"""Durations on the command line."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from trimtab.model.durations import duration_s
 
 
 def seconds(text: str | float) -> float:
-    """Reads `500ms`, `30s`, `2m`, `1.5h`, `1d`; a bare number, as defaults are, is seconds.
+    """Parses `500ms`, `30s`, `2m`, `1.5h` or `1d`; a number without a unit is in seconds.
 
     >>> seconds("500ms"), seconds("2m"), seconds("30")
     (0.5, 120.0, 30.0)
     """
     value = seconds_or_zero(text)
     if value == 0:
-        raise typer.BadParameter(f"{text!r} is too short: a duration above 0 is needed")
+        raise typer.BadParameter(f"{text!r} is too short: the duration must be greater than 0")
     return value
 
 
 def seconds_or_zero(text: str | float) -> float:
-    """Reads a duration as `seconds` does, and takes 0 for none at all.
+    """Parses a duration as `seconds` does; 0 is allowed.
 
     >>> seconds_or_zero("0"), seconds_or_zero("0s"), seconds_or_zero("5ms")
     (0.0, 0.0, 0.005)

@@ -1,4 +1,4 @@
-"""Where the command begins: Ctrl-C while modules are still loaded ends it as it does later."""
+"""The entry point of the command; handles Ctrl-C also while modules are being imported."""
 
 from __future__ import annotations
 

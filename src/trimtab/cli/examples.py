@@ -130,7 +130,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 
 
 def add_examples(app: typer.Typer, examples: Mapping[str, Sequence[str]]) -> None:
-    """Puts the examples below the help of the commands they name; a group shows two of its own."""
+    """Adds the examples to the help of their commands; a command group shows two."""
     for command in app.registered_commands:
         if command.name is not None and command.name in examples:
             command.epilog = _shown(examples[command.name])
@@ -149,5 +149,5 @@ def add_examples(app: typer.Typer, examples: Mapping[str, Sequence[str]]) -> Non
 
 
 def _shown(examples: Sequence[str]) -> str:
-    """The lines as they are; the mark before them keeps help from wrapping them."""
+    """The example lines; the leading mark prevents help from wrapping them."""
     return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)

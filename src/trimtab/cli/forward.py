@@ -1,4 +1,4 @@
-"""`trimtab forward`: the halfway collector."""
+"""`trimtab forward`: copies records between topics with one shared partitioner."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ class ForwardOptions:
         typer.Option("--from-topic", metavar="T", help="A topic to read; may be repeated."),
     ]
     group: Annotated[
-        str, typer.Option("--group", metavar="G", help="The consumer group that keeps offsets.")
+        str,
+        typer.Option("--group", metavar="G", help="The consumer group that commits the offsets."),
     ]
     to_topic: Annotated[
         list[str] | None,
         typer.Option(
             "--to-topic",
             metavar="T",
-            help="Where its records go: one for all, or one for each --from-topic, in order. "
-            "Default: the same name, on another cluster.",
+            help="The topic to write to: one for all, or one for each --from-topic, in order. "
+            "Default on another cluster: the same name.",
         ),
     ] = None
     to_bootstrap_server: Annotated[
@@ -50,7 +51,7 @@ class ForwardOptions:
         typer.Option(
             "--to-bootstrap-server",
             metavar="HOST:PORT,…",
-            help="The cluster to write to. Default: the one that is read.",
+            help="The cluster to write to. Default: the cluster that is read.",
         ),
     ] = None
     to_command_config: Annotated[
@@ -58,34 +59,35 @@ class ForwardOptions:
         typer.Option(
             "--to-command-config",
             metavar="FILE",
-            help="Kafka client properties for it. Default: none on another cluster.",
+            help="Kafka client properties of that cluster. Default on another cluster: none.",
         ),
     ] = None
     partitioner: Annotated[
         str,
         typer.Option(
-            "--partitioner", metavar="NAME", help="Who chooses for records without a key."
+            "--partitioner", metavar="NAME", help="The partitioner for records without a key."
         ),
     ] = "sqf"
     granularity: Annotated[
-        Granularity, typer.Option("--granularity", help="Whether it chooses per record or batch.")
+        Granularity,
+        typer.Option("--granularity", help="Choose a partition per record or per batch."),
     ] = Granularity.PER_RECORD
     execute: Annotated[
         bool,
-        typer.Option("--execute", help="Forward. Without it, what would be done is shown."),
+        typer.Option("--execute", help="Forward the records. Without it, only show the route."),
     ] = False
     from_latest: Annotated[
         bool,
         typer.Option(
-            "--from-latest", help="Begin at the end of partitions that the group never committed."
+            "--from-latest", help="Start at the end of partitions without a committed offset."
         ),
     ] = False
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="Stop at what the topics hold when it starts.")
+        bool, typer.Option("--until-end", help="Stop at the end offsets found at the start.")
     ] = False
     records: Annotated[
         int | None,
-        typer.Option("--records", metavar="N", min=1, help="Stop after so many records."),
+        typer.Option("--records", metavar="N", min=1, help="Stop after N records."),
     ] = None
     for_: RunFor = None
     metrics: MetricsOptions
@@ -96,9 +98,9 @@ class ForwardOptions:
 
 @with_options
 def forward(options: ForwardOptions) -> None:
-    """Send the records of topics on, with one partitioner for all of them, at least once.
+    """Forward records to other topics with one shared partitioner, at least once.
 
-    Keys, headers, timestamps and the order of each key are kept.
+    Keys, headers, timestamps and the order of each key are preserved.
     """
     from trimtab.apply.records.kafka.forwarder import Route
 
@@ -118,7 +120,7 @@ def forward(options: ForwardOptions) -> None:
     surveyed = survey_route(route, source, target)
     if not options.execute:
         _show_plan(surveyed, as_json=options.as_json)
-        say("Nothing was forwarded: that needs --execute.")
+        say("Nothing was forwarded. Add --execute to forward.")
         return
     with until_interrupted() as stop, TerminalProgress() as listener:
         report = forward_records(
@@ -138,8 +140,8 @@ def _target(source: Cluster, server: str | None, config: Path | None) -> Cluster
         return source
     if server is None:
         raise ConfigError(
-            "--to-command-config stands without a cluster to write to.",
-            hint="Give --to-bootstrap-server, too.",
+            "--to-command-config requires --to-bootstrap-server.",
+            hint="Add --to-bootstrap-server, or leave out --to-command-config.",
         )
     return Cluster(server, properties_of(config), source.topics)
 
@@ -181,7 +183,7 @@ def _show_plan(surveyed: Survey, *, as_json: bool) -> None:
 
 
 def report_json(report: ForwardReport) -> Json:
-    """What was forwarded, as --json shows it."""
+    """The report of --json."""
     return {
         "taken": report.taken,
         "forwarded": report.forwarded,
@@ -200,7 +202,7 @@ def _show(report: ForwardReport, *, as_json: bool) -> None:
     evenly = ""
     if report.ratios is not None:
         evenly = (
-            f"; fullest over mean: brokers {report.ratios.brokers:.3f}, "
+            f"; peak over mean: brokers {report.ratios.brokers:.3f}, "
             f"partitions {report.ratios.partitions:.3f}"
         )
     brokers = ", ".join(f"{broker}: {count}" for broker, count in report.brokers.items())

@@ -1,4 +1,4 @@
-"""`trimtab load`: sends records to a topic on schedule, open loop, and says how well it went."""
+"""`trimtab load`: sends records to a topic on an open-loop schedule and reports the result."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ app = typer.Typer(name="load", no_args_is_help=True)
 RecordRate = Annotated[
     float,
     typer.Option(
-        "--rate", metavar="R", callback=positive, help="Records per second, at Poisson arrivals."
+        "--rate", metavar="R", callback=positive, help="Records per second, with Poisson arrivals."
     ),
 ]
 Duration = Annotated[
@@ -61,30 +61,30 @@ Duration = Annotated[
     duration_option(
         "--duration",
         shown="30s",
-        help="How long: 30s, 2m.",
+        help="How long to send: 30s, 2m.",
     ),
 ]
 AtMost = Annotated[
     float | None,
     duration_option(
         "--duration",
-        help="Stop after, say, 2m. Default: the whole of it.",
+        help="Stop after, for example, 2m. Default: at the end of the schedule or trace.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendOptions:
-    """Where records go, and how: the options that all kinds of load share."""
+    """The options that all kinds of load share: the topic and the producer."""
 
-    topic: Annotated[str, topic_option("Where the records go.")]
+    topic: Annotated[str, topic_option("The topic to write to.")]
     create: Annotated[
         int | None,
         typer.Option(
             "--create",
             metavar="N",
             min=1,
-            help="Make the topic with N partitions if there is none.",
+            help="Create the topic with N partitions if it does not exist.",
         ),
     ] = None
     replication_factor: Annotated[
@@ -93,7 +93,7 @@ class SendOptions:
             "--replication-factor",
             metavar="N",
             min=1,
-            help="Replicas of a topic made by --create. Default: 3, or as many as brokers.",
+            help="Replicas of a topic created by --create. Default: 3, at most one per broker.",
         ),
     ] = None
     value_bytes: Annotated[
@@ -104,7 +104,7 @@ class SendOptions:
         Acks,
         typer.Option(
             "--acks",
-            help="Who acknowledges: all in-sync replicas (idempotent), the leader, or nobody.",
+            help="Acknowledgement by all in-sync replicas (idempotent), the leader, or none.",
         ),
     ] = Acks.ALL
     linger: Annotated[
@@ -113,7 +113,7 @@ class SendOptions:
             "--linger",
             zero=True,
             shown="5ms",
-            help="How long the client gathers a batch.",
+            help="How long the client waits to fill a batch.",
         ),
     ] = 0.005
     delivery_timeout: Annotated[
@@ -121,7 +121,7 @@ class SendOptions:
         duration_option(
             "--delivery-timeout",
             shown="2m",
-            help="A record not acknowledged for so long has failed.",
+            help="A record that is not acknowledged within this time has failed.",
         ),
     ] = 120.0
     late_after: Annotated[
@@ -129,7 +129,7 @@ class SendOptions:
         duration_option(
             "--late-after",
             shown="100ms",
-            help="A record sent so long after it was due is counted late.",
+            help="A record sent later than this after its due time counts as late.",
         ),
     ] = 0.1
     record: Annotated[
@@ -146,7 +146,7 @@ class SendOptions:
     as_json: AsJson = False
 
     def target(self) -> LoadTarget:
-        """The same in the words of the service."""
+        """Converts the options to a value of the service."""
         return LoadTarget(
             topic=self.topic,
             create=self.create,
@@ -162,11 +162,11 @@ class SendOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysOptions:
-    """Keys, their skew and drift, and how fast they come."""
+    """The keys, their skew and drift, and the rate."""
 
     rate: RecordRate = 1000.0
     distinct: Annotated[
-        int, typer.Option("--keys", metavar="K", min=1, help="How many keys: 0 … K − 1, as text.")
+        int, typer.Option("--keys", metavar="K", min=1, help="Number of keys: 0 … K − 1, as text.")
     ] = 28_000_000
     s: Annotated[
         float,
@@ -175,7 +175,13 @@ class KeysOptions:
         ),
     ] = 1.1
     v: Annotated[
-        float, typer.Option("--v", metavar="V", callback=finite, help="Flattens the top: see --s.")
+        float,
+        typer.Option(
+            "--v",
+            metavar="V",
+            callback=finite,
+            help="Flattens the distribution of the most frequent keys: see --s.",
+        ),
     ] = 2.72
     shift: Annotated[
         int,
@@ -193,7 +199,7 @@ class KeysOptions:
         float | None,
         duration_option(
             "--tick",
-            help="Send what is due once every tick. Default: each record at its own time.",
+            help="Send due records once per tick. Default: each record at its own time.",
         ),
     ] = None
     duration: Duration = 30.0
@@ -201,14 +207,14 @@ class KeysOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatesOptions:
-    """The schedule of rates, and how it is stretched."""
+    """The schedule of rates, and how it is scaled."""
 
     schedule: Annotated[
         str,
         typer.Option(
             "--schedule",
             metavar="ezzeddine-1|landau|FILE",
-            help="Ezzeddine's workload 1, a bounded random walk per partition as in Landau, or a "
+            help="Ezzeddine's workload 1, a bounded random walk per partition (Landau), or a "
             "loads file, whose bytes/s are divided by --value-bytes.",
         ),
     ]
@@ -225,11 +231,12 @@ class RatesOptions:
         duration_option(
             "--step",
             shown=f"{LANDAU_ITERATION_S:g}s",
-            help="How long a step of landau or FILE lasts.",
+            help="Duration of a step of landau or FILE.",
         ),
     ] = LANDAU_ITERATION_S
     partitions: Annotated[
-        int, typer.Option("--partitions", metavar="N", min=1, help="Partitions of landau.")
+        int,
+        typer.Option("--partitions", metavar="N", min=1, help="For landau: number of partitions."),
     ] = 8
     capacity: Annotated[
         float,
@@ -237,7 +244,7 @@ class RatesOptions:
             "--capacity",
             metavar="C",
             callback=positive,
-            help="Of landau: the highest rate of a partition, in records per second.",
+            help="For landau: the highest rate of a partition, in records per second.",
         ),
     ] = 100.0
     delta: Annotated[
@@ -247,12 +254,14 @@ class RatesOptions:
             metavar="D",
             min=0,
             callback=finite,
-            help="Of landau: a step is within ± D % of --capacity.",
+            help="For landau: a step changes a rate by at most D % of --capacity.",
         ),
     ] = 10.0
     iterations: Annotated[
         int,
-        typer.Option("--iterations", metavar="N", min=0, help="Steps of landau after its first."),
+        typer.Option(
+            "--iterations", metavar="N", min=0, help="For landau: number of steps after the first."
+        ),
     ] = 20
     poisson: Annotated[
         bool, typer.Option("--poisson", help="Poisson arrivals. Default: evenly spaced.")
@@ -262,7 +271,7 @@ class RatesOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeylessOptions:
-    """How fast records come, and for how long."""
+    """The rate and the duration."""
 
     rate: RecordRate = 1000.0
     duration: Duration = 30.0
@@ -281,26 +290,28 @@ class TraceOptions:
     speed: Annotated[
         float,
         typer.Option(
-            "--speed", metavar="F", callback=positive, help="F times as fast as recorded."
+            "--speed", metavar="F", callback=positive, help="Replay F times as fast as recorded."
         ),
     ] = 1.0
     by_key: Annotated[
         bool,
-        typer.Option("--by-key", help="Let the client choose partitions, whatever the trace says."),
+        typer.Option(
+            "--by-key", help="Let the client choose partitions; ignore those in the trace."
+        ),
     ] = False
     duration: AtMost = None
 
 
 @app.callback()
 def _load() -> None:
-    """Send records to a topic on schedule, whatever the brokers do, and report how it went.
+    """Send records to a topic on an open-loop schedule, and report the result.
 
-    Each record has the header tt-ts: when it was due, in µs since 1970. Its number among those of
-    its key, or of its partition where the load chooses that, is in tt-seq: 1, 2, 3 …, from 1 again
-    in every run. A record with neither, as keyless sends them, has no tt-seq.
+    The header tt-ts of each record is its due time, in µs since 1970. The header tt-seq is its
+    sequence number (1, 2, 3 …, restarting in every run) within its key, or within its partition
+    if the load chooses the partition. Records with neither, as sent by keyless, have no tt-seq.
 
-    Records that could not be sent in time are sent late and counted so; none is left out. Exit
-    code 1 when a record was not acknowledged.
+    Records that could not be sent in time are sent late and counted as late; none is dropped. Exit
+    code 1 if a record was not acknowledged.
     """
 
 
@@ -353,7 +364,7 @@ def keyless(options: KeylessOptions, sending: SendOptions) -> None:
 @app.command()
 @with_options
 def trace(options: TraceOptions, sending: SendOptions) -> None:
-    """Records as they were sent before; --record writes such a file."""
+    """Replay a recorded trace; --record writes such a file."""
     with _as_config_errors():
         load = recorded_load(
             options.file,
@@ -365,7 +376,7 @@ def trace(options: TraceOptions, sending: SendOptions) -> None:
     _send(load, sending)
 
 
-# ---------------------------------------------------------------- what all kinds share
+# ---------------------------------------------------------------- shared by all kinds of load
 
 
 def _schedule(options: RatesOptions, sending: SendOptions) -> RateSchedule:
@@ -393,7 +404,7 @@ def _schedule(options: RatesOptions, sending: SendOptions) -> RateSchedule:
 
 @contextmanager
 def _as_config_errors() -> Iterator[None]:
-    """Numbers that no load can be made of are a mistake of the command line."""
+    """Turns a ValueError from invalid numbers into a ConfigError."""
     try:
         yield
     except ValueError as error:
@@ -421,7 +432,7 @@ def _report(summary: LoadSummary, sending: SendOptions) -> None:
         raise Findings(
             f"{summary.failed} of {summary.sent} records were not acknowledged ({why})."
             + (f" The producer gave up: {summary.fatal}." if summary.fatal else ""),
-            hint="Look at the brokers, and whether enough replicas are in sync.",
+            hint="Check that the brokers are up and that enough replicas are in sync.",
         )
 
 

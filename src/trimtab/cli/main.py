@@ -1,4 +1,4 @@
-"""The command line: one verb per stage, and one place where errors become exit codes."""
+"""The command line: registers the verbs, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from trimtab.errors import TrimtabError
 from trimtab.observe.logging import configure
 
 _GROUPS = ("Look", "Decide", "Act", "Try")
-"""What verbs are for; each is registered with one of these as its panel."""
+"""The groups of verbs in the help; each verb is registered in one of them."""
 
 ADD_ONS = "trimtab.verbs"
-"""Entry points of this group are called with the command line, to add verbs of their own."""
+"""Entry points of this group are called with the command line to add further verbs."""
 
-_EPILOG = """Results go to stdout, talk and progress to stderr; every verb takes --json. Exit codes:
-0 done, 1 findings, 2 usage or settings, 3 measuring, 4 planning, 5 applying, 70 a fault of
-Trimtab, 130 interrupted, 141 output closed."""
+_EPILOG = """Results go to stdout, messages and progress to stderr; every verb takes --json. Exit
+codes: 0 success, 1 findings, 2 usage or settings, 3 measuring, 4 planning, 5 applying,
+70 internal error, 130 interrupted, 141 output closed."""
 
 
 class _InGroups(TyperGroup):
-    """Lists the verbs by what they are for."""
+    """Lists the verbs by group."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All verbs: group after group, within a group as they were registered."""
         return [verb for verbs in self._grouped(ctx).values() for verb in verbs]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes a section for each group; all have their texts in one column."""
+        """Writes a section for each group, with all texts aligned in one column."""
         widest = max(len(verb) for verb in self.list_commands(ctx))
         for title, verbs in self._grouped(ctx).items():
             with formatter.section(title):
@@ -78,7 +78,7 @@ app = typer.Typer(
     epilog=_EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: it wraps well at any width and can be piped
+    rich_markup_mode=None,  # plain help wraps well at any width and can be piped
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
@@ -95,10 +95,10 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Keeps partitioned event streams level: measures the load, plans what to move, says why.
+    """Balances partitioned event streams: measures the load, plans moves, and explains them.
 
-    The verbs are the stages of one loop. A cluster to try them on is one command away: trimtab
-    cluster up. Without --bootstrap-server they speak to that one.
+    The verbs are the stages of one control loop. To try them, start a local cluster with: trimtab
+    cluster up. Without --bootstrap-server the verbs use that cluster.
     """
 
 
@@ -110,7 +110,7 @@ app.command(
 app.command(
     "audit",
     rich_help_panel="Look",
-    short_help="Leaders, overlaps, loads, and what each failure would do.",
+    short_help="Leaders, overlaps, loads and simulated broker failures.",
 )(audit.audit)
 app.command(
     "monitor",
@@ -120,68 +120,68 @@ app.command(
 app.command(
     "measure",
     rich_help_panel="Look",
-    short_help="Rates, heavy keys and lag, once over a span or for ever.",
+    short_help="Rates, heavy keys and lag, once over a span or continuously.",
 )(measure.measure)
 app.add_typer(
     evaluate.app,
     name="evaluate",
     rich_help_panel="Look",
-    short_help="Was order kept, was it in time, what did it cost.",
+    short_help="Check order, latency, cost, and the forecast of a plan.",
 )
 app.add_typer(
     plan.app,
     name="plan",
     rich_help_panel="Decide",
-    short_help="Decide what should move, and why; changes nothing.",
+    short_help="Decide what to move and why; changes nothing.",
 )
 app.add_typer(
     simulate.app,
     name="simulate",
     rich_help_panel="Decide",
-    short_help="Planners over streams of loads, without a broker.",
+    short_help="Run planners on streams of loads, without a broker.",
 )
 app.command(
     "apply",
     rich_help_panel="Act",
-    short_help="Show a plan, and check that it still fits the cluster.",
+    short_help="Show a plan, check that it still fits, and execute it.",
 )(apply.apply)
 app.command(
     "run",
     rich_help_panel="Act",
-    short_help="Keep a group level: measure, decide, scale and move.",
+    short_help="Run the controller of a group: measure, decide, scale, move.",
 )(run_verb.run)
 app.command(
     "consume",
     rich_help_panel="Act",
-    short_help="Read a group's partitions: handle, write, commit, obey.",
+    short_help="Run a consumer of a group: read, handle, write and commit.",
 )(consume.consume)
 app.command(
     "steer",
     rich_help_panel="Act",
-    short_help="Weights per broker, so that producers leave slow ones alone.",
+    short_help="Publish broker weights that steer producers off slow brokers.",
 )(steer.steer)
 app.command(
     "forward",
     rich_help_panel="Act",
-    short_help="Send topics on with one shared partitioner, at least once.",
+    short_help="Forward topics with one shared partitioner, at least once.",
 )(forward.forward)
 app.add_typer(
     cluster.app,
     name="cluster",
     rich_help_panel="Try",
-    short_help="A real Kafka cluster on this machine, to try and break.",
+    short_help="Start, stop and fail a real Kafka cluster on this machine.",
 )
 app.add_typer(
     load.app,
     name="load",
     rich_help_panel="Try",
-    short_help="Send records to a topic on schedule, and say how it went.",
+    short_help="Send records to a topic on a schedule, and report the result.",
 )
 add_examples(app, EXAMPLES)
 
 
-def _add_verbs_of_others() -> None:
-    """Calls every add-on; one that fails costs its own verbs only."""
+def _add_verbs_of_add_ons() -> None:
+    """Calls every add-on; if one fails, only its own verbs are missing."""
     for add_on in entry_points(group=ADD_ONS):
         try:
             add_on.load()(app)
@@ -193,11 +193,11 @@ def _add_verbs_of_others() -> None:
             )
 
 
-_add_verbs_of_others()
+_add_verbs_of_add_ons()
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line and leaves with an exit code that scripts can use."""
+    """Runs the command line and exits with its exit code."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -218,14 +218,14 @@ def run(arguments: list[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except Exception:
         talk.print_exception(show_locals=False)
-        talk.print("error: this is a fault of Trimtab itself; please report the lines above.")
+        talk.print("error: internal error in Trimtab; please report the lines above.")
         return 70
     return 0
 
 
 @cache
 def _command() -> Callable[..., Any]:
-    """All verbs with their options, put together once."""
+    """The Click command with all verbs and options, built once."""
     return typer.main.get_command(app)
 
 

@@ -61,13 +61,15 @@ _MOST_NOTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureOptions:
-    """What is measured, how, and where results go."""
+    """What to measure, how, and where to write the results."""
 
     topic: Annotated[list[str] | None, topic_option("Measure this topic; may be repeated.")] = None
     pattern: Annotated[re.Pattern[str] | None, pattern_option("Measure")] = None
     group: Annotated[
         list[str] | None,
-        typer.Option("--group", metavar="G", help="Lag of this group; repeatable. Default: all."),
+        typer.Option(
+            "--group", metavar="G", help="Measure the lag of this group; repeatable. Default: all."
+        ),
     ] = None
     since: Annotated[float | None, since_option("5m")] = None
     from_: FromTime = None
@@ -77,24 +79,28 @@ class MeasureOptions:
         float | None,
         duration_option(
             "--for",
-            help="Watch the cluster for so long, from now on, and measure that.",
+            help="Sample the cluster for this long from now on, then measure that span.",
         ),
     ] = None
     events: Annotated[
         Path | None,
-        typer.Option("--events", metavar="PATH", help="Events in Parquet or JSON, not Kafka."),
+        typer.Option(
+            "--events", metavar="PATH", help="Read events from Parquet or JSON, not from Kafka."
+        ),
     ] = None
     samples: Annotated[
         Path | None,
-        typer.Option("--samples", metavar="PATH", help="Samples in Parquet or JSON, not Kafka."),
+        typer.Option(
+            "--samples", metavar="PATH", help="Read samples from Parquet or JSON, not from Kafka."
+        ),
     ] = None
     rates_from: Annotated[
         str,
         typer.Option(
             "--rates-from",
             metavar="auto|samples|events",
-            help="Log sizes sampled by the monitor, or the records themselves. auto: samples where "
-            "they cover the span.",
+            help="Compute rates from log sizes sampled by the monitor, or from the records. auto: "
+            "from samples if they cover the span.",
         ),
     ] = "auto"
     window: Annotated[
@@ -106,8 +112,8 @@ class MeasureOptions:
         typer.Option(
             "--keys",
             metavar="MODE",
-            help="How heavy keys are found: two-pass and group-by are exact, lossy and items keep "
-            "memory bounded, none leaves them out. --continuous takes lossy or items.",
+            help="How to find heavy keys: two-pass and group-by are exact, lossy and items use "
+            "bounded memory, none skips them. --continuous takes lossy or items.",
         ),
     ] = "auto"
     key_window: Annotated[
@@ -122,7 +128,7 @@ class MeasureOptions:
         typer.Option(
             "--threshold",
             metavar="FORM",
-            help="Heavy is count:N records, share:F of the window, or coverage:F of it.",
+            help="Heavy keys have count:N records, share:F of the window, or coverage:F of it.",
         ),
     ] = None
     epsilon: Annotated[
@@ -131,11 +137,12 @@ class MeasureOptions:
             "--epsilon",
             metavar="F",
             callback=positive,
-            help="Error bound of lossy and items, a share of the window, between 0 and 1.",
+            help="Error bound of lossy and items, as a share of the window, between 0 and 1.",
         ),
     ] = None
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on until Ctrl-C, and publish to our topics.")
+        bool,
+        typer.Option("--continuous", help="Run until Ctrl-C, and publish to Trimtab's topics."),
     ] = False
     monitor: Annotated[
         bool,
@@ -145,24 +152,27 @@ class MeasureOptions:
         float | None,
         duration_option(
             "--sla",
-            help="With --continuous: also say which share of the receipts was in time.",
+            help="With --continuous: also report the share of records processed within this time.",
         ),
     ] = None
     outcomes: Annotated[
         bool,
         typer.Option(
             "--outcomes/--no-outcomes",
-            help="With --continuous: judge the receipts of consumers, window by window.",
+            help="With --continuous: also compute outcomes from consumers' receipts, per window.",
         ),
     ] = True
     publish: Annotated[
-        bool, typer.Option("--publish", help="Also publish a single measurement to our topics.")
+        bool,
+        typer.Option("--publish", help="Also publish a single measurement to Trimtab's topics."),
     ] = False
     metrics: MetricsOptions
     warehouse: WarehouseFolder = None
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", metavar="PATH", help="Folder of the queries' progress."),
+        typer.Option(
+            "--checkpoint", metavar="PATH", help="Checkpoint folder of the streaming queries."
+        ),
     ] = None
     spark: SessionOptions
     of: ClusterOptions
@@ -172,21 +182,21 @@ class MeasureOptions:
 
     @property
     def of_files(self) -> bool:
-        """Whether tables are measured instead of a cluster."""
+        """Whether files are measured instead of a cluster."""
         return self.events is not None or self.samples is not None
 
     @property
     def of_interval(self) -> bool:
-        """Whether the span is named by its ends."""
+        """Whether the span is given by --from or --to."""
         return self.from_ is not None or self.to is not None
 
 
 @with_options
 def measure(options: MeasureOptions) -> None:
-    """Measure where the load is: rates, heavy keys and lag, per partition.
+    """Measure the load: rates, heavy keys and lag, per partition.
 
-    Reads the records and the monitor's telemetry from Kafka, or tables from files, and keeps the
-    results as Parquet tables. The JSON of one measurement is what `trimtab plan` takes.
+    Reads the records and the monitor's telemetry from Kafka, or tables from files, and stores the
+    results as Parquet tables. `trimtab plan` reads the JSON of a measurement.
     """
     now = time.time_ns() // 1000
     configure(verbose=options.verbose)
@@ -198,7 +208,7 @@ def measure(options: MeasureOptions) -> None:
     with TerminalProgress() as listener:
 
         def start_spark() -> Session:
-            listener.stop()  # starting Spark shows a bar of its own
+            listener.stop()  # starting Spark shows its own progress bar
             kafka = not options.of_files
             return options.spark.start(settings, kafka=kafka, verbose=options.verbose)
 
@@ -288,30 +298,32 @@ def _span(
 
 
 def _check(options: MeasureOptions) -> None:
-    """Refuses options that contradict each other: none of them may be left unheard."""
+    """Rejects options that contradict each other; no option is silently ignored."""
     if options.rates_from not in ("auto", "samples", "events"):
-        raise ConfigError(f"--rates-from is auto, samples or events, not {options.rates_from}.")
+        raise ConfigError(f"--rates-from takes auto, samples or events, not {options.rates_from}.")
     if options.epsilon is not None and not 0 < options.epsilon < 1:
-        raise ConfigError(f"--epsilon lies between 0 and 1, not at {options.epsilon:g}.")
+        raise ConfigError(f"--epsilon must be between 0 and 1, not {options.epsilon:g}.")
     since, between = options.since is not None, options.of_interval
     offsets, for_ = options.offsets is not None, options.for_ is not None
     if options.continuous and (options.of_files or for_ or since or between or offsets):
-        raise ConfigError("--continuous takes no span and no files: it begins now and goes on.")
+        raise ConfigError(
+            "--continuous takes no span and no files: it starts now and does not end."
+        )
     if options.continuous and options.output is not None:
         raise ConfigError(
-            "--continuous writes no file: it has no end.",
-            hint="Its rates are in the topic and the table; -o goes with --for or --since.",
+            "--continuous cannot be combined with -o: it does not end.",
+            hint="Read its rates from the topic or the table, or use --for or --since instead.",
         )
     if options.of_files and options.publish:
-        raise ConfigError("--publish is for what was measured of Kafka, not of files.")
+        raise ConfigError("--publish cannot be combined with --events or --samples.")
     if offsets and (since or between or for_):
-        raise ConfigError("--offsets names records, so it takes no span of time.")
+        raise ConfigError("--offsets cannot be combined with --since, --from, --to or --for.")
     if for_ and (since or between):
-        raise ConfigError("--for begins now, so it takes no --since, --from or --to.")
+        raise ConfigError("--for starts now: it cannot be combined with --since, --from or --to.")
     narrowed = bool(options.topic or options.pattern or options.group)
     if options.of_files and (since or for_ or offsets or narrowed):
         raise ConfigError(
-            "--events and --samples are measured whole, or from --from to --to.",
+            "--events and --samples can be narrowed only with --from and --to.",
             hint="Leave out --since, --for, --offsets, --topic, --pattern and --group.",
         )
 

@@ -19,7 +19,7 @@ _MOST_MICROS = round(datetime.max.replace(tzinfo=UTC).timestamp()) * MICROS
 
 
 def moment(text: str) -> int:
-    """Reads an ISO time (UTC unless it says otherwise), or microseconds since 1970."""
+    """Parses an ISO time (UTC unless it has an offset), or microseconds since 1970."""
     if text.isdecimal():
         if len(text) > len(str(_MOST_MICROS)) or int(text) > _MOST_MICROS:
             raise typer.BadParameter(f"{text} microseconds since 1970 are after the year 9999")
@@ -34,7 +34,7 @@ def moment(text: str) -> int:
 
 
 def read_offsets(text: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Reads what --offsets says, in place or in a file."""
+    """Parses --offsets: JSON, or a file with JSON."""
     looks_inline = text.lstrip().startswith("{")
     node = parse(text, origin="--offsets") if looks_inline else parse_file(Path(text))
     return offsets_from(node)
@@ -43,13 +43,13 @@ def read_offsets(text: str) -> dict[TopicPartition, tuple[int, int]]:
 def span_of(
     since: float | None, from_ts: int | None, to_ts: int | None, *, now: int
 ) -> tuple[int, int]:
-    """The span of time that is asked for; `now` is when the command was given."""
+    """The requested span of time; `now` is when the command started."""
     if since is not None and from_ts is not None:
         raise ConfigError("Give --since or --from, not both.")
     end = now if to_ts is None else min(to_ts, now)  # there are no records of the future
     start = from_ts if from_ts is not None else end - round((since or 300.0) * MICROS)
     if start >= now:
-        raise ConfigError("The span lies in the future.", hint="Look at --from and --to.")
+        raise ConfigError("The span is in the future.", hint="Look at --from and --to.")
     if start >= end:
         raise ConfigError("The span ends before it begins.", hint="Look at --from and --to.")
     return start, end
@@ -75,9 +75,13 @@ def offsets_option(what: str) -> Any:
 FromTime = Annotated[
     int | None,
     typer.Option(
-        "--from", metavar="TIME", parser=moment, help="Begin here: ISO time, or microseconds."
+        "--from",
+        metavar="TIME",
+        parser=moment,
+        help="Start of the span: ISO time, or microseconds.",
     ),
 ]
 ToTime = Annotated[
-    int | None, typer.Option("--to", metavar="TIME", parser=moment, help="End here. Default: now.")
+    int | None,
+    typer.Option("--to", metavar="TIME", parser=moment, help="End of the span. Default: now."),
 ]

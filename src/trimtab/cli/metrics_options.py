@@ -22,8 +22,8 @@ MetricsHost = Annotated[
     typer.Option(
         "--metrics-host",
         metavar="HOST",
-        help="Address that the metrics are served on; 0.0.0.0 or :: for all of this machine. The "
-        "metrics are plain HTTP without a password.",
+        help="Address to serve the metrics on; 0.0.0.0 or :: for all interfaces. The metrics are "
+        "served over plain HTTP without authentication.",
     ),
 ]
 METRICS_HOST = "127.0.0.1"
@@ -42,7 +42,7 @@ def serve_metrics(port: int | None, host: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """Where a verb serves its metrics, if anywhere."""
+    """Where a verb serves its metrics."""
 
     metrics_port: MetricsPort = None
     metrics_host: MetricsHost = METRICS_HOST

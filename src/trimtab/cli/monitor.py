@@ -27,7 +27,7 @@ from trimtab.services.monitor import sample_cluster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorOptions:
-    """What is sampled, how often, and for how long."""
+    """What to sample, how often, and for how long."""
 
     topic: Annotated[list[str] | None, topic_option("Sample this topic; may be repeated.")] = None
     pattern: Annotated[re.Pattern[str] | None, pattern_option("Sample")] = None

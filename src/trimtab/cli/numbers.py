@@ -12,14 +12,14 @@ import typer
 
 
 def finite(value: float | None) -> float | None:
-    """Refuses nan and infinity, which Python reads as numbers."""
+    """Rejects nan and infinity, which Python parses as numbers."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number")
     return value
 
 
 def positive(value: float | None) -> float | None:
-    """Refuses what is not finite and above 0."""
+    """Rejects numbers that are not finite and greater than 0."""
     finite(value)
     if value is not None and value <= 0:
         raise typer.BadParameter(f"{value:g} is not greater than 0")
@@ -27,7 +27,7 @@ def positive(value: float | None) -> float | None:
 
 
 def number(text: str) -> float:
-    """Reads a finite number.
+    """Parses a finite number.
 
     >>> number("1e3")
     1000.0

@@ -25,9 +25,9 @@ from trimtab.services.consume import ConsumeMode
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Makes a command of a function whose parameters are dataclasses of options.
+    """Turns a function whose parameters are dataclasses of options into a command.
 
-    Parameters of other types, such as `typer.Context`, are passed on as they are.
+    Parameters of other types, such as `typer.Context`, are passed through unchanged.
     """
     own = inspect.signature(verb, eval_str=True).parameters
 
@@ -58,7 +58,7 @@ def _expanded(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
 
 
 def _taken(kind: Any, name: str, given: dict[str, Any]) -> Any:
-    """The value of a parameter, out of what Typer gives."""
+    """The value of a parameter, built from the arguments that Typer passes."""
     if not (isinstance(kind, type) and is_dataclass(kind)):
         return given[name]
     hints = get_type_hints(kind, include_extras=True)
@@ -66,7 +66,7 @@ def _taken(kind: Any, name: str, given: dict[str, Any]) -> Any:
 
 
 def duration_option(name: str, *, help: str, shown: str | None = None, zero: bool = False) -> Any:
-    """An option that takes a duration, also 0 with `zero`; help writes its default as `shown`."""
+    """A duration option; `zero` allows 0, and help shows the default as `shown`."""
     return typer.Option(
         name,
         metavar="DURATION",
@@ -77,7 +77,7 @@ def duration_option(name: str, *, help: str, shown: str | None = None, zero: boo
 
 
 def topic_option(help: str) -> Any:
-    """`--topic`, whose part in a verb `help` says."""
+    """The option `--topic`, with a help text of the verb."""
     return typer.Option("--topic", metavar="T", help=help)
 
 
@@ -96,7 +96,7 @@ BootstrapServer = Annotated[
     typer.Option(
         "--bootstrap-server",
         metavar="HOST:PORT,…",
-        help="Brokers to ask first. Default: the setting, else the running local cluster.",
+        help="Bootstrap servers. Default: the setting, else the running local cluster.",
     ),
 ]
 CommandConfig = Annotated[
@@ -110,7 +110,7 @@ CommandConfig = Annotated[
 
 
 def regular_expression(text: str) -> re.Pattern[str]:
-    """Reads a regular expression given on the command line."""
+    """Parses a regular expression given on the command line."""
     try:
         return re.compile(text)
     except re.error as error:
@@ -118,26 +118,28 @@ def regular_expression(text: str) -> re.Pattern[str]:
 
 
 def pattern_option(verb: str) -> Any:
-    """`--pattern`: topics by a regular expression, beside `--topic`."""
+    """The option `--pattern`: topics by a regular expression, in addition to `--topic`."""
     return typer.Option(
         "--pattern",
         metavar="REGEX",
         parser=regular_expression,
         help=f"{verb} the topics whose whole name matches. Without --topic and --pattern: all "
-        "but Kafka's own and Trimtab's.",
+        "except Kafka's internal topics and Trimtab's own.",
     )
 
 
 OnlyTopics = Annotated[
     list[str] | None,
-    topic_option("Only this topic; may be repeated. Default: all but Kafka's own and Trimtab's."),
+    topic_option(
+        "Only this topic; may be repeated. Default: all except internal topics and Trimtab's own."
+    ),
 ]
 GroupName = Annotated[str, group_option()]
 ReadTopics = Annotated[list[str], topic_option("A topic to read; may be repeated.")]
 SomeTopics = Annotated[list[str] | None, topic_option("Only this topic; may be repeated.")]
 LoadsUnit = Annotated[
     Unit | None,
-    typer.Option("--unit", help="What loads are counted in. Default: the file's, else bytes/s."),
+    typer.Option("--unit", help="Unit of the loads. Default: that of the file, else bytes/s."),
 ]
 LoadsMaxAge = Annotated[
     float | None,
@@ -147,7 +149,9 @@ LoadsMaxAge = Annotated[
 ]
 LoadsStep = Annotated[
     int | None,
-    typer.Option("--step", metavar="N", min=0, help="Which step of a file with several, from 0."),
+    typer.Option(
+        "--step", metavar="N", min=0, help="Step to use from a file with several, counted from 0."
+    ),
 ]
 GroupMode = Annotated[
     ConsumeMode,
@@ -158,13 +162,17 @@ GroupMode = Annotated[
     ),
 ]
 RecordsSeed = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, help="Same seed, same records.")
+    int,
+    typer.Option(
+        "--seed", metavar="N", min=0, help="Random seed; the same seed gives the same records."
+    ),
 ]
 WarehouseFolder = Annotated[
     str | None, typer.Option("--warehouse", metavar="PATH", help="Folder of the Parquet tables.")
 ]
 RunFor = Annotated[
-    float | None, duration_option("--for", help="Stop after, say, 30s. Default: never.")
+    float | None,
+    duration_option("--for", help="Stop after this time, for example 30s. Default: never."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show the logs of Spark and clients.")]
@@ -178,9 +186,9 @@ def input_path(path: Path | None) -> Path | None:
 
 
 def output_file(path: Path | None) -> Path | None:
-    """Checks, before any work is done, that a result can be written there.
+    """Checks, before any work is done, that a result can be written to this path.
 
-    A missing folder is more often a slip than a wish, so none is made.
+    A missing folder is usually a typing error, so it is not created.
     """
     if path is None:
         return None
@@ -198,7 +206,7 @@ def output_file(path: Path | None) -> Path | None:
 
 
 def output_folder(path: Path | None) -> Path | None:
-    """Checks, before any work is done, that results can be put into a folder; it may be new."""
+    """Checks, before any work is done, that the folder exists or can be created."""
     if path is None or path.is_dir():
         return path
     if path.exists():
@@ -209,7 +217,7 @@ def output_folder(path: Path | None) -> Path | None:
 
 
 def shell_words(text: str | None) -> str | None:
-    """Checks that options given in one text can be taken apart as a shell would."""
+    """Checks that a text of options can be split as a shell would split it."""
     try:
         shlex.split(text or "")
     except ValueError as error:
@@ -224,6 +232,6 @@ Output = Annotated[
         "--output",
         metavar="FILE",
         callback=output_file,
-        help="Also write the JSON here. Its folder must exist.",
+        help="Also write the JSON to this file. Its folder must exist.",
     ),
 ]

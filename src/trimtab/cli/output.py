@@ -1,4 +1,4 @@
-"""Results go to stdout, talk and progress to stderr."""
+"""Results go to stdout, messages and progress to stderr."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from trimtab.model.files import write_atomically
 from trimtab.report.columns import least_width
 
 PIPE_CLOSED = 141
-"""Exit code when nobody reads the results any more, as the shell reports it of other programs."""
+"""Exit code when stdout was closed by its reader; shells report SIGPIPE the same way."""
 
 
 class _Plain(Console):
-    """A console that leaves with a code of its own when its reader is gone."""
+    """A console that exits with code 141 when its reader has closed the pipe."""
 
     def on_broken_pipe(self) -> None:
-        """Does not leave with 1, as rich would: that says that a check found something."""
-        _drop_what_is_left(self.file)
+        """Avoids exit code 1, which rich would use: it is reserved for findings."""
+        _discard_unwritten(self.file)
         raise SystemExit(PIPE_CLOSED)
 
 
@@ -41,20 +41,20 @@ talk = _Plain(stderr=True, highlight=False)
 
 
 def say(line: str) -> None:
-    """A line for the person who watches; never broken, so that paths can be copied."""
+    """Prints a message to stderr; never wrapped, so that paths can be copied."""
     talk.print(line, markup=False, soft_wrap=True)
 
 
 def warn(lines: Iterable[str]) -> None:
-    """Warnings, each on a line of its own."""
+    """Prints warnings to stderr, one per line."""
     for line in lines:
         talk.print(f"warning: {line}", style="yellow", markup=False, soft_wrap=True)
 
 
 def result(value: Any) -> None:
-    """A rich renderable or text for people, on stdout; lines of text are not broken.
+    """Prints a rich renderable or text to stdout; lines of text are not wrapped.
 
-    A table that is wider than the terminal is printed whole.
+    A table that is wider than the terminal is printed at its full width.
     """
     console = _Plain(file=sys.stdout, highlight=False, markup=False)
     with _writing_results():
@@ -67,7 +67,7 @@ def result(value: Any) -> None:
 
 
 def result_json(value: Any) -> None:
-    """A result for programs: one JSON document on stdout."""
+    """Prints one JSON document to stdout."""
     with _writing_results():
         sys.stdout.write(dumps(value) + "\n")
         sys.stdout.flush()
@@ -81,7 +81,7 @@ def show(
     output: Path | None = None,
     indent: int | None = 1,
 ) -> None:
-    """A result: into the file of -o if there is one, then as JSON or as what people read."""
+    """Writes a result to the file of -o, if given, then prints it as JSON or as text."""
     if output is not None:
         write_file(output, dumps(value, indent=indent) + "\n")
     if as_json:
@@ -92,31 +92,31 @@ def show(
 
 @contextmanager
 def _writing_results() -> Iterator[None]:
-    """Ends quietly when the reader is gone (`| head -1`), and says when a disk is full."""
+    """Exits quietly when the reader is gone (`| head -1`); reports other write errors."""
     try:
         yield
     except BrokenPipeError as error:
-        _drop_what_is_left(sys.stdout)
+        _discard_unwritten(sys.stdout)
         raise SystemExit(PIPE_CLOSED) from error
     except OSError as error:
-        _drop_what_is_left(sys.stdout)
+        _discard_unwritten(sys.stdout)
         raise BadFile(f"stdout: cannot be written: {error.strerror or error}.") from error
 
 
-def _drop_what_is_left(file: IO[str]) -> None:
-    """Python flushes its streams once more at its end, which would fail again."""
+def _discard_unwritten(file: IO[str]) -> None:
+    """Discards buffered output: Python flushes at exit, and that would fail again."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, file.fileno())
     os.close(nothing)
 
 
 def write_file(path: Path, text: str) -> None:
-    """Writes a result where -o says: whole, or into the device or pipe that is there."""
+    """Writes the file of -o: atomically, or directly if it is a device or a pipe."""
     write_atomically(path, text)
 
 
 def progress_bar() -> Progress:
-    """The one look of all progress bars."""
+    """A progress bar; all verbs use the same style."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -128,10 +128,10 @@ def progress_bar() -> Progress:
 
 
 class TerminalProgress:
-    """Shows on stderr what a service tells while it works: a bar, notes and warnings.
+    """Shows the progress of a service on stderr: a bar, notes and warnings.
 
-    The bar appears with the first step that is told, on a terminal only; work of fewer than
-    `least` steps has none, for it is over before a bar is seen.
+    The bar appears with the first reported step, on a terminal only; work of fewer than `least`
+    steps has no bar, since it ends too soon.
     """
 
     def __init__(self, *, least: int = 0) -> None:
@@ -146,17 +146,17 @@ class TerminalProgress:
         self.stop()
 
     def stop(self) -> None:
-        """Removes the bar; the next step that is told brings a new one."""
+        """Removes the bar; the next reported step creates a new one."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
     def started(self, what: str) -> None:
-        """Says what goes on, and how it ends."""
-        say(f"{what}; Ctrl-C ends it.")
+        """Prints what has started, and how to stop it."""
+        say(f"{what}; press Ctrl-C to stop.")
 
     def progress(self, what: str, done: float, total: float | None) -> None:
-        """Moves the bar."""
+        """Updates the bar."""
         if not talk.is_terminal or (total is not None and total < self._least):
             return
         if self._bar is None:

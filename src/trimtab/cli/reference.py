@@ -1,7 +1,7 @@
 """Writes docs/reference from the code itself: `python -m trimtab.cli.reference FOLDER`.
 
-Promise  Equal code gives equal pages, whatever the terminal, the user and the machine. A test
-         compares them with what lies in docs/reference.
+Promise  Equal code gives equal pages, independent of terminal, user and machine. A test compares
+         them with docs/reference.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trimtab.settings import Settings
 
 SAMPLE = "trimtab.sample.toml"
 _WIDTH = 90
-_MADE = "<!-- Made by `make docs` from the code; changes here are lost. -->\n"
+_MADE = "<!-- Generated from the code by `make docs`; do not edit. -->\n"
 _USERS_OWN = {"home": "the user's data folder", "cache": "the user's cache folder"}
 _UNSET = {
     "bootstrap_server": "kafka-1:9092,kafka-2:9092",
@@ -45,18 +45,18 @@ _UNSET = {
     "token": "a long random text",
     "token_file": "controller.token",
 }
-"""What the sample shows for settings whose default cannot be written down."""
+"""Example values for settings without a fixed default."""
 _TABLES = {
-    "samples": "What the monitor saw: one row per sample and partition.",
-    "events": "One row per record, its value left out.",
-    "partition_rates": "How fast each partition grew, per window.",
-    "hot_keys": "Heavy keys per window; the count lies between `lower` and `upper`.",
-    "lag": "How far each group is behind, and its state.",
-    "receipts": "One row per processing of a record: by whom, and when.",
-    "decisions": "What was decided for a group, and why; `forecast` is JSON.",
-    "outcomes": "Latency, share within the SLA and replicas of a run, per window of event time; of "
-    "`measure --continuous`, per window of the time at which records were done.",
-    "violations": "What the order audit found; `at` is a sequence number, else an offset.",
+    "samples": "Samples of the monitor: one row per sample and partition.",
+    "events": "One row per record, without its value.",
+    "partition_rates": "The rate of each partition, per window.",
+    "hot_keys": "Heavy keys per window; the true count is between `lower` and `upper`.",
+    "lag": "The lag of each group, and its state.",
+    "receipts": "One row each time a record is processed: consumer and time.",
+    "decisions": "Decisions for a group, with reasons; `forecast` is JSON.",
+    "outcomes": "Latency, share within the SLA and replicas of a run, per window of event time; "
+    "with `measure --continuous`, per window of processing time.",
+    "violations": "Violations found by the order audit; `at` is a sequence number, else an offset.",
     "rejects": "Rows that could not be read, with the reason.",
 }
 
@@ -78,7 +78,7 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """Every command: its path, itself, and its context; groups come before what they hold."""
+    """Every command with its path and context; groups come before their commands."""
 
     def below(path: tuple[str, ...], command: Any, parent: Any) -> Iterator[Any]:
         name = "trimtab" if parent is None else path[-1]
@@ -95,7 +95,7 @@ def commands() -> Iterator[tuple[tuple[str, ...], Any, Any]]:
 def _cli() -> str:
     parts = [
         "# Command line\n",
-        "What `--help` prints. Results go to stdout, talk and progress to stderr; "
+        "The output of `--help`. Results go to stdout, messages and progress to stderr; "
         "[exit codes](errors.md) are for scripts.\n",
     ]
     for path, command, context in commands():
@@ -112,11 +112,11 @@ def _settings() -> str:
     return "\n".join(
         [
             "# Settings\n",
-            "A flag wins over the environment, that over `trimtab.toml` in the working folder (or "
-            "the file that `TRIMTAB_CONFIG` names), that over the default. In the file a dot is a "
+            "A flag overrides the environment, that overrides `trimtab.toml` in the working folder "
+            "(or the file named by `TRIMTAB_CONFIG`), that overrides the default. In it a dot is a "
             "table: `spark.master` is `master` under `[spark]`. An unknown "
-            "name in the file is refused. Times are seconds (`…_s`) or milliseconds (`…_ms`), or "
-            'text with a unit: `window_s = "2m"`. A file with every setting to begin with is '
+            "name in the file is an error. Times are seconds (`…_s`) or milliseconds (`…_ms`), or "
+            'text with a unit: `window_s = "2m"`. A sample file with every setting is '
             f"[{SAMPLE}]({SAMPLE}).\n",
             table_row("setting", "environment", "default", "what it is"),
             table_row("---", "---", "---", "---"),
@@ -137,9 +137,9 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
 def _sample() -> str:
     """Every setting with its default, commented out."""
     parts = [
-        "# Settings of Trimtab. Copy this file to trimtab.toml in the working folder, or name it\n"
-        "# in TRIMTAB_CONFIG. Remove the # before a setting to change it; what is shown is the\n"
-        "# default unless the comment says otherwise. Made by `make docs` from the code.\n"
+        "# Settings of Trimtab. Copy this file to trimtab.toml in the working folder, or set\n"
+        "# TRIMTAB_CONFIG to its path. Remove the # before a setting to change it; the values are\n"
+        "# the defaults unless a comment gives another. Generated from the code by `make docs`.\n"
     ]
     parts += _sample_lines(Settings, "")
     return "\n".join(parts)
@@ -185,7 +185,7 @@ def _planners() -> str:
             title, _, body = text.partition("\n")
             names = ", ".join(planner.name for planner in family)
             parts += [f"### {names}\n", f"{title}\n", f"```text\n{body.strip()}\n```\n"]
-            parts += [table_row("planner", "options it reads"), table_row("---", "---")]
+            parts += [table_row("planner", "options"), table_row("---", "---")]
             for planner in family:
                 reads = ", ".join(f"`{option}`" for option in sorted(planner.reads))
                 parts.append(table_row(f"`{planner.name}`", reads or "–"))
@@ -197,17 +197,17 @@ def _module_of(planner: PackingPlanner) -> ModuleType:
     rule = planner.rule
     module = inspect.getmodule(rule.func if isinstance(rule, partial) else rule)
     if module is None:
-        raise ValueError(f"planner {planner.name} stands in no module")
+        raise ValueError(f"planner {planner.name} has no module")
     return module
 
 
 def _errors() -> str:
     def below(kind: type[TrimtabError], depth: int) -> Iterator[str]:
-        retriable = " (may be tried again)" if kind.retriable else ""
+        retriable = " (retriable)" if kind.retriable else ""
         said = _first_line(kind)
         yield f"{'  ' * depth}- `{kind.__name__}`, exit {kind.exit_code}{retriable}: {said}"
         for child in kind.__subclasses__():
-            if not child.__name__.startswith("_"):  # those a module keeps to itself
+            if not child.__name__.startswith("_"):  # private errors are not documented
                 yield from below(child, depth + 1)
 
     codes = {
@@ -217,9 +217,9 @@ def _errors() -> str:
         3: "measurement failed",
         4: "planning",
         5: "applying",
-        70: "a fault of Trimtab itself; please report it",
+        70: "internal error in Trimtab; please report it",
         130: "interrupted by Ctrl-C",
-        141: "nobody reads the output any more, as in `trimtab … | head -1`",
+        141: "the reader closed the output, as in `trimtab … | head -1`",
     }
     return "\n".join(
         [
@@ -228,7 +228,7 @@ def _errors() -> str:
             table_row("---", "---"),
             *(table_row(str(code), said) for code, said in codes.items()),
             "",
-            "An error is one line `error: …` on stderr that says what happened and to what, and "
+            "An error is one line `error: …` on stderr that says what happened, and "
             "often a line `hint: …` that says what to do. In Python each is an exception with "
             "`message`, `hint`, `exit_code` and `retriable`:\n",
             *below(TrimtabError, 0),
@@ -239,19 +239,19 @@ def _errors() -> str:
 def _metrics() -> str:
     parts = [
         "# Metrics\n",
-        "Prometheus metrics, served where a verb is given `--metrics-port`, on 127.0.0.1 unless "
-        "`--metrics-host` says otherwise. `trimtab_monitor_*` come from `trimtab monitor`, "
+        "Prometheus metrics, served by verbs with `--metrics-port`, on 127.0.0.1 unless "
+        "`--metrics-host` is given. `trimtab_monitor_*` come from `trimtab monitor`, "
         "`trimtab_measure_*` and `trimtab_outcome_*` from `trimtab measure --continuous`, "
         "`trimtab_controller_*` from `trimtab run`. A series disappears when its partition, topic "
-        "or group does; what is unknown has no series.\n",
-        "Metrics that kafka-exporter has as well are shown under its names, too, with its labels "
+        "or group does; an unknown value has no series.\n",
+        "Metrics that kafka-exporter also has are also served under its names, with its labels "
         "(`consumergroup` for `group`), so that its dashboards and alerts work without it: see "
-        "the fifth column. Where kafka-exporter runs beside `trimtab monitor`, both have them; "
-        "tell them apart by `job`. The last column names the metric of Kafka's own JMX exporter or "
-        "of kafka-lag-exporter that says the same.\n",
+        "the fifth column. If kafka-exporter runs beside `trimtab monitor`, both serve them; "
+        "distinguish them by `job`. The last column names the equivalent metric of Kafka's JMX "
+        "exporter or of kafka-lag-exporter.\n",
     ]
     parts += [
-        table_row("metric", "type", "labels", "what it is", "shown also as", "elsewhere"),
+        table_row("metric", "type", "labels", "what it is", "also served as", "elsewhere"),
         "|---|---|---|---|---|---|",
     ]
     for _, metric in metrics.ALL:
@@ -296,8 +296,8 @@ def _api() -> str:
         kinds[kind].append(table_row(shown, _OTHER.get(name) or _first_line(value)))
     parts = [
         "# Python\n",
-        "What `import trimtab` gives. It loads neither Spark nor a Kafka client: the names of the "
-        "first table are loaded when they are first asked for. How to use them: [from a "
+        "The names in `import trimtab`. It loads neither Spark nor a Kafka client: the names of "
+        "the first table are loaded on first use. How to use them: [from a "
         "program](../how-to/use-from-python.md). A local cluster for tests is "
         "`trimtab.local.cluster.LocalCluster`.\n",
     ]
@@ -307,8 +307,8 @@ def _api() -> str:
 
 
 _OTHER = {
-    "BrokerId": "An id, as Kafka counts them.",
-    "Handler": "Your function: called with one `Record` at a time, in order within a partition.",
+    "BrokerId": "A Kafka id.",
+    "Handler": "Your function, called with one `Record` at a time, in order within a partition.",
     "PARTITIONERS": "Every partitioner by name.",
     "PLANNERS": "Every planner by layer and name.",
     "__version__": "The version.",
@@ -316,7 +316,7 @@ _OTHER = {
 
 
 def _is_made(value: object) -> bool:
-    """Whether it is a class of which one makes objects by their parameters."""
+    """Whether it is a class that users create with its parameters."""
     chosen = isinstance(value, type) and issubclass(value, Enum)
     return isinstance(value, type) and not chosen and not getattr(value, "_is_protocol", False)
 

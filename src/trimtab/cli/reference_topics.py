@@ -1,4 +1,4 @@
-"""The page on topics: every topic of Trimtab's own, with an example of its records."""
+"""The reference page of Trimtab's own topics, with example records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimtab.model.weights import Weights
 from trimtab.plan.consumers.plan import plan_consumers
 
 Examples = dict[str, tuple[str, codec.Json]]
-"""What a topic is for, and the value of one of its records."""
+"""The purpose of a topic, and the value of an example record."""
 
 _START, _END = 1_700_000_000_000_000, 1_700_000_030_000_000
 _PAY = (TopicPartition("orders", 1),)
@@ -39,14 +39,14 @@ def topics_page() -> str:
     }
     parts = [
         "# Topics\n",
-        "The prefix `trimtab.` is the setting `topic_prefix`. A topic that is missing is made with "
-        f"{MOST_REPLICAS} replicas (fewer on a smaller cluster), all but one of which must be in "
-        "sync; those with a partition on each broker have one replica. One that exists is never "
-        "changed, but that a control topic gets more partitions when there are more consumers, and "
-        "one with a partition on each broker when there are more brokers; it is refused when it is "
-        "compacted (or not), when it keeps records for less than "
-        f"{LEAST_RETENTION_MS // 60_000} minutes, when it asks for more in-sync replicas than it "
-        "has, or when it has several partitions where one is needed.\n",
+        "The prefix `trimtab.` is the setting `topic_prefix`. A missing topic is created with "
+        f"{MOST_REPLICAS} replicas (fewer on a smaller cluster) and a `min.insync.replicas` of one "
+        "less; topics with a partition on each broker have one replica. An existing topic is not "
+        "changed, with two exceptions: a control topic gets more partitions when there are more "
+        "consumers, and a topic with a partition on each broker when there are more brokers. An "
+        "existing topic is rejected if its cleanup policy is wrong, if it keeps records for less "
+        f"than {LEAST_RETENTION_MS // 60_000} minutes, if its `min.insync.replicas` is above its "
+        "number of replicas, or if it has several partitions where one is required.\n",
         table_row("topic", "partitions", "kept for"),
         table_row("---", "---", "---"),
     ]
@@ -61,17 +61,17 @@ def topics_page() -> str:
 
 
 def _row(topic: OwnTopic) -> str:
-    """The topic in the table: its partitions, and how long it keeps records."""
+    """The row of a topic: its partitions and its retention."""
     days, minutes = topic.retention_ms // 86_400_000, topic.retention_ms // 60_000
     kept = f"{days} day{'s'[: days > 1]}" if days else f"{minutes} minutes"
     only = ", exactly" if topic.only_partition else ""
     partitions = "one on each broker" if topic.per_broker else f"{topic.partitions}{only}"
-    held = "the newest of each key" if topic.compacted else kept
+    held = "compacted" if topic.compacted else kept
     return table_row(f"`{topic.name}`", partitions, held)
 
 
 def _telemetry_examples(own: OwnTopics) -> Examples:
-    """What is measured."""
+    """Examples of measurements."""
     partition = Replicas(
         topic="orders",
         partition=0,
@@ -94,19 +94,19 @@ def _telemetry_examples(own: OwnTopics) -> Examples:
     key = KeyLoad(topic="orders", key=b"a", lower=3990, upper=4000, share=0.04, partition_home=3)
     return {
         own.telemetry: (
-            "Key `topic/partition`; one record per sample and partition, all of a sample under one "
-            "`sample_id`. `log_bytes` is the size on the leader; what is unknown is `null`.",
+            "Key `topic/partition`; one record per sample and partition; a sample has one "
+            "`sample_id`. `log_bytes` is the size on the leader; unknown values are `null`.",
             codec.telemetry_to(
                 partition, ts=_END, sample_id="5c0d", cluster="Zx", committed={"pay": 8988}
             ),
         ),
         own.rates: (
-            "Key `topic`; each record has all partitions of its topic, so the newest one is "
-            "complete by itself. `ts` is that of the newest sample used.",
+            "Key `topic`; each record has all partitions of its topic, so the newest record is "
+            "complete. `ts` is the time of the newest sample used.",
             codec.rates_to("orders", [load], ts=_END, window_start=_START, window_end=_END),
         ),
         own.hotkeys: (
-            "Key `topic`; the heavy keys of one window. A key that is not UTF-8 stands as "
+            "Key `topic`; the heavy keys of one window. A key that is not UTF-8 is encoded as "
             "`key_b64`.",
             codec.hot_keys_to(
                 "orders", [key], window_start=_START, window_end=_END, n=100_000, epsilon=0.0001
@@ -116,14 +116,14 @@ def _telemetry_examples(own: OwnTopics) -> Examples:
 
 
 def _control_examples(own: OwnTopics) -> Examples:
-    """What a controller and its consumers tell each other."""
+    """Examples of the messages between a controller and its consumers."""
     return {
         own.control("pay"): (
             "One for each group, here `pay`. Partition 0 is for the controller: `started`, "
-            "`stopped`, `state`, `hello`, `rate`, and `plan`, with which `trimtab apply` asks for "
-            "a plan to be carried out. Partition i + 1 is for consumer i: `start`, "
-            "`stop`, `state_query`, written in transactions. `incarnation` in a command says "
-            "which process it is for; the next one under the same index ignores it.",
+            "`stopped`, `state`, `hello`, `rate`, and `plan`, with which `trimtab apply` requests "
+            "the execution of a plan. Partition i + 1 is for consumer i: `start`, "
+            "`stop`, `state_query`, written in transactions. `incarnation` identifies the process "
+            "that a command is for; a later process with the same index ignores it.",
             control_codec.control_to(
                 Stopped(
                     consumer=0,
@@ -137,9 +137,10 @@ def _control_examples(own: OwnTopics) -> Examples:
             ),
         ),
         own.group("pay"): (
-            "One for each group; key `state`: what its controller leaves to the next. `clean` is "
-            "false while a hand-over is under way. Who owns the one partition of this topic, in "
-            "the consumer group `trimtab-controller-pay`, leads.",
+            "One for each group; key `state`: the state that a controller hands over to the next. "
+            "`clean` is false during a hand-over. The controller that is assigned the only "
+            "partition of this topic, in the consumer group `trimtab-controller-pay`, is the "
+            "leader.",
             control_codec.group_state_to(
                 GroupState(epoch=7, clean=True, assignment=Assignment({_PAY[0]: 0})), ts=_END
             ),
@@ -148,14 +149,14 @@ def _control_examples(own: OwnTopics) -> Examples:
 
 
 def _decision_examples(own: OwnTopics) -> Examples:
-    """What is decided and done."""
+    """Examples of decisions, plans and receipts."""
     return {
         own.plans: (
             "Key = the plan's id; every plan that a decision follows, in the form of a plan file. "
-            "Key = the id and `/state`: the journal of a plan that `trimtab apply --execute` asked "
-            f"for, such as `{codec.dumps(journal_to(_JOURNAL))}`. `state` is made, running, done, "
-            "failed, cancelled or rolled_back; `found` holds what is to be restored, `why` the "
-            "reason of an end that was not wanted.",
+            "Key = the id and `/state`: the journal of a plan executed by `trimtab apply "
+            f"--execute`, such as `{codec.dumps(journal_to(_JOURNAL))}`. `state` is made, running, "
+            "done, failed, cancelled or rolled_back; `found` holds the state to restore, `why` the "
+            "reason if the plan failed or was cancelled.",
             plan_to(
                 plan_consumers(
                     {TopicPartition("orders", n): 60.0 for n in range(2)},
@@ -168,7 +169,7 @@ def _decision_examples(own: OwnTopics) -> Examples:
             ),
         ),
         own.decisions: (
-            "Key = group; every decision, doing nothing and refusing included.",
+            "Key = group; every decision, including those that change nothing or refuse to act.",
             control_codec.decision_to(
                 Decision(
                     ts=_END,
@@ -183,8 +184,8 @@ def _decision_examples(own: OwnTopics) -> Examples:
             ),
         ),
         own.receipts: (
-            "Key = that of the record; one for each processing. `seq` is the record's `tt-seq`, "
-            "`event_ts` its `tt-ts`, else the time that Kafka keeps.",
+            "Key = that of the record; one each time a record is processed. `seq` is the record's "
+            "`tt-seq`, `event_ts` its `tt-ts`, else its Kafka timestamp.",
             control_codec.receipt_to(
                 Receipt(
                     run="live",
@@ -206,19 +207,19 @@ def _decision_examples(own: OwnTopics) -> Examples:
 
 
 def _steering_examples(own: OwnTopics) -> Examples:
-    """What steers producers."""
+    """Examples of the topics that steer producers."""
     return {
         own.weights: (
-            "Key `brokers`: how much of the keyless records each broker should get; after "
-            "`valid_s` without another record all count the same. Each partition holds every "
-            "record and has one replica, so that a broker that hangs holds up nobody: read all, "
-            "take the newest `ts`.",
+            "Key `brokers`: the relative share of keyless records for each broker; after "
+            "`valid_s` without another record all brokers are equal. Each partition holds every "
+            "record and has one replica, so that one hanging broker blocks no reader: read all "
+            "partitions, use the newest `ts`.",
             codec.weights_to(Weights(ts=_END, valid_s=10, weights={1: 1.0, 2: 0.3})),
         ),
         own.probe: (
-            "Written by `trimtab steer` to measure each broker by itself, some ten small records "
-            "a second; nobody reads it, and its values are no JSON. It gets a partition more when "
-            "a broker joins.",
+            "Written by `trimtab steer` to measure the latency of each broker, about ten small "
+            "records a second; it is never read, and its values are not JSON. It gets another "
+            "partition when a broker joins.",
             {},
         ),
     }

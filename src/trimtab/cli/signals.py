@@ -1,4 +1,4 @@
-"""How verbs are stopped by Ctrl-C and by SIGTERM."""
+"""Handling of Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from types import FrameType
 
 @contextmanager
 def until_interrupted() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets, so that what is under way is still delivered.
+    """An event that Ctrl-C or SIGTERM sets, so that outstanding work can be finished.
 
-    A second one does not wait for that.
+    A second signal interrupts at once.
     """
     stop = threading.Event()
 
@@ -28,7 +28,7 @@ def until_interrupted() -> Iterator[threading.Event]:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does, so that no process of ours stays behind."""
+    """Makes SIGTERM raise KeyboardInterrupt, so that child processes are cleaned up."""
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -41,8 +41,8 @@ def terminable() -> Iterator[None]:
 def _handled(
     handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals
 ) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # signals are not its business
-        yield
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can set signal handlers
         return
     before = {number: signal.signal(number, handler) for number in numbers}
     try:

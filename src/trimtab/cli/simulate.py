@@ -1,4 +1,4 @@
-"""`trimtab simulate`: planners over streams of loads, without a broker."""
+"""`trimtab simulate`: runs planners on streams of loads, without a broker."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_BAR_FROM = 50  # steps; fewer are over before a bar is seen
+_BAR_FROM = 50  # steps; with fewer a progress bar would end too soon
 _CONTRACT = ("mean_consumers", "e_rscore", "moves", "moved_fraction", "utilisation")
 
 
@@ -66,7 +66,7 @@ def _simulate() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingConditions:
-    """Options of planners that hold for every simulation."""
+    """Planner options that all simulations share."""
 
     ties: TieBreaks
     consumers: Consumers = None
@@ -93,7 +93,7 @@ class PackingVerbOptions:
         typer.Option(
             "--dead",
             metavar="STEP:N",
-            help="Consumer N is gone when the step begins, steps counted from 0. May be repeated.",
+            help="Consumer N fails before this step; steps count from 0. May be repeated.",
         ),
     ] = None
     output: Output = None
@@ -106,12 +106,12 @@ class StreamOptions:
 
     seed: Seed = 0
     partitions: Annotated[
-        int, typer.Option("--partitions", metavar="N", min=1, help="Of one topic.")
+        int, typer.Option("--partitions", metavar="N", min=1, help="Number of partitions.")
     ] = 200
     iterations: Annotated[
         int,
         typer.Option(
-            "--iterations", metavar="N", min=0, help="Steps after the first, the initial state."
+            "--iterations", metavar="N", min=0, help="Number of steps after the initial state."
         ),
     ] = 500
     delta: Annotated[
@@ -121,26 +121,27 @@ class StreamOptions:
             metavar="PERCENT",
             min=0,
             callback=finite,
-            help="How far a load goes in one step at most, in percent of the capacity.",
+            help="Largest change of a load in one step, in percent of the capacity.",
         ),
     ] = 5.0
     capacity: Annotated[float, capacity_option("What one consumer carries, bytes/s.")] = 100.0
     start: Annotated[
         str,
         typer.Option(
-            "--start", metavar="S", help="uniform, or the part of the capacity that all begin with."
+            "--start", metavar="S", help="Initial loads: uniform, or this share of the capacity."
         ),
     ] = "uniform"
     cap: Annotated[
         str,
         typer.Option(
-            "--cap", metavar="C", help="capacity, none, or the load that none may exceed."
+            "--cap", metavar="C", help="Upper limit of a load: capacity, none, or a number."
         ),
     ] = "capacity"
     integer: Annotated[
-        bool, typer.Option("--integer/--real", help="Whole loads, which add up exactly, or any.")
+        bool,
+        typer.Option("--integer/--real", help="Integer loads, which add up exactly, or real ones."),
     ] = True
-    topic: Annotated[str, topic_option("What the topic is called.")] = "stream"
+    topic: Annotated[str, topic_option("The name of the topic.")] = "stream"
     output: Annotated[
         Path | None,
         typer.Option(
@@ -148,7 +149,7 @@ class StreamOptions:
             "--output",
             metavar="FILE",
             callback=output_file,
-            help="Write it here; Parquet if so called, else JSON.",
+            help="Write the stream to this file; Parquet if it ends in .parquet, else JSON.",
         ),
     ] = None
     as_json: AsJson = False
@@ -174,8 +175,8 @@ class ReplayOptions:
             "--service-rate",
             metavar="N",
             callback=positive,
-            help="What a consumer really reads at most, in --unit. Default: 6/5 of --capacity, "
-            "so that it can catch up with what it was given.",
+            help="Rate at which a simulated consumer really reads, in --unit. Default: 6/5 of "
+            "--capacity, so that it can catch up.",
         ),
     ] = None
     unit: Annotated[Unit, typer.Option("--unit", help="Which rates count.")] = Unit.BYTES_S
@@ -186,21 +187,21 @@ class ReplayOptions:
         typer.Option(
             "--group",
             metavar="G",
-            help="Whose lag waits when the history begins. Default: the only one recorded.",
+            help="Group whose lag is the initial lag. Default: the only one recorded.",
         ),
     ] = None
     window: Annotated[
         float | None,
         duration_option(
             "--window",
-            help="Which windows, where there are several. Default: the commonest.",
+            help="Window length to use, if there are several. Default: the most common.",
         ),
     ] = None
     interval: Annotated[
         float | None,
         duration_option(
             "--interval",
-            help="Time between decisions. Default: a window.",
+            help="Time between decisions. Default: one window.",
         ),
     ] = None
     block: Annotated[
@@ -209,7 +210,7 @@ class ReplayOptions:
             "--block",
             zero=True,
             shown="1s",
-            help="How long a partition that moves is not read.",
+            help="How long a moving partition is not read.",
         ),
     ] = 1.0
     startup: Annotated[
@@ -218,7 +219,7 @@ class ReplayOptions:
             "--startup",
             zero=True,
             shown="0s",
-            help="What a new consumer takes to start.",
+            help="Start-up time of a new consumer.",
         ),
     ] = 0.0
     dt: Annotated[
@@ -226,7 +227,7 @@ class ReplayOptions:
         duration_option(
             "--dt",
             shown="100ms",
-            help="Step of the simulated time.",
+            help="Time step of the simulation.",
         ),
     ] = 0.1
     packing: PackingConditions
@@ -238,12 +239,12 @@ class ReplayOptions:
 @app.command()
 @with_options
 def packing(options: PackingVerbOptions) -> None:
-    """Run planners over a stream of loads, step after step.
+    """Run planners over a stream of loads, step by step.
 
-    Each step begins where the one before left the group.
+    Each step starts from the assignment of the previous step.
 
-    Prints what each planner needed: consumers, moves, Rscore (the load moved, counted in consumers
-    of full capacity), moved part of the load, utilisation. With --json also every assignment.
+    Prints the figures of each planner: consumers, moves, Rscore (the load moved, in units of a
+    consumer's capacity), moved share of the load, utilisation. With --json also every assignment.
     """
     from trimtab.report.tables import simulation_view
 
@@ -267,7 +268,7 @@ def packing(options: PackingVerbOptions) -> None:
 
 
 def _run_to(run: PackingRun) -> dict[str, Any]:
-    """A run for programs: equal for equal input, so without the time it took."""
+    """A run as JSON: equal for equal input, therefore without run times."""
     from trimtab.simulate.packing import summary
 
     figures = summary(run)
@@ -289,11 +290,11 @@ def _run_to(run: PackingRun) -> dict[str, Any]:
 @app.command()
 @with_options
 def stream(options: StreamOptions) -> None:
-    """Make a stream: a bounded random walk per partition.
+    """Generate a stream of loads: a bounded random walk per partition.
 
     As in Landau et al.
 
-    The same options give the same stream. Give it to `trimtab simulate packing --stream`.
+    The same options give the same stream. Use it with `trimtab simulate packing --stream`.
     """
     output = options.output
     if output is None and not options.as_json:
@@ -313,7 +314,7 @@ def stream(options: StreamOptions) -> None:
     )
     if output is not None:
         _write_stream(output, made)
-        say(f"{len(made.steps)} steps of {options.partitions} partitions are in {output}")
+        say(f"{len(made.steps)} steps of {options.partitions} partitions written to {output}")
     if options.as_json:
         result_json(loads_to(made))
 
@@ -341,10 +342,10 @@ def _number(text: str, option: str, words: Collection[str]) -> Any:
 @app.command()
 @with_options
 def replay(options: ReplayOptions) -> None:
-    """Ask what planners would have made of recorded load.
+    """Replay recorded load to compare how planners would have performed.
 
-    Each begins with a plan for the first window and goes on with what the last interval has shown,
-    and with the lags that are its own doing.
+    Each planner starts with a plan for the first window. Later decisions use the rates of the last
+    interval and the lags that the planner's own decisions caused.
     """
     from trimtab.report.tables import replay_view
 

@@ -1,4 +1,4 @@
-"""`trimtab simulate brokers`: what it would be worth to know more about brokers."""
+"""`trimtab simulate brokers`: compares dispatching policies on simulated brokers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PICTURES = (".svg", ".png")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokersOptions:
-    """The brokers, the policies that are compared, and how much is simulated."""
+    """The brokers, the policies to compare, and the length of the simulation."""
 
     brokers: Annotated[
         int | None,
@@ -44,7 +44,7 @@ class BrokersOptions:
             "--brokers",
             metavar="N",
             min=1,
-            help="Equal brokers, with a topic that has a partition on each. "
+            help="Number of equal brokers, with one topic that has a partition on each. "
             f"Default: {DEFAULT_BROKERS}.",
         ),
     ] = None
@@ -53,7 +53,7 @@ class BrokersOptions:
         typer.Option(
             "--topology",
             metavar="FILE",
-            help="Leaders instead: a snapshot file, or B2, U2 or 6.4 of Burato's thesis.",
+            help="Instead of --brokers: a snapshot file, or B2, U2 or 6.4 of Burato's thesis.",
         ),
     ] = None
     utilisation: Annotated[
@@ -61,7 +61,7 @@ class BrokersOptions:
         typer.Option(
             "--utilisation",
             metavar="X,…",
-            help="How busy all brokers together are, as parts of 1.",
+            help="Utilisation of all brokers together, between 0 and 1.",
         ),
     ] = "0.5,0.7,0.9"
     policies: Annotated[
@@ -69,7 +69,7 @@ class BrokersOptions:
         typer.Option(
             "--policies",
             metavar="NAME,…",
-            help="Who chooses: random, round-robin, jsq-d (the shortest of d), jiq (idle queue), "
+            help="Policies: random, round-robin, jsq-d (the shortest of d), jiq (idle queue), "
             "jsq-own (shortest by its own records), jsq (shortest queue), least-work (one queue "
             "for all); or partitioners: default, improved, node, sqf, weighted-node (with ideal "
             "weights).",
@@ -80,11 +80,11 @@ class BrokersOptions:
         typer.Option(
             "--dispatchers",
             metavar="N,…",
-            help="How many producers send, each with what it knows itself.",
+            help="Number of producers; each knows only its own records.",
         ),
     ] = "1,4"
     d: Annotated[
-        int, typer.Option("--d", metavar="N", min=1, help="How many queues jsq-d looks at.")
+        int, typer.Option("--d", metavar="N", min=1, help="Number of queues that jsq-d compares.")
     ] = 2
     refresh: Annotated[
         float | None,
@@ -92,8 +92,8 @@ class BrokersOptions:
             "--refresh",
             metavar="T",
             callback=positive,
-            help="How often jsq and jsq-d are told the queues, in mean service times. Default: "
-            "they always know.",
+            help="Interval at which jsq and jsq-d learn the queue lengths, in mean service times. "
+            "Default: always current.",
         ),
     ] = None
     service: Annotated[
@@ -101,7 +101,7 @@ class BrokersOptions:
         typer.Option(
             "--service",
             metavar="KIND",
-            help="Time that records take: exponential, or constant.",
+            help="Distribution of service times: exponential or constant.",
         ),
     ] = "exponential"
     speeds: Annotated[
@@ -109,7 +109,7 @@ class BrokersOptions:
         typer.Option(
             "--speeds",
             metavar="X,…",
-            help="Of each broker, by ascending id. Default: 1, or the file's capacities.",
+            help="Speed of each broker, by ascending id. Default: 1, or the file's capacities.",
         ),
     ] = None
     rate: Annotated[
@@ -117,8 +117,7 @@ class BrokersOptions:
         typer.Option(
             "--rate",
             metavar="TOPIC:X",
-            help="How often a topic is written to, compared with the others, which have 1. May "
-            "be repeated.",
+            help="Relative rate of a topic; the default is 1. May be repeated.",
         ),
     ] = None
     foreign: Annotated[
@@ -126,7 +125,7 @@ class BrokersOptions:
         typer.Option(
             "--foreign",
             metavar="BROKER:X",
-            help="Part of a broker's speed that is taken by load of which no dispatcher knows. "
+            help="Share of a broker's speed used by load that no dispatcher knows of. "
             "May be repeated.",
         ),
     ] = None
@@ -135,15 +134,18 @@ class BrokersOptions:
         typer.Option(
             "--slow",
             metavar="BROKER:SPEED:FROM:TO",
-            help="A broker that has another speed (0: stands still) for a while, FROM and TO "
-            "being parts of the run. May be repeated.",
+            help="Another speed of a broker (0: it hangs) for a part of the run, FROM and TO "
+            "between 0 and 1. May be repeated.",
         ),
     ] = None
     arrivals: Annotated[
-        int, typer.Option("--arrivals", metavar="N", min=100, help="Records of each run.")
+        int, typer.Option("--arrivals", metavar="N", min=100, help="Number of records per run.")
     ] = 100_000
     seeds: Annotated[
-        int, typer.Option("--seeds", metavar="N", min=1, help="Runs, for the interval of 95 %.")
+        int,
+        typer.Option(
+            "--seeds", metavar="N", min=1, help="Number of runs, for the 95 % confidence interval."
+        ),
     ] = 5
     seed: Seed = 0
     plot: Annotated[
@@ -152,7 +154,7 @@ class BrokersOptions:
             "--plot",
             metavar="FILE",
             callback=output_file,
-            help="Draw mean waits here: .svg or .png.",
+            help="Plot mean waits to this file: .svg or .png.",
         ),
     ] = None
     output: Output = None
@@ -161,12 +163,13 @@ class BrokersOptions:
 
 @with_options
 def brokers(options: BrokersOptions) -> None:
-    """Show what knowing more is worth to those who spread records.
+    """Compare policies by which producers spread records over brokers.
 
-    Brokers are queues, producers dispatchers; waits are in mean service times of a broker of speed
-    1, until service begins, and stand beside what queueing theory says.
+    Brokers are queues, producers are dispatchers. Waits last until service begins, in mean service
+    times of a broker of speed 1, and are compared with queueing theory.
 
-    Policies go from knowing nothing to seeing all work; our partitioners are among them.
+    Policies range from no knowledge of the queues to full knowledge; Trimtab's partitioners are
+    among them.
     """
     from trimtab.report.yardsticks import yardsticks_view
 
@@ -194,7 +197,7 @@ def brokers(options: BrokersOptions) -> None:
 
 
 def _comparison(options: BrokersOptions, topology: BrokerTopology) -> PolicyComparison:
-    """The options in the words of the service."""
+    """Converts the options to a request of the service."""
     from trimtab.simulate.brokers import Service
     from trimtab.simulate.dispatchers import policy_of
     from trimtab.simulate.policy import DispatchSettings
@@ -205,7 +208,7 @@ def _comparison(options: BrokersOptions, topology: BrokerTopology) -> PolicyComp
     try:
         settings = DispatchSettings(d=options.d, refresh=options.refresh)
     except ValueError as error:
-        raise ConfigError(f"That cannot be simulated: {error}.") from error
+        raise ConfigError(f"Invalid simulation: {error}.") from error
     leaders, fast = topology.leaders, _speeds(options.speeds, topology.speeds)
     taken = _named(options.foreign or (), "--foreign", "BROKER:X", map(str, fast))
     return PolicyComparison(
@@ -255,11 +258,11 @@ def _draw(
 
     form: Literal["svg", "png"] = "svg" if plot.suffix == ".svg" else "png"
     write_atomically(plot, picture(found, curves(world, found, settings), form=form))
-    say(f"the picture is in {plot}")
+    say(f"plot written to {plot}")
 
 
 def _slow(text: str, speeds: Mapping[int, float]) -> SlowPeriod:
-    """Reads `BROKER:SPEED:FROM:TO`."""
+    """Parses `BROKER:SPEED:FROM:TO`."""
     given = text.split(":")
     try:
         broker, speed, start, end = int(given[0]), *(number(part) for part in given[1:])
@@ -269,7 +272,7 @@ def _slow(text: str, speeds: Mapping[int, float]) -> SlowPeriod:
         raise ConfigError(
             f"--slow takes BROKER:SPEED:FROM:TO such as {next(iter(speeds))}:0.3:0.4:0.6, "
             f"not {text!r}.",
-            hint=f"Brokers are {_few(map(str, speeds))}; FROM and TO are parts of the run.",
+            hint=f"Brokers are {_few(map(str, speeds))}; FROM and TO are between 0 and 1.",
         )
     return SlowPeriod(broker=broker, speed=speed, start=start, end=end)
 
@@ -279,11 +282,11 @@ def _utilisations(text: str) -> list[float]:
     for part in parts:
         if part >= 1:
             raise ConfigError(
-                f"Brokers that are {part:.0%} busy never get done: --utilisation is below 1.",
-                hint="Give parts of 1, such as 0.5,0.7,0.9.",
+                f"--utilisation must be below 1, not {part:g}: the queues would grow for ever.",
+                hint="Give values between 0 and 1, such as 0.5,0.7,0.9.",
             )
         if not part > 0:
-            raise ConfigError("--utilisation is above 0: else nothing arrives.")
+            raise ConfigError("--utilisation must be greater than 0.")
     return parts
 
 
@@ -299,14 +302,14 @@ def _speeds(text: str | None, capacities: Mapping[int, float]) -> Mapping[int, f
 
 
 def _named(given: Sequence[str], option: str, form: str, names: Iterable[str]) -> dict[str, float]:
-    """Reads `NAME:X`."""
+    """Parses `NAME:X`."""
     known = list(names)
     found = {}
     for text in given:
         name, colon, part = text.rpartition(":")
         if not colon or name not in known:
             raise ConfigError(
-                f"{option} takes {form}, not {text!r}.", hint=f"There are {_few(known)}."
+                f"{option} takes {form}, not {text!r}.", hint=f"Known names: {_few(known)}."
             )
         found[name] = _number(part, option)
     return found
@@ -320,13 +323,13 @@ def _few(names: Iterable[str]) -> str:
 def _listed(text: str, option: str) -> list[str]:
     parts = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not parts:
-        raise ConfigError(f"{option} needs at least one.")
+        raise ConfigError(f"{option} needs at least one value.")
     return parts
 
 
 def _whole(text: str, option: str) -> int:
     if not (text.isdecimal() and int(text) > 0):
-        raise ConfigError(f"{option} takes whole numbers from 1 up, not {text!r}.")
+        raise ConfigError(f"{option} takes integers of at least 1, not {text!r}.")
     return int(text)
 
 

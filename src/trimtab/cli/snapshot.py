@@ -1,4 +1,4 @@
-"""`trimtab snapshot`: the cluster at this moment, as a table or as a snapshot file."""
+"""`trimtab snapshot`: the current state of the cluster, as tables or as a snapshot file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab.services.snapshot import current_snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotOptions:
-    """What is looked at, and where the result goes."""
+    """Which topics to include, and where to write the result."""
 
     topic: OnlyTopics = None
     of: ClusterOptions
@@ -25,9 +25,9 @@ class SnapshotOptions:
 
 @with_options
 def snapshot(options: SnapshotOptions) -> None:
-    """Show brokers, leaders, replicas, log sizes and consumer groups as they are right now.
+    """Show the current brokers, leaders, replicas, log sizes and consumer groups.
 
-    The JSON is a snapshot file, which the verbs that look at brokers read.
+    The JSON is a snapshot file, which `trimtab audit` and `trimtab simulate brokers` read.
     """
     from trimtab.report.snapshot import snapshot_view
 

@@ -1,4 +1,4 @@
-"""Options of the verbs that run on Spark, and the session they make."""
+"""Options of the verbs that run on Spark, and the Spark session."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ PropertiesFile = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """The options that say where and how Spark runs."""
+    """Where and how Spark runs."""
 
     master: Master = None
     conf: Conf = None
     properties_file: PropertiesFile = None
 
     def check(self, settings: Settings) -> None:
-        """Refuses a master that cannot be reached."""
+        """Rejects a Spark master that cannot be reached."""
         _check_master(
             settings, master=self.master, conf=self.conf, properties_file=self.properties_file
         )
 
     def start(self, settings: Settings, *, kafka: bool = True, verbose: bool = False) -> Session:
-        """Starts Spark as these options and the settings say."""
+        """Starts Spark with these options and the settings."""
         return spark_session(
             settings,
             master=self.master,
@@ -65,12 +65,12 @@ def spark_session(
     verbose: bool = False,
     packages: tuple[str, ...] = ("trimtab",),
 ) -> Session:
-    """Starts Spark as flags and settings say; the connector's jars come from the cache."""
+    """Starts Spark with these options and the settings; jars come from the cache."""
     from trimtab.local.jars import connector_jars
     from trimtab.local.java import find_java
 
     _check_master(settings, master=master, conf=conf, properties_file=properties_file)
-    find_java()  # its absence has a better message than Spark's
+    find_java()  # a missing file gets a better message than Spark's
     options = replace(
         _options(settings, master=master, conf=conf, properties_file=properties_file),
         jars=connector_jars(cache=settings.cache) if kafka else (),
@@ -89,7 +89,7 @@ def spark_session(
 def _check_master(
     settings: Settings, *, master: str | None, conf: list[str] | None, properties_file: Path | None
 ) -> None:
-    """Refuses a Spark master that cannot be reached; Spark itself tries for a minute."""
+    """Rejects a Spark master that cannot be reached; Spark itself would retry for a minute."""
     from trimtab.spark.session import check_master
 
     check_master(_options(settings, master=master, conf=conf, properties_file=properties_file))
@@ -106,7 +106,7 @@ def _options(
         if not equals:
             raise ConfigError(f"--conf takes NAME=VALUE, not {pair!r}.")
         given[name] = value
-    # A default is not a choice: it gives way to what a properties file says.
+    # A default value must not override a properties file.
     chosen = settings.spark.master if "master" in settings.spark.model_fields_set else None
     return SparkOptions(
         master=master or chosen,

@@ -1,4 +1,4 @@
-"""`trimtab steer`: weights per broker for producers with `weighted-node`."""
+"""`trimtab steer`: publishes broker weights for producers with `weighted-node`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _QUARTER = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteerOptions:
-    """How often brokers are looked at, and whether weights are published."""
+    """How often brokers are measured, and whether weights are published."""
 
     execute: Annotated[
         bool,
         typer.Option(
             "--execute",
-            help="Publish the weights. Without it they are shown; only probes are written.",
+            help="Publish the weights. Without it, only show them; probes are still written.",
         ),
     ] = False
     interval: Annotated[
@@ -46,7 +46,7 @@ class SteerOptions:
         duration_option(
             "--interval",
             shown="200ms",
-            help="Between two looks; each broker is probed twice as often.",
+            help="Time between two updates; each broker is probed twice as often.",
         ),
     ] = 0.2
     valid: Annotated[
@@ -54,7 +54,7 @@ class SteerOptions:
         duration_option(
             "--valid",
             shown="10s",
-            help="So long producers believe weights that are not repeated; then all are equal.",
+            help="How long weights are valid without an update; then all brokers are equal.",
         ),
     ] = 10.0
     for_: RunFor = None
@@ -62,14 +62,14 @@ class SteerOptions:
     of: ClusterOptions
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print a JSON line for each change, and a last one in all."),
+        typer.Option("--json", help="Print a JSON line for each change, and a summary at the end."),
     ] = False
     verbose: Verbose = False
 
 
 @with_options
 def steer(options: SteerOptions) -> None:
-    """Watch how quickly brokers store records, and steer producers away from slow ones.
+    """Measure how fast brokers store records, and steer producers away from slow ones.
 
     Producers with the partitioner weighted-node follow the weights.
     """
@@ -94,14 +94,15 @@ def steer(options: SteerOptions) -> None:
     show(
         asdict(report) | {"weights": _named(report.weights)},
         lambda: (
-            f"{report.steps} looks, {report.changes} changes, {report.published} records published"
+            f"{report.steps} updates, {report.changes} changes, "
+            f"{report.published} records published"
         ),
         as_json=options.as_json,
     )
 
 
 def step_json(told: SteeringStep) -> Json:
-    """A look, as --json shows it: the record that is published, and the reasons."""
+    """One update as --json shows it: the published record and the reasons."""
     return weights_to(told.weights) | {
         "published": told.published,
         "brokers": {
@@ -121,7 +122,7 @@ def step_json(told: SteeringStep) -> Json:
 
 @contextmanager
 def _shown(*, as_json: bool) -> Iterator[Callable[[SteeringStep], None]]:
-    """A table that lives on a terminal; else a line for each change."""
+    """A live table on a terminal, else a line for each change."""
     if not as_json and sys.stdout.isatty():
         with Live(console=talk, auto_refresh=False, transient=True) as live:
             yield lambda told: live.update(_fitting(told, talk), refresh=True)
@@ -132,7 +133,7 @@ def _shown(*, as_json: bool) -> Iterator[Callable[[SteeringStep], None]]:
     def on_step(told: SteeringStep) -> None:
         if as_json and told.changed:
             result_json(step_json(told))
-        elif not as_json and _is_news(told, shown):
+        elif not as_json and _is_worth_a_line(told, shown):
             shown.clear()
             shown.update({b: (v.weight, v.why) for b, v in told.verdicts.items()})
             result("  ".join(_words(told)))
@@ -140,8 +141,8 @@ def _shown(*, as_json: bool) -> Iterator[Callable[[SteeringStep], None]]:
     yield on_step
 
 
-def _is_news(told: SteeringStep, shown: Mapping[int, tuple[float, str]]) -> bool:
-    """Whether a person would want to know: on the way up a line for each quarter will do."""
+def _is_worth_a_line(told: SteeringStep, shown: Mapping[int, tuple[float, str]]) -> bool:
+    """Whether to print an update: while a weight recovers, one line per quarter is enough."""
     return told.verdicts.keys() != shown.keys() or any(
         verdict.why != shown[broker][1] or abs(verdict.weight - shown[broker][0]) >= _QUARTER
         for broker, verdict in told.verdicts.items()
@@ -155,9 +156,9 @@ def _words(told: SteeringStep) -> Iterator[str]:
 
 
 def _fitting(told: SteeringStep, console: Console) -> RenderableType:
-    """The table; on a terminal that is too narrow for it a line for each broker.
+    """The table, or a line per broker if the terminal is too narrow for it.
 
-    What lives on a terminal cannot be wider than that: its lines would be broken anywhere.
+    A live display cannot be wider than the terminal: its lines would be wrapped.
     """
     table = steering_view(told)
     if least_width(table, console) <= console.width:
@@ -166,7 +167,7 @@ def _fitting(told: SteeringStep, console: Console) -> RenderableType:
 
 
 def steering_view(told: SteeringStep) -> Table:
-    """What was seen of each broker, and its weight; it fits 80 columns with ordinary figures."""
+    """The measurements and weight of each broker; fits 80 columns with ordinary figures."""
     table = new_table(
         *("broker", "weight", "probes\np90", "requests\np50", "leads", "why"),
         show_edge=False,

@@ -1,4 +1,4 @@
-"""Audits where leaders and replicas are, and what failures of brokers would do."""
+"""Audits the placement of leaders and replicas, and simulates broker failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_AGE_S = 900.0
 _QUIET = {Unit.BYTES_S: 10_000.0, Unit.RECORDS_S: 10.0}
-"""Measured load of the fullest broker below which no broker is called overloaded."""
+"""If no broker's measured load exceeds this, no broker is reported as overloaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class LoadsFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRequest:
-    """What is audited: a live cluster or a snapshot file, which topics, with which rates.
+    """What to audit: a live cluster or a snapshot file, which topics, with which rates.
 
-    `options` are those that do not depend on what is found; `domains` are brokers that fail
+    `options` are those that do not depend on the cluster; `domains` are brokers that fail
     together, each as `1,2,3`.
     """
 
@@ -56,7 +56,7 @@ class AuditRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Placement:
-    """The cluster, its brokers that are down, what writes need by topic, and its address."""
+    """The cluster, its brokers that are down, min.insync.replicas by topic, and its address."""
 
     taken: ClusterSnapshot
     down: frozenset[BrokerId]
@@ -70,7 +70,7 @@ def audit_cluster(
     clock: Callable[[], int] = lambda: time.time_ns() // 1000,
     listener: ProgressListener = NO_LISTENER,
 ) -> Audit:
-    """Everything the audit finds; doubts about the files are told on the way."""
+    """Runs the audit; the listener receives warnings about the files."""
     from trimtab.audit.topology import SERVER, audit
 
     if isinstance(request.source, Path):
@@ -100,7 +100,7 @@ def audit_cluster(
 
 
 def _of_file(request: AuditRequest, path: Path, listener: ProgressListener) -> _Placement:
-    """The cluster as the file has it; brokers that seem to be down count as such."""
+    """The cluster of a snapshot file; brokers that seem to be down are taken as down."""
     from trimtab.audit.findings import some
     from trimtab.audit.unevenness import down_brokers
     from trimtab.kafka.snapshot import is_internal
@@ -113,7 +113,9 @@ def _of_file(request: AuditRequest, path: Path, listener: ProgressListener) -> _
     down = down_brokers(taken)
     guessed = sorted(b.id for b in taken.brokers if b.id in down and b.alive is None)
     if guessed:
-        listener.note(f"Brokers taken as down, as no replica on them is in sync: {some(guessed)}")
+        listener.note(
+            f"Brokers taken as down because none of their replicas is in sync: {some(guessed)}"
+        )
     if request.topics or not request.internal:
         others = (n for n in taken.topics if not is_internal(n, own_prefix=request.own_prefix))
         kept = request.topics or frozenset(others)
@@ -123,7 +125,7 @@ def _of_file(request: AuditRequest, path: Path, listener: ProgressListener) -> _
 
 
 def _of_cluster(request: AuditRequest, cluster: Cluster, clock: Callable[[], int]) -> _Placement:
-    """The cluster as it is."""
+    """The live cluster."""
     from trimtab.kafka.snapshot import take_placement
 
     with cluster.admin() as admin:
@@ -146,9 +148,9 @@ def _of_cluster(request: AuditRequest, cluster: Cluster, clock: Callable[[], int
 def _rates(
     file: LoadsFile, taken: ClusterSnapshot, *, now_ts: int, listener: ProgressListener
 ) -> tuple[TopicLoad, float]:
-    """The rates, and the load of a broker below which they are too little to act upon.
+    """The rates, and the broker load below which they are too small to act on.
 
-    That is for measurements: whoever writes a file by hand may count in units of their own.
+    That limit applies to measurements only: a file written by hand may use any unit.
     """
     from trimtab.audit.loads import topic_rates
     from trimtab.plan.consumers.situation import step_of
@@ -170,16 +172,16 @@ def _rates(
     else:
         if file.unit not in (None, given.unit):
             raise ConfigError(
-                f"{path} counts in {given.unit}, not in {file.unit}.",
-                hint="Leave --unit out, or correct the file.",
+                f"The unit of {path} is {given.unit}, not {file.unit}.",
+                hint="Leave out --unit, or correct the file.",
             )
         counted = given.unit
         by_partition = dict(step_of(given, file.step, origin=str(path)).loads)
     if not math.isfinite(sum(by_partition.values()) + sum(left_out.values())):
-        raise ConfigError(f"{path}: the loads add up to more than a number can hold.")
+        raise ConfigError(f"{path}: the sum of the loads is too large for a number.")
     if not any(p.name in by_partition for p in taken.partitions):
         listener.note(
-            f"{path} has no rate of any topic here: brokers are judged by what they lead."
+            f"{path} has no rate of any audited topic: brokers are judged by what they lead."
         )
     return topic_rates(taken, by_partition, counted, left_out=left_out), quiet
 
@@ -192,22 +194,24 @@ def _doubt(
     now_ts: int,
     listener: ProgressListener,
 ) -> None:
-    """Tells why a measurement may not fit: another cluster, its age, rates with a gap."""
+    """Warns if a measurement may not fit: another cluster, too old, rates with gaps."""
     from trimtab.plan.consumers.situation import about_age
 
     path = file.path
     if file.step is not None:
-        raise ConfigError(f"{path} is a measurement, it has no steps.")
+        raise ConfigError(f"{path} is a measurement, which has no steps.")
     if None not in (given.cluster, taken.cluster) and given.cluster != taken.cluster:
-        listener.warning(f"{path} was measured on cluster {given.cluster}, not on {taken.cluster}")
+        listener.warning(
+            f"{path} was measured on cluster {given.cluster}, but {taken.cluster} is audited"
+        )
     max_age_s = _MAX_AGE_S if file.max_age_s is None else file.max_age_s
     for line in about_age(given, now_ts=now_ts, max_age_s=max_age_s):
         listener.warning(line)
     thin = sum(not p.complete for p in given.partitions)
     if thin and not file.allow_incomplete:
         listener.note(
-            f"{path}: {thin} of {len(given.partitions)} rates have a gap or too short a span; "
-            "--allow-incomplete uses them."
+            f"{path}: {thin} of {len(given.partitions)} rates have gaps or too short a span and "
+            "are not used; --allow-incomplete uses them."
         )
 
 
@@ -218,7 +222,7 @@ def _warn_of_unknown_partitions(
     taken: ClusterSnapshot,
     listener: ProgressListener,
 ) -> None:
-    """Names measured partitions that the cluster or snapshot does not have: a part of the load."""
+    """Warns of measured partitions that the cluster or snapshot does not have."""
     from trimtab.audit.findings import some
     from trimtab.kafka.snapshot import is_internal
 
@@ -234,7 +238,7 @@ def _warn_of_unknown_partitions(
     if unknown and here & loads.keys():
         share = sum(loads[name] for name in unknown) / total if total > 0 else 0.0
         listener.warning(
-            f"{path} has rates of {len(unknown)} partitions that are not here, "
+            f"{path} has rates of {len(unknown)} partitions that the cluster does not have, "
             f"{share:.0%} of its load: {some(unknown)}"
         )
 
@@ -244,8 +248,8 @@ def _domain(given: str, taken: ClusterSnapshot) -> tuple[str, tuple[int, ...]]:
     try:
         ids = tuple(int(part) for part in given.split(","))
     except ValueError:
-        raise ConfigError(f"--domain {given}: should be broker ids, as 1,2,3.") from None
+        raise ConfigError(f"--domain takes broker ids such as 1,2,3, not {given}.") from None
     for broker in ids:
         if broker not in known:
-            raise ConfigError(f"--domain {given}: there is no broker {broker}.")
+            raise ConfigError(f"--domain {given}: the cluster has no broker {broker}.")
     return f"domain {given}", ids

@@ -1,4 +1,4 @@
-"""A real Kafka cluster on this machine: start it, break it, remove it."""
+"""A real Kafka cluster on this machine: start it, fail its brokers, remove it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BrokerAction(StrEnum):
-    """What can be done to one broker."""
+    """An action on one broker."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -25,7 +25,7 @@ class BrokerAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalClusterConfig:
-    """Which local cluster, where its files are, and its shape when it is made."""
+    """The name of a local cluster, its folder, and its size when it is created."""
 
     name: str
     home: Path

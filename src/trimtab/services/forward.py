@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def survey_route(route: Route, source: Cluster, target: Cluster) -> Survey:
-    """What would be forwarded, and where to; a route that cannot work is refused."""
+    """What would be forwarded, and where to; raises for a route that cannot work."""
     from trimtab.apply.records.kafka.forwarder import survey
 
-    partitioner_of(route.partitioner, route.options)  # an unknown one is refused first
+    partitioner_of(route.partitioner, route.options)  # rejects an unknown partitioner first
     with source.admin() as here, target.admin() as there:
         return survey(route, here, there)
 
@@ -37,7 +37,7 @@ def forward_records(
 ) -> ForwardReport:
     """Forwards until `stop` is set, `for_s` seconds have passed, or the route is at its end.
 
-    When it fails, `on_failure` is told what was forwarded until then.
+    On failure, `on_failure` is called with what was forwarded until then.
     """
     from trimtab.apply.records.kafka.forwarder import open_forwarder
 
@@ -57,13 +57,13 @@ def paired(read: Sequence[str], write: Sequence[str]) -> dict[str, str]:
     ({'a': 'x', 'b': 'y'}, {'a': 'x', 'b': 'x'}, {'a': 'a'})
     """
     if len(set(read)) != len(read):
-        raise ConfigError("A --from-topic stands twice.")
+        raise ConfigError("The same --from-topic was given twice.")
     targets = list(write) or list(read)
     if len(targets) == 1:
         targets = targets * len(read)
     if len(targets) != len(read):
         raise ConfigError(
-            f"{len(read)} topics are read, and {len(targets)} are named to write to.",
+            f"{len(read)} --from-topic but {len(targets)} --to-topic were given.",
             hint="Give one --to-topic for all, or one for each --from-topic, in order.",
         )
     return dict(zip(read, targets, strict=True))

@@ -1,4 +1,4 @@
-"""Who reads what right now, in subscribed groups and in those that a controller directs."""
+"""The current assignment of a consumer group, subscribed or directed by a controller."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from trimtab.measure.group_state import GroupSnapshot, group_state
 
 
 def present_group(cluster: Cluster, group: str, topics: frozenset[str] | None) -> GroupSnapshot:
-    """A group as the brokers know it, else as its controller has written it down.
+    """A group as the group coordinator reports it, else as its controller has recorded it.
 
-    A directed group has no members in the brokers' eyes. Without `topics` they are those that the
-    group reads or has offsets for.
+    The group coordinator knows no members of a directed group. Without `topics`, all topics that
+    the group reads or has committed offsets for are included.
     """
     from trimtab.apply.consumers.kafka.leadership import GroupConfig, persisted_state
 

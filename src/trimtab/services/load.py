@@ -1,4 +1,4 @@
-"""Sends a load to a topic on schedule: what is due, and the run that sends it."""
+"""Sends a load to a topic on an open-loop schedule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is sent, for how long, and how many partitions it needs."""
+    """What to send, for how long, and how many partitions it needs."""
 
     blocks: Iterable[DueRecords]
     duration_s: float
@@ -35,7 +35,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTarget:
-    """Where a load goes, and how: `create` makes the topic with so many partitions if it lacks."""
+    """The topic and the producer options; `create` is the partition count of a missing topic."""
 
     topic: str
     create: int | None = None
@@ -87,7 +87,7 @@ def recorded_load(
     by_key: bool = False,
     at_most_s: float | None = None,
 ) -> Load:
-    """Records as a trace has them; with `by_key` the client chooses their partitions."""
+    """The records of a trace; with `by_key` the client chooses their partitions."""
     from trimtab.workload.traces import read_trace
 
     found = read_trace(file)
@@ -108,13 +108,13 @@ def schedule_of_file(
     value_bytes: int,
     listener: ProgressListener = NO_LISTENER,
 ) -> RateSchedule:
-    """The rates of a loads file, step after step, in records/s."""
+    """The rates of a loads file, step by step, in records/s."""
     found, warnings = read_loads(path)
     for line in warnings:
         listener.warning(line)
     if isinstance(found, Measurement):
         raise ConfigError(
-            f"{path} is a measurement, it has no steps.",
+            f"{path} is a measurement, which has no steps.",
             hint="--schedule takes ezzeddine-1, landau, or a loads file.",
         )
     return due.schedule_of(
@@ -130,7 +130,7 @@ def send_load(
     stop: threading.Event,
     listener: ProgressListener = NO_LISTENER,
 ) -> LoadSummary:
-    """Sends the load on schedule until it is over or `stop` is set; says how it went."""
+    """Sends the load on schedule until it ends or `stop` is set; returns a summary."""
     from trimtab.workload.kafka.load import Delivery, ensure_topic, send
     from trimtab.workload.traces import recording
 
@@ -169,7 +169,7 @@ def send_load(
 
 
 def _in_words(now: LoadProgress, late_after_s: float) -> str:
-    """What became of the records so far."""
+    """The progress so far, as text."""
     failed = f", {now.failed} failed" if now.failed else ""
     behind = f", {now.behind_s:.1f} s behind" if now.behind_s > late_after_s else ""
     return f"{now.sent} sent, {now.acknowledged} acknowledged{failed}{behind}"

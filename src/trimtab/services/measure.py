@@ -1,4 +1,4 @@
-"""Measures rates, heavy keys and lag with Spark: of files, of a span, or continuously."""
+"""Measures rates, heavy keys and lag with Spark: from files, over a span, or continuously."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureRequest:
-    """What is measured, and how.
+    """What to measure, and how.
 
-    `rates_from` is auto, samples or events; `keys` is auto, none, or a way to count them.
+    `rates_from` is auto, samples or events; `keys` is auto, none, or a counting mode.
     `key_window_s` and `epsilon` have defaults that depend on the rest.
     """
 
@@ -54,7 +54,7 @@ class MeasureRequest:
     settings: MeasureSettings = field(default_factory=MeasureSettings)
 
     def interest(self, own_prefix: str) -> Interest:
-        """What a monitor of ours samples."""
+        """What our monitor samples."""
         from trimtab.measure.kafka.monitor import Interest
 
         return Interest(
@@ -69,7 +69,7 @@ class MeasureRequest:
         span: tuple[int, int],
         offsets: Mapping[TopicPartition, tuple[int, int]] | None = None,
     ) -> MeasureQuery:
-        """What is read of the cluster."""
+        """What to read from the cluster."""
         from trimtab.measure.spark.spans import MeasureQuery
 
         return MeasureQuery(
@@ -100,7 +100,7 @@ class MeasureRequest:
         )
 
     def beat(self) -> Beat:
-        """How often and over how long the continuous jobs look."""
+        """The intervals and windows of the continuous jobs."""
         from trimtab.measure.spark.continuous import Beat
 
         return Beat(
@@ -110,7 +110,7 @@ class MeasureRequest:
         )
 
     def counting(self) -> KeyCounting | None:
-        """How keys are counted continuously, if they are."""
+        """How keys are counted continuously; None if they are not."""
         from trimtab.measure.spark.hot_keys import CountingMode
         from trimtab.measure.spark.jobs import default_epsilon
         from trimtab.measure.spark.live import KeyCounting
@@ -130,7 +130,7 @@ class MeasureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSpan:
-    """Which part of the logs: from one time to another, the next `for_s` seconds, or `offsets`."""
+    """The part of the logs to measure: a time span, the next `for_s` seconds, or `offsets`."""
 
     from_ts: int
     to_ts: int
@@ -140,7 +140,7 @@ class MeasuredSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFiles:
-    """Tables of events and samples instead of a cluster, whole or from one time to another."""
+    """Files of events and samples instead of a cluster, whole or for a time span."""
 
     events: Path | None = None
     samples: Path | None = None
@@ -158,9 +158,9 @@ class PublishedRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuousOptions:
-    """How a measurement that goes on is made.
+    """The options of a continuous measurement.
 
-    Without `outcomes` receipts are not judged; with `sla_s` the share in time is told.
+    Without `outcomes` receipts are not evaluated; `sla_s` adds the share within the SLA.
     """
 
     checkpoint: str
@@ -176,7 +176,7 @@ def measure_files(
     start_spark: Callable[[], Session],
     listener: ProgressListener = NO_LISTENER,
 ) -> MeasureResult:
-    """Measures tables; what cannot be read is refused before Spark is started."""
+    """Measures files; unreadable files raise before Spark is started."""
     from trimtab.measure.spark.spans import from_files
     from trimtab.spark.session import spark_errors
     from trimtab.spark.sources import is_json
@@ -204,7 +204,7 @@ def measure_span(
     start_spark: Callable[[], Session],
     listener: ProgressListener = NO_LISTENER,
 ) -> MeasureResult:
-    """Measures a part of the logs; what can be refused is refused before Spark is started."""
+    """Measures a part of the logs; invalid requests raise before Spark is started."""
     from trimtab.measure.spark.jobs import check_span
     from trimtab.measure.spark.spans import check_topics, ends_now, from_kafka
     from trimtab.spark.session import spark_errors
@@ -229,7 +229,7 @@ def measure_span(
 def publish_measurement(
     cluster: Cluster, request: MeasureRequest, found: MeasureResult
 ) -> PublishedRecords:
-    """Publishes rates and heavy keys of one measurement to our topics."""
+    """Publishes rates and heavy keys of one measurement to Trimtab's topics."""
     from trimtab.kafka.publisher import open_publisher
     from trimtab.kafka.topics import ensure_topics
     from trimtab.measure.spark.hot_keys import CountingMode
@@ -266,9 +266,9 @@ def measure_continuously(
     until_stopped: AbstractContextManager[threading.Event],
     listener: ProgressListener = NO_LISTENER,
 ) -> PublishedRecords:
-    """Measures and publishes until the event is set that `until_stopped` gives.
+    """Measures and publishes until the event of `until_stopped` is set.
 
-    It is entered when Spark is there, so that whoever gives up earlier need not wait for it.
+    `until_stopped` is entered after Spark has started, so Ctrl-C during the start is immediate.
     """
     from trimtab.kafka.publisher import open_publisher
     from trimtab.kafka.topics import ensure_topics
@@ -280,7 +280,7 @@ def measure_continuously(
     with cluster.admin() as admin:
         there = {p.topic for p in admin.topics(request.topics)} if request.topics else set()
     for name in sorted(request.topics - there):
-        listener.warning(f"there is no topic {name} yet")
+        listener.warning(f"topic {name} does not exist yet")
     session = start_spark()
     with (
         until_stopped as stop,
@@ -362,13 +362,13 @@ def _measured(
 def _watch(
     cluster: Cluster, request: MeasureRequest, for_s: float, listener: ProgressListener
 ) -> tuple[int, int]:
-    """Runs the monitor for a while, and returns the span that it saw."""
+    """Runs the monitor for `for_s` seconds, and returns the sampled span."""
     from trimtab.measure.spark.live import now_ts
 
     start, beat = now_ts(), threading.Event()
     with _monitor(cluster, request):
         while (passed := (now_ts() - start) / MICROS) < for_s:
-            listener.progress("watching the cluster (s)", int(passed), round(for_s))
+            listener.progress("sampling the cluster (s)", int(passed), round(for_s))
             beat.wait(min(0.5, for_s - passed))
     return start, now_ts()
 
@@ -382,9 +382,9 @@ def _sampling(
     wanted: bool,
     listener: ProgressListener,
 ) -> Iterator[None]:
-    """Samples the cluster meanwhile, if that is wanted and nothing else does."""
+    """Samples the cluster in the background, if requested and no other monitor runs."""
     if wanted and _is_sampled(cluster, admin, request.settings.period_s):
-        listener.note("another monitor samples this cluster already; ours stays out of its way")
+        listener.note("another monitor already samples this cluster; no second one is started")
         wanted = False
     with _monitor(cluster, request) if wanted else nullcontext():
         yield
@@ -392,7 +392,7 @@ def _sampling(
 
 @contextmanager
 def _monitor(cluster: Cluster, request: MeasureRequest) -> Iterator[None]:
-    """A monitor of ours in the background."""
+    """Runs our monitor in the background."""
     from trimtab.measure.kafka.monitor import in_background
 
     interest = request.interest(cluster.topics.prefix)
@@ -404,7 +404,7 @@ def _monitor(cluster: Cluster, request: MeasureRequest) -> Iterator[None]:
 
 
 def _is_sampled(cluster: Cluster, admin: Admin, period_s: float) -> bool:
-    """Whether telemetry is being written right now: two monitors would disturb each other."""
+    """Whether a monitor writes telemetry now: two monitors would disturb each other."""
     from trimtab.kafka.spans import offsets_between
     from trimtab.measure.spark.live import now_ts
 
@@ -422,7 +422,7 @@ def _mode(name: str) -> CountingMode:
         return CountingMode(name)
     except ValueError as error:
         raise ConfigError(
-            f"--keys is one of auto, none, {', '.join(CountingMode)}, not {name}."
+            f"--keys takes auto, none, {', '.join(CountingMode)}, not {name}."
         ) from error
 
 

@@ -38,7 +38,7 @@ def open_sampling(
     period_s: float,
     listener: ProgressListener = NO_LISTENER,
 ) -> Iterator[Monitor]:
-    """A monitor of the cluster; our topics are made first, and named topics that lack are told."""
+    """A monitor of the cluster; creates Trimtab's topics, and reports missing named topics."""
     from trimtab.kafka.topics import ensure_topics
     from trimtab.measure.kafka.monitor import open_monitor
 
@@ -46,6 +46,6 @@ def open_sampling(
         ensure_topics(admin, cluster.topics)
         there = {p.topic for p in admin.topics(interest.topics)} if interest.topics else set()
     for name in sorted(interest.topics - there):
-        listener.warning(f"there is no topic {name} yet")
+        listener.warning(f"topic {name} does not exist yet")
     with open_monitor(cluster, interest=interest, period_s=period_s) as monitor:
         yield monitor

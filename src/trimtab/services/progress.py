@@ -1,4 +1,4 @@
-"""What a service tells while it works, to a terminal, a web page or a test."""
+"""Progress reports of services, to a terminal, a web page or a test."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Protocol
 
 
 class ProgressListener(Protocol):
-    """Is told how far the work has come, and what is worth knowing before its result is there."""
+    """Receives the progress, notes and warnings of a service before its result."""
 
     def started(self, what: str) -> None:
-        """Work has begun that goes on until it is stopped."""
+        """Work has started that runs until it is stopped."""
         ...
 
     def progress(self, what: str, done: float, total: float | None) -> None:
-        """So many steps of `total` are done; `total` is None while it is not known."""
+        """`done` steps of `total` are done; `total` is None while unknown."""
         ...
 
     def note(self, line: str) -> None:
-        """Something to know."""
+        """Information for the user."""
         ...
 
     def warning(self, line: str) -> None:
@@ -26,7 +26,7 @@ class ProgressListener(Protocol):
 
 
 class NoListener:
-    """Ignores everything it is told."""
+    """Ignores all reports."""
 
     def started(self, what: str) -> None:
         """Ignores it."""

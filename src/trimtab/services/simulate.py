@@ -1,4 +1,4 @@
-"""Runs packing planners over streams of loads, made up or recorded, without a broker."""
+"""Runs packing planners on generated or recorded streams of loads, without a broker."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class RandomWalk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """Which recorded load is replayed, and the consumers that read it.
+    """The recorded load to replay, and the consumers that read it.
 
     `service_rate`, `window_s` and `interval_s` have defaults that depend on the rest: 6/5 of the
-    capacity, the commonest window, and one window.
+    capacity, the most common window, and one window.
     """
 
     history: Path
@@ -66,7 +66,7 @@ def simulate_planners(
     dead: Sequence[str] = (),
     listener: ProgressListener = NO_LISTENER,
 ) -> list[PackingRun]:
-    """Runs each planner over the stream; `dead` are consumers that go, as `STEP:N`."""
+    """Runs each planner over the stream; `dead` are consumers that fail, as `STEP:N`."""
     from trimtab.simulate.packing import simulate
     from trimtab.simulate.tables import read_stream
 
@@ -88,7 +88,7 @@ def simulate_planners(
 
 
 def walk_loads(walk: RandomWalk) -> Loads:
-    """The loads of a random walk, step after step; equal walks give equal loads."""
+    """The loads of a random walk, step by step; equal walks give equal loads."""
     from trimtab.workload.rate_streams import landau_stream
 
     try:
@@ -103,7 +103,7 @@ def walk_loads(walk: RandomWalk) -> Loads:
             integer=walk.integer,
         ).tolist()
     except ValueError as error:
-        raise ConfigError(f"Such a stream cannot be made: {error}.") from error
+        raise ConfigError(f"Invalid stream: {error}.") from error
     names = [TopicPartition(walk.topic, number) for number in range(walk.partitions)]
     steps = tuple(LoadStep(loads=dict(zip(names, row, strict=True))) for row in rows)
     return Loads(capacity=tidy(walk.capacity), steps=steps)
@@ -153,7 +153,7 @@ def replay_planners(
 
 
 def _consumers(request: ReplayRequest, past: History) -> tuple[GroupLimits, FluidWorld]:
-    """What consumers are planned to carry, and how fast they really are."""
+    """The capacities that planners use, and the simulated consumers."""
     from trimtab.simulate.consumers import CAPACITY_RATIO
     from trimtab.simulate.fluid import FluidWorld
 
@@ -167,7 +167,7 @@ def _consumers(request: ReplayRequest, past: History) -> tuple[GroupLimits, Flui
             startup_s=request.startup_s,
         )
     except ValueError as error:
-        raise ConfigError(f"That cannot be simulated: {error}.") from error
+        raise ConfigError(f"Invalid simulation: {error}.") from error
 
 
 def _check(
@@ -177,11 +177,11 @@ def _check(
     origin: str,
     listener: ProgressListener,
 ) -> None:
-    """Refuses a stream that no planner could make anything of; warns of a doubtful one."""
+    """Rejects a stream that planners cannot use; warns of a doubtful one."""
     for k, step in enumerate(loads.steps):
         if not math.isfinite(sum(step.loads.values())):
             raise ConfigError(
-                f"{origin}: steps[{k}]: the loads add up to more than a number can hold."
+                f"{origin}: steps[{k}]: the sum of the loads is too large for a number."
             )
     for planner in planners:
         if planner.kind is PlannerKind.LATENCY and loads.unit is not Unit.RECORDS_S:
@@ -191,7 +191,7 @@ def _check(
 
 
 def _dead(given: Sequence[str], steps: int) -> Mapping[int, frozenset[int]]:
-    """Reads `STEP:N`."""
+    """Parses `STEP:N`."""
     gone: dict[int, frozenset[int]] = {}
     for text in given:
         step, _, consumer = text.partition(":")

@@ -1,4 +1,4 @@
-"""Compares ways to spread records over brokers, simulated as queues."""
+"""Compares policies for spreading records over brokers, simulated as queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_BROKERS = 10
 
 @dataclass(frozen=True, slots=True)
 class BrokerTopology:
-    """Who leads what, and how fast each broker is."""
+    """The leaders of each topic, and the speed of each broker."""
 
     leaders: LeaderSnapshot
     speeds: Mapping[int, float]
@@ -31,7 +31,7 @@ class BrokerTopology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowPeriod:
-    """A broker has another speed from one part of the run to another; both are parts of 1."""
+    """Another speed of a broker for a part of the run; start and end are between 0 and 1."""
 
     broker: int
     speed: float
@@ -41,7 +41,7 @@ class SlowPeriod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyComparison:
-    """Which policies are compared, on which brokers, and how busy these are."""
+    """The policies to compare, the brokers, and their utilisation."""
 
     topology: BrokerTopology
     policies: Sequence[DispatchPolicy]
@@ -62,7 +62,7 @@ def topology_of(
     own_prefix: str,
     listener: ProgressListener = NO_LISTENER,
 ) -> BrokerTopology:
-    """So many equal brokers, or a built-in topology, or that of a snapshot file."""
+    """A number of equal brokers, or a built-in topology, or that of a snapshot file."""
     from trimtab.plan.records.leaders import LeaderSnapshot
     from trimtab.simulate.brokers import TOPIC
     from trimtab.simulate.yardsticks import TOPOLOGIES
@@ -72,16 +72,14 @@ def topology_of(
         even = LeaderSnapshot({TOPIC: {n: n + 1 for n in range(count)}})
         return BrokerTopology(even, dict.fromkeys(range(1, count + 1), 1.0))
     if brokers is not None:
-        raise ConfigError(
-            "--brokers and --topology both say which brokers there are.", hint="Give one of them."
-        )
+        raise ConfigError("--brokers and --topology cannot be combined.", hint="Give one of them.")
     if topology in TOPOLOGIES:
         built_in = LeaderSnapshot(TOPOLOGIES[topology])
         return BrokerTopology(built_in, dict.fromkeys(sorted(built_in.leading), 1.0))
     if not Path(topology).exists():
         raise ConfigError(
-            f"There is no file {topology}, and no such topology.",
-            hint=f"Topologies that need no file: {', '.join(TOPOLOGIES)}.",
+            f"{topology} is neither a file nor a built-in topology.",
+            hint=f"Built-in topologies: {', '.join(TOPOLOGIES)}.",
         )
     return _of_file(Path(topology), own_prefix, listener)
 
@@ -89,7 +87,7 @@ def topology_of(
 def compare_policies(
     asked: PolicyComparison, *, listener: ProgressListener = NO_LISTENER
 ) -> tuple[list[YardstickCell], QueueWorld]:
-    """A cell for each utilisation, policy and number of dispatchers; and the simulated world."""
+    """A result for each utilisation, policy and number of dispatchers; and the queue model."""
     from trimtab.simulate.yardsticks import cells, sweep
 
     worlds = {busy: _world(asked, busy) for busy in asked.utilisations}
@@ -153,7 +151,7 @@ def _world(asked: PolicyComparison, utilisation: float) -> QueueWorld:
         world.own_rate(utilisation)
         len(world.paces)
     except ValueError as error:
-        raise ConfigError(f"That cannot be simulated: {error}.") from error
+        raise ConfigError(f"Invalid simulation: {error}.") from error
     return world
 
 

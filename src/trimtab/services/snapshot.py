@@ -1,4 +1,4 @@
-"""A snapshot of the cluster as it is now."""
+"""Takes a snapshot of the current state of the cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def current_snapshot(
 ) -> ClusterSnapshot:
     """Brokers, partitions with sizes and offsets, and groups.
 
-    Of these topics, or of all but Kafka's own and Trimtab's.
+    Of these topics, or of all except Kafka's internal topics and Trimtab's own.
     """
     from trimtab.kafka.snapshot import take_snapshot
 

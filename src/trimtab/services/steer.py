@@ -1,4 +1,4 @@
-"""Steers producers away from slow brokers: probes, judges and publishes weights."""
+"""Steers producers away from slow brokers: probes brokers and publishes weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LEAST_INTERVAL_S = 0.05
 _LEAST_VALID = 5
-"""Weights are repeated three times while they hold; some of that is for steps that come late."""
+"""Weights are repeated three times while valid, with a margin for late updates."""
 
 
 def steer_producers(
@@ -30,18 +30,18 @@ def steer_producers(
     on_step: Callable[[SteeringStep], None] = lambda _: None,
     listener: ProgressListener = NO_LISTENER,
 ) -> SteeringReport:
-    """Steers until `stop` is set or `for_s` seconds have passed; `on_step` is told each look.
+    """Steers until `stop` is set or `for_s` seconds have passed; calls `on_step` per update.
 
-    Without `execute` brokers are probed and judged, and no weights are published.
+    Without `execute` brokers are probed, but no weights are published.
     """
     if interval_s < _LEAST_INTERVAL_S:
         raise ConfigError(
-            f"A look every {interval_s * 1000:g} ms is too much.",
+            f"--interval {interval_s * 1000:g}ms is too short.",
             hint=f"Give --interval {_LEAST_INTERVAL_S * 1000:g}ms or more.",
         )
     if valid_s < _LEAST_VALID * interval_s:
         raise ConfigError(
-            f"Weights that hold for {valid_s:g} s would go stale between two looks.",
+            f"--valid {valid_s:g}s is too short: weights would expire between two updates.",
             hint=f"Give --valid {_LEAST_VALID * interval_s:g}s or more.",
         )
     from trimtab.apply.records.kafka.steering import open_steering
@@ -50,6 +50,6 @@ def steer_producers(
         cluster, interval_s=interval_s, valid_s=valid_s, execute=execute, on_step=on_step
     ) as steering:
         listener.started(
-            "Steering" if execute else "Only watching: weights are published with --execute"
+            "Steering" if execute else "Dry run: no weights are published without --execute"
         )
         return steering.run(stop, for_s=for_s)

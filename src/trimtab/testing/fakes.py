@@ -1,4 +1,4 @@
-"""In-memory twins of the ports, for tests without brokers."""
+"""In-memory fakes of the ports, for tests without brokers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _DEFAULT_SETTINGS = {
 
 
 class FakeAdmin:
-    """A cluster in memory behind the admin port.
+    """An in-memory cluster that implements the admin port.
 
-    `silent` brokers answer nothing; with `down` nobody answers. `before[name]` is called before
-    the method of that name does its work: there a test changes the world between two questions.
+    `silent` brokers do not respond; with `down` no broker responds. `before[name]` is called before
+    the method of that name: a test can use it to change the cluster between two calls.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class FakeAdmin:
         self.before: dict[str, Callable[[], None]] = {}
 
     def cluster(self) -> ClusterInfo:
-        """Who belongs to the cluster."""
+        """The brokers of the cluster."""
         self._enter("cluster")
         live = frozenset(b.id for b in self.brokers) - self.silent
         return ClusterInfo(cluster=self.cluster_id, brokers=tuple(self.brokers), live=live)
 
     def topics(self, names: Collection[str] | None = None) -> tuple[Replicas, ...]:
-        """The partitions of these topics, or of all; sizes and offsets are asked for apart."""
+        """The partitions of these topics, or of all, without sizes and offsets."""
         self._enter("topics")
         return tuple(
             replace(p, elr=(), log_bytes=None, begin_offset=None, end_offset=None)
@@ -58,7 +58,7 @@ class FakeAdmin:
     def log_dirs(
         self, brokers: Collection[BrokerId], partitions: Collection[TopicPartition]
     ) -> dict[tuple[BrokerId, TopicPartition], int]:
-        """Bytes that these partitions take on these brokers."""
+        """The log size of these partitions on these brokers, in bytes."""
         self._enter("log_dirs")
         return {
             (broker, name): p.log_bytes
@@ -71,7 +71,7 @@ class FakeAdmin:
     def offsets(
         self, leaders: Mapping[TopicPartition, BrokerId]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """First and next offset of each partition whose leader answers."""
+        """First and next offset of each partition whose leader responds."""
         self._enter("offsets")
         return {
             name: (p.begin_offset, p.end_offset)
@@ -81,7 +81,7 @@ class FakeAdmin:
         }
 
     def ends(self, leaders: Mapping[TopicPartition, BrokerId]) -> dict[TopicPartition, int]:
-        """Next offset of each partition whose leader answers."""
+        """Next offset of each partition whose leader responds."""
         self._enter("ends")
         return {
             name: p.end_offset
@@ -110,7 +110,7 @@ class FakeAdmin:
         }
 
     def create_topic(self, topic: TopicSpec) -> bool:
-        """Creates a topic, its replicas as assigned or dealt to the brokers in turn."""
+        """Creates a topic; its replicas are placed as given, else on the brokers in turn."""
         self._enter("create_topic")
         if topic.name in self.settings:
             return False
@@ -121,13 +121,13 @@ class FakeAdmin:
         return True
 
     def topic_settings(self, name: str) -> dict[str, str] | None:
-        """All settings of a topic; None when there is no such topic."""
+        """All settings of a topic; None if it does not exist."""
         self._enter("topic_settings")
         found = self.settings.get(name)
         return None if found is None else dict(found)
 
     def min_insync(self, names: Collection[str]) -> dict[str, int]:
-        """In-sync replicas that a write with acks=all needs, of all topics that exist."""
+        """The min.insync.replicas of these topics, as far as they exist."""
         self._enter("min_insync")
         known = sorted(self.settings.keys() & set(names))
         return {name: int(self.settings[name]["min.insync.replicas"]) for name in known}
@@ -150,7 +150,7 @@ class FakeAdmin:
             self._place(topic, number, tuple(map(BrokerId, held)))
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic; harmless when it is gone."""
+        """Deletes a topic; does nothing if it does not exist."""
         self._enter("delete_topic")
         self.settings.pop(name, None)
         self.partitions = {k: p for k, p in self.partitions.items() if k.topic != name}
@@ -158,7 +158,7 @@ class FakeAdmin:
     def _enter(self, method: str) -> None:
         self.before.get(method, lambda: None)()
         if self.down:
-            raise BrokerUnavailable("No broker answered.")
+            raise BrokerUnavailable("No broker responded.")
 
     def _deal(self, topic: str, numbers: Iterable[int], replication: int) -> None:
         ids = [b.id for b in self.brokers]
@@ -181,7 +181,7 @@ class FakeAdmin:
 
 
 class FakePublisher:
-    """Keeps what is published; `on_publish` is told of each record."""
+    """Keeps the published records; calls `on_publish` for each."""
 
     def __init__(self, on_publish: Callable[[], None] = lambda: None) -> None:
         self.records: list[tuple[bytes, bytes]] = []
@@ -190,11 +190,11 @@ class FakePublisher:
         self._on_publish = on_publish
 
     def publish(self, topic: str, key: bytes, value: bytes) -> None:
-        """Keeps a record; it counts as delivered with the next flush."""
+        """Keeps a record; it counts as delivered after the next flush."""
         del topic
         self.records.append((key, value))
         self._on_publish()
 
     def flush(self) -> None:
-        """Delivers everything."""
+        """Marks all records as delivered."""
         self.published = len(self.records)

@@ -1,4 +1,4 @@
-"""Clusters written down in one line, or dealt at random, to try the topology code on."""
+"""Small literal or random cluster snapshots for tests of the topology code."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def placement(
 ) -> ClusterSnapshot:
     """A cluster from the replica list of each partition, its leader first.
 
-    An empty list is a partition without a leader. `brokers` are there beside those that lists
-    name; `leaders` names others than the first; brokers `out_of_sync` are so everywhere.
+    An empty list is a partition without a leader. `brokers` adds brokers without replicas;
+    `leaders` overrides the first replica; brokers in `out_of_sync` are in no in-sync set.
 
     >>> seen = placement({"A": [[1, 2], [2, 1]]}, out_of_sync=[2], leaders={"A": [1, 1]})
     >>> [(p.leader, p.replicas, p.isr) for p in seen.partitions]
@@ -53,7 +53,7 @@ def placement(
 
 
 def led(counts: Mapping[str, Mapping[int, int]]) -> ClusterSnapshot:
-    """A cluster without replication from who leads how many partitions of each topic.
+    """A cluster without replication, from the partitions that each broker leads of each topic.
 
     >>> [p.leader for p in led({"A": {1: 1, 2: 2}}).partitions]
     [1, 2, 2]
@@ -69,7 +69,7 @@ def led(counts: Mapping[str, Mapping[int, int]]) -> ClusterSnapshot:
 def random_placement(
     *, topics: int, brokers: int, partitions: int = 12, replication: int = 3, seed: int = 0
 ) -> ClusterSnapshot:
-    """Every partition on brokers of its own, drawn at random; all in sync, the first one leads."""
+    """A random placement of every partition; all replicas in sync, the first one leads."""
     rng = random.Random(seed)
     ids = [BrokerId(broker) for broker in range(1, brokers + 1)]
     made = []

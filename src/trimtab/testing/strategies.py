@@ -1,6 +1,6 @@
-"""Hypothesis strategies for Trimtab's values: worlds that planners must cope with.
+"""Hypothesis strategies for Trimtab's values: inputs that planners must handle.
 
-Needs `hypothesis`, which Trimtab itself does not; it is loaded only when a strategy is asked for.
+Needs `hypothesis`, which Trimtab itself does not; it is imported on first use of a strategy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingProblem:
-    """What a packing planner is asked."""
+    """The input of a packing planner."""
 
     loads: Mapping[TopicPartition, float]
     current: Assignment
@@ -30,9 +30,9 @@ class PackingProblem:
 def packing_problems(
     *, capacity: int = 100, most_partitions: int = 30, unequal: bool = True
 ) -> SearchStrategy[PackingProblem]:
-    """Groups of any age: empty and oversize partitions, arrivals, departures, dead consumers.
+    """Groups with empty and oversize partitions, arrivals, departures and dead consumers.
 
-    Loads are whole numbers, with which every sum is exact. With `unequal`, some groups have
+    Loads are integers, so that every sum is exact. With `unequal`, some groups have
     consumers of their own capacity.
     """
     from hypothesis import strategies as st
@@ -50,7 +50,7 @@ def packing_problems(
     own = st.dictionaries(consumers, st.integers(1, 3 * capacity), max_size=6)
 
     def problem(**parts: Any) -> PackingProblem:
-        # Each partition with a load has an owner or, where that is None, has just arrived.
+        # Each partition with a load has an owner, or None if it has just arrived.
         owners = {p: c for p, (_, c) in parts["present"].items() if c is not None}
         return PackingProblem(
             loads={p: load for p, (load, _) in parts["present"].items()},

@@ -124,7 +124,7 @@ def test_an_outcome_is_shown_and_written_with_what_it_does_not_know() -> None:
         (["order", "--group", "g", "--receipts", "missing"], 2, "missing: there is no such file"),
         (["outcome", "--group", "g", "--receipts", "missing"], 2, "missing: there is no such file"),
         (["order", "--group", "g", "--topic", "t", "--acknowledged", "missing"], 2, "no such file"),
-        (["outcome", "--group", "g"], 2, "No cluster is named"),
+        (["outcome", "--group", "g"], 2, "No cluster was given"),
         (["order", "--group", "g", "--from", "9" * 20], 2, "after the year 9999"),
         (["order", "--group", "g", "--from", "9" * 5000], 2, "after the year 9999"),
     ],

@@ -80,7 +80,7 @@ def test_without_execute_it_says_what_it_would_do(opened, capsys):
     assert opened == []
     assert "1: 1, 2: 1" in shown.out
     assert "partitioner sqf per record, group g" in shown.out
-    assert "needs --execute" in shown.err
+    assert "Add --execute" in shown.err
 
 
 def test_what_it_would_do_is_also_json(opened, capsys):
@@ -111,7 +111,7 @@ def test_the_report_shows_both_ratios(opened, capsys):
     run([*BASE, "--from-topic", "A", "--to-topic", "B", "--execute"])
 
     assert capsys.readouterr().out.splitlines() == [
-        "3 records forwarded of 4 taken; fullest over mean: brokers 1.333, partitions 1.333",
+        "3 records forwarded of 4 taken; peak over mean: brokers 1.333, partitions 1.333",
         "by broker 1: 2, 2: 1",
     ]
 
@@ -144,13 +144,13 @@ def test_a_failure_is_reported_and_then_raised(opened, capsys):
         (["--from-topic", "A"], 2, "A would be forwarded to itself"),
         (["--from-topic", "A", "--to-topic", "X"], 2, "has no topic X"),
         (["--from-topic", "X", "--to-topic", "B"], 2, "has no topic X"),
-        (["--from-topic", "A", "--from-topic", "A"], 2, "stands twice"),
+        (["--from-topic", "A", "--from-topic", "A"], 2, "was given twice"),
         (
             ["--from-topic", "A", "--to-topic", "B", "--to-topic", "A2"],
             2,
-            "1 topics are read, and 2 are named",
+            "1 --from-topic but 2 --to-topic were given",
         ),
-        (["--from-topic", "A", "--to-command-config", "x"], 2, "without a cluster to write to"),
+        (["--from-topic", "A", "--to-command-config", "x"], 2, "requires --to-bootstrap-server"),
         (["--from-topic", "A", "--to-topic", "B", "--partitioner", "sqff"], 4, "sqff"),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_fault_of_ours_shows_its_trace_and_asks_for_a_report(
 
     shown = capsys.readouterr()
     assert "planted" in shown.err
-    assert "fault of Trimtab" in shown.err
+    assert "internal error in Trimtab" in shown.err
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["plan", "consumers", "--nonsense"], ["plan"]])

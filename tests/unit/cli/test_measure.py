@@ -57,11 +57,11 @@ def measure(
     [
         (("--topic", "ordres"), "There is no topic ordres."),
         (("--pattern", "x.*"), "No topic matches"),
-        (("--topic", "orders", "--keys", "guess"), "--keys is one of"),
+        (("--topic", "orders", "--keys", "guess"), "--keys takes auto"),
         (("--topic", "orders", "--continuous", "--keys", "two-pass"), "not with two-pass"),
         (("--topic", "orders", "--offsets", '{"orders":{"7":[0,1]}}'), "no partition orders-7"),
         (("--topic", "orders", "--from", "2999-01-01T00:00:00", "--to", "2999-01-02"), "future"),
-        (("--topic", "orders", "--for", "5s", "--since", "1m"), "--for begins now"),
+        (("--topic", "orders", "--for", "5s", "--since", "1m"), "--for starts now"),
         (("--topic", "orders", "--since", "2s"), "a rate needs at least 3 s"),
         (("--topic", "orders", "--for", "2s"), "a rate needs at least 3 s"),
         (("--events", "no-such-folder"), "no such file or folder"),
@@ -141,7 +141,7 @@ def test_a_topic_that_does_not_exist_yet_is_named_when_measuring_goes_on(
 ) -> None:
     err = measure("--topic", "soon", "--continuous")[1]
 
-    assert "there is no topic soon yet" in err
+    assert "topic soon does not exist yet" in err
     assert "Spark was started" in err
 
 

@@ -214,7 +214,7 @@ def test_a_stream_is_the_same_as_json_and_as_parquet(trimtab, tmp_path):
     assert read_stream(tmp_path / "s.parquet") == read_stream(tmp_path / "s.json")
     code, _, err = trimtab(*stream("-o", "t.json"))
     assert code == 0
-    assert "4 steps of 5 partitions are in t.json" in err
+    assert "4 steps of 5 partitions written to t.json" in err
     assert (tmp_path / "t.json").read_text() == out
 
 
@@ -242,7 +242,7 @@ def test_a_made_stream_can_be_simulated(trimtab):
     [
         ((), "No output selected"),
         (("--start", "full", "--json"), "--start takes uniform or a number"),
-        (("--start", "2", "--json"), "Such a stream cannot be made"),
+        (("--start", "2", "--json"), "Invalid stream"),
         (("--delta", "0.5", "--json"), "whole loads need a whole step"),
     ],
 )

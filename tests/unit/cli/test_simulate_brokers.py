@@ -126,12 +126,12 @@ def test_a_picture_is_drawn_where_asked(brokers, tmp_path, name):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--utilisation", "1"), "never get done"),
-        (("--utilisation", "0.5,1.2"), "parts of 1"),
-        (("--utilisation", "0"), "above 0"),
+        (("--utilisation", "1"), "must be below 1"),
+        (("--utilisation", "0.5,1.2"), "values between 0 and 1"),
+        (("--utilisation", "0"), "greater than 0"),
         (("--utilisation", "half"), "takes numbers"),
         (("--utilisation", ","), "needs at least one"),
-        (("--dispatchers", "0"), "whole numbers from 1"),
+        (("--dispatchers", "0"), "integers of at least 1"),
         (("--policies", ""), "needs at least one"),
         (("--service", "normal"), "exponential or constant"),
         (("--speeds", "1,1"), "for each of 10 brokers"),

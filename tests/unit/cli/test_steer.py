@@ -72,7 +72,7 @@ def test_without_execute_nothing_is_published(opened, capsys):
     assert run(BASE) == 0
 
     assert opened[0]["execute"] is False
-    assert "Only watching" in capsys.readouterr().err
+    assert "Dry run" in capsys.readouterr().err
 
 
 def test_the_flags_say_how_often_how_long_and_for_what_prefix(opened, monkeypatch):
@@ -91,7 +91,7 @@ def test_off_a_terminal_each_change_is_a_line_with_its_reason(opened, capsys):
 
     assert capsys.readouterr().out.splitlines() == [
         "1: 1.00  2: 0.05 (3.8 × as slow as the best)",
-        "2 looks, 1 changes, 1 records published",
+        "2 updates, 1 changes, 1 records published",
     ]
 
 
@@ -147,8 +147,8 @@ def test_json_is_a_line_for_each_change_and_one_in_all(opened, capsys):
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--interval", "10ms"], "too much"),
-        (["--interval", "2s", "--valid", "5s"], "go stale between two looks"),
+        (["--interval", "10ms"], "too short"),
+        (["--interval", "2s", "--valid", "5s"], "expire between two updates"),
     ],
 )
 def test_intervals_that_cannot_work_are_refused(opened, capsys, flags, complaint):

@@ -30,13 +30,13 @@ def test_what_goes_on_notes_and_warnings_are_lines(capsys: pytest.CaptureFixture
     with TerminalProgress() as shown:
         shown.started("Sampling")
         shown.note("two brokers")
-        shown.warning("there is no topic a yet")
+        shown.warning("topic a does not exist yet")
         shown.progress("work", 1, 100)
 
     assert capsys.readouterr().err.splitlines() == [
-        "Sampling; Ctrl-C ends it.",
+        "Sampling; press Ctrl-C to stop.",
         "two brokers",
-        "warning: there is no topic a yet",
+        "warning: topic a does not exist yet",
     ]
 
 

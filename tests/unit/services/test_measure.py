@@ -60,7 +60,7 @@ def test_a_span_that_can_be_measured_starts_spark(cluster: Cluster) -> None:
     ("asked", "of", "complaint"),
     [
         (request(topics=frozenset({"ordres"})), span(), "no topic ordres"),
-        (request(keys="guess"), span(), "--keys is one of"),
+        (request(keys="guess"), span(), "--keys takes auto"),
         (REQUEST, span(1), "a rate needs at least 3 s"),
         (REQUEST, span(for_s=1.0), "a rate needs at least 3 s"),
     ],
@@ -92,7 +92,7 @@ def test_a_topic_that_does_not_exist_yet_is_told_when_measuring_goes_on(cluster:
             listener=told,
         )
 
-    assert told.warnings == ["there is no topic soon yet"]
+    assert told.warnings == ["topic soon does not exist yet"]
 
 
 def test_exact_counting_is_not_for_measuring_that_goes_on() -> None:

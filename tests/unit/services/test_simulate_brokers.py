@@ -58,7 +58,7 @@ def test_a_slow_period_ends_with_the_usual_speed() -> None:
 
 
 def test_foreign_load_that_fills_a_broker_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot be simulated"):
+    with pytest.raises(ConfigError, match="Invalid simulation"):
         compare_policies(comparison(foreign={1: 1.0}))
 
 
@@ -76,7 +76,10 @@ def test_a_topology_is_read_from_a_snapshot_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("brokers", "topology", "complaint"),
-    [(2, "U2", "both say"), (None, "nowhere.json", "no such topology")],
+    [
+        (2, "U2", "cannot be combined"),
+        (None, "nowhere.json", "neither a file nor a built-in topology"),
+    ],
 )
 def test_a_topology_that_is_not_there_is_refused(
     brokers: int | None, topology: str, complaint: str

@@ -53,7 +53,7 @@ def test_it_returns_the_report(opened: list[dict[str, Any]], execute: bool) -> N
 def test_weights_that_go_stale_between_two_looks_are_refused(
     opened: list[dict[str, Any]],
 ) -> None:
-    with pytest.raises(ConfigError, match="stale"):
+    with pytest.raises(ConfigError, match="expire"):
         steer_producers(
             Cluster("c:9092"),
             execute=True,
