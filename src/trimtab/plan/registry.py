@@ -1,4 +1,4 @@
-"""Every planner by layer and name: the one list that command line and law tests read."""
+"""The registry of planners by layer and name, used by the command line and the tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def planner_of(layer: Layer, name: str) -> PackingPlanner:
     if name not in known:
         close = get_close_matches(name.lower(), known, n=1)
         raise UnknownPlanner(
-            f'No planner for {layer} is called "{name}"; there are {", ".join(sorted(known))}.',
+            f'There is no planner "{name}" for {layer}; known are {", ".join(sorted(known))}.',
             hint=f'Did you mean "{close[0]}"?' if close else None,
         )
     return known[name]

@@ -164,7 +164,7 @@ def test_an_assignment_that_no_load_belongs_to_is_named(plan, tmp_path):
     code, _, err = plan({**LOADS, "assignment": {"order": {"0": 0}, "orders": {"0": 0}}})
     assert code == 0
     path = tmp_path / "loads.json"
-    assert err == f"{path} assigns order-0 without a load: left out of the plan.\n"
+    assert err == f"{path} assigns order-0 but gives no load: left out of the plan.\n"
 
 
 def test_a_step_without_loads_is_warned_of(plan):

@@ -98,7 +98,7 @@ def test_doubts_about_a_measurement_are_told(snapshot: Path, tmp_path: Path) -> 
     said = "\n".join(told.warnings + told.notes)
     assert "measured on cluster elsewhere, but here is audited" in said
     assert "1 of 3 rates have gaps" in said
-    assert "1 partitions that are not here" in said
+    assert "1 partitions that the cluster does not have" in said
 
 
 def test_a_loads_file_in_another_unit_is_refused(snapshot: Path, tmp_path: Path) -> None:

@@ -1,18 +1,13 @@
-"""Any-fit packing, made sticky: one pass over the partitions, each to the place its rule prefers.
+"""Sticky any-fit packing: one pass over the partitions, each to the consumer its rule prefers.
 
-Why      The classic answer to "how few consumers will do"; the yardstick for planners that also
-         care how much they move.
-Promise  Deterministic. Of equal consumers, best and first fit decreasing need at most 11/9 of the
-         fewest, plus one; next fit at most twice as many. None tries to leave partitions where they
-         are: only the index of a new consumer is taken from the past, so even a balanced group may
-         be repacked.
-Cost     O(n log n).
+Promise  Deterministic. With equal consumers, best and first fit decreasing use at most 11/9 of the
+         minimum plus one; next fit at most twice the minimum. Partitions are not kept in place:
+         only the index of a new consumer comes from the current assignment. Cost O(n log n).
 Paper    Landau et al., sections II-B and VI-A. A partition goes to an open consumer with room: the
-         first by index (ff), the fullest (bf), the emptiest (wf); next fit (nf) looks at the last
-         opened one only. If none has room, one is opened. The names that end in d take the biggest
-         partition first; the others go by topic and number or, with `order=shuffle`, in a new
-         order at every iteration, which is what the published figures show. `nf_first_bin=zero`
-         lets nf and nfd begin with consumer 0 whoever had the first partition, as published.
+         first by index (ff), the fullest (bf), the emptiest (wf); next fit (nf) considers the last
+         opened one only. If none has room, one is opened. Names ending in d take the biggest
+         partition first; the others go by topic and number, or with `order=shuffle` in a new order
+         per iteration, as published. `nf_first_bin=zero` starts nf and nfd with consumer 0.
 
 >>> planners = {planner.name: planner for planner in ANY_FIT}
 >>> orders = [TopicPartition("orders", n) for n in range(3)]
@@ -50,7 +45,7 @@ def any_fit(
     rule: Rule,
     decreasing: bool,
 ) -> Assignment:
-    """Packs partitions by the rule, one after the other."""
+    """Packs partitions one by one by the rule."""
     check_loads(loads)
     bins = Bins(loads, current, limits, rule)
     order = bigger_first(loads, loads) if decreasing else _in_order(loads, options)
@@ -65,7 +60,7 @@ def any_fit(
 def _in_order(
     loads: Mapping[TopicPartition, float], options: PackingOptions
 ) -> list[TopicPartition]:
-    """Ascending, or a permutation that follows from the seed and the iteration."""
+    """Ascending, or a permutation derived from the seed and the iteration."""
     order = sorted(loads)
     if options.order is SortOrder.SHUFFLE:
         from numpy.random import default_rng

@@ -1,15 +1,13 @@
-"""Consumers while packing: what each carries, who takes a partition, how new ones are named.
+"""Consumers as bins during packing; shared by all any-fit planners.
 
-Why      Every fit shares these few primitives and differs only in order and rule; choosing by a
-         scan over all consumers would make a large group quadratic.
 Promise  A partition goes only where it fits: `load + size <= capacity`, compared exactly. One that
-         no consumer can carry stands alone on an empty consumer, which then takes nothing more, not
+         is too big for every consumer gets an empty consumer, which then takes nothing else, not
          even an empty partition. Ties go to the lowest index. A new consumer takes the index that
          the partition was on, if it is not open, else the lowest free one (eq. 14).
-Cost     O(log n) per partition placed.
-Paper    Landau et al., sections II-B and VI-A. Differs: consumers may have unequal capacities.
-         "Fullest" then means least room left; a consumer too small for a partition is not opened
-         for it while another one is large enough. With equal capacities both are the paper's rules.
+Cost     O(log n) per partition placed; a scan over all consumers would be quadratic.
+Paper    Landau et al., sections II-B and VI-A. Differs: with unequal capacities "fullest" means
+         least room left, and a consumer too small for a partition is not opened for it if another
+         one is large enough.
 """
 
 from __future__ import annotations
@@ -30,26 +28,26 @@ from trimtab.model.load import GroupLimits
 class Rule(StrEnum):
     """Which of the open consumers that have room takes the partition."""
 
-    NEXT = "next"  # the last opened, whatever room the others have
+    NEXT = "next"  # the last opened, whether or not others have room
     FIRST = "first"  # the lowest index
     BEST = "best"  # the fullest
     WORST = "worst"  # the emptiest
 
 
 def check_loads(loads: Mapping[TopicPartition, float]) -> None:
-    """Refuses loads that no planner can reckon with, naming the partition."""
+    """Rejects invalid loads, naming the partition."""
     for partition, load in loads.items():
         if not (math.isfinite(load) and load >= 0):
             raise ValueError(f"{partition} has load {load}: it must be a number, 0 or more")
 
 
 def check_countable(loads: Mapping[TopicPartition, float], limits: GroupLimits) -> None:
-    """Refuses a capacity so small that loads are infinite beside it."""
+    """Rejects a capacity so small that load / capacity overflows."""
     whole = sum(loads.values())
     if whole / limits.capacity == math.inf:
         raise PlanningError(
-            f"{whole:g} {limits.unit} is more than can be counted in {limits.capacity:g}.",
-            hint="Look at the capacity and its unit.",
+            f"The load {whole:g} {limits.unit} is too large for capacity {limits.capacity:g}.",
+            hint="Check the capacity and its unit.",
         )
 
 
@@ -83,18 +81,18 @@ class Bins:
         self._own = _LowestWith(limits.capacities)
 
     def assignment(self) -> Assignment:
-        """What has been placed so far."""
+        """The partitions placed so far."""
         return Assignment(self._owners)
 
     def fits(self, consumer: int, size: float) -> bool:
-        """Whether that much more may go on this consumer, open or not."""
+        """Whether this consumer, open or not, has room for that size."""
         filled = self._filled.get(consumer)
         if filled is None:
             return size <= self._capacity_of(consumer) or size > self._largest
         return filled + size <= self._capacity_of(consumer)
 
     def choose(self, size: float) -> int | None:
-        """The open consumer that the rule prefers among those with room, if there is one."""
+        """The open consumer that the rule prefers among those with room; None if there is none."""
         return self._shelf.choose(size)
 
     def name_for(self, partition: TopicPartition) -> int:
@@ -105,7 +103,7 @@ class Bins:
         free = self._lowest_free_for(size)
         if free is not None:
             return free
-        # Every consumer large enough is open and full: overfill one as if none were.
+        # Every consumer that is large enough is open and full: open one that will be overfull.
         return home if home is not None and home not in self._filled else self._lowest_unopened()
 
     def add(self, partition: TopicPartition, consumer: int) -> None:
@@ -140,7 +138,7 @@ class Bins:
                 return _EmptiestThatFits(self.fits)
 
     def _nameable(self) -> list[int]:
-        """Every index that a consumer can come to have, ascending."""
+        """Every index that a consumer can get, ascending."""
         homes = {self._previous[p] for p in self._sizes if p in self._previous}
         lowest = range(len(self._sizes) + len(self._capacities))
         return sorted(homes.union(self._capacities, lowest))
@@ -175,7 +173,7 @@ class _Shelf(Protocol):
 
 
 class _LastOpened:
-    """Next fit: those opened before are closed."""
+    """Next fit: only the last opened consumer is considered."""
 
     def __init__(self, fits: Callable[[int, float], bool]) -> None:
         self._fits = fits
@@ -195,7 +193,7 @@ class _LastOpened:
 class _LowestThatFits:
     """First fit: a tree over the indexes whose nodes know the emptiest consumer below them.
 
-    Where that one has no room nobody below the node has.
+    If that consumer has no room, no consumer below the node has.
     """
 
     def __init__(self, fits: Callable[[int, float], bool], indexes: list[int]) -> None:
@@ -252,7 +250,7 @@ class _FullestThatFits:
         return -entries[bisect_left(entries, True, key=too_full) - 1][1]
 
     def put(self, consumer: int, fill: float) -> None:
-        entry = (fill, -consumer)  # of equal fills the lowest index stands last and is met first
+        entry = (fill, -consumer)  # of equal fills the lowest index is last and is found first
         if not self._buckets:
             self._buckets.append([entry])
             return
@@ -277,9 +275,9 @@ class _FullestThatFits:
 
 
 class _EmptiestThatFits:
-    """Worst fit: only the emptiest consumer matters, for where it has no room nobody has.
+    """Worst fit: only the emptiest consumer matters; if it has no room, no consumer has.
 
-    Consumers only ever get fuller, so an entry is brought up to date when it reaches the top.
+    Consumers only get fuller, so a heap entry is updated when it reaches the top.
     """
 
     def __init__(self, fits: Callable[[int, float], bool]) -> None:
@@ -305,7 +303,7 @@ class _EmptiestThatFits:
 
 
 class _LowestWith:
-    """The lowest of some indexes whose value is at least so much: a tree of maxima."""
+    """Finds the lowest index whose value is at least a given one: a tree of maxima."""
 
     def __init__(self, values: Mapping[int, float]) -> None:
         self._indexes = sorted(values)

@@ -1,10 +1,10 @@
-"""How good any plan could be: the fewest consumers, and the least load that must move.
+"""Lower bounds of any plan: the number of consumers, and the load that must move.
 
-Why      A plan that says how far it is from the best possible can be trusted or improved.
-Promise  No valid plan does better than either bound; each may lie below the true optimum.
+Why      A plan states how far it is from the best possible.
+Promise  No valid plan is better than either bound; each may be below the true optimum.
 Cost     O(n log n).
-Paper    Martello & Toth, lower bound L2 of bin packing (1990). Partitions that no consumer can
-         carry take one consumer each; of unequal capacities the largest stands for all.
+Paper    Martello & Toth, lower bound L2 of bin packing (1990). Partitions too big for every
+         consumer take one consumer each; with unequal capacities the largest is used for all.
 
 >>> fewest_consumers([60, 60, 60, 30], GroupLimits(capacity=100))
 3
@@ -21,8 +21,8 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 
-# Loads that are not whole numbers are added with rounding, here and by the planners. A capacity
-# larger by this part, far more than the rounding, keeps the bound below every plan.
+# Sums of non-integer loads are rounded, here and in the planners. A capacity
+# larger by this share, far more than the rounding, keeps the bound below every plan.
 _ROUNDING = 1e-9
 
 
@@ -37,7 +37,7 @@ def fewest_consumers(loads: Iterable[float], limits: GroupLimits) -> int:
 def least_moved_load(
     loads: Mapping[TopicPartition, float], before: Assignment, limits: GroupLimits
 ) -> float:
-    """Every consumer that carries too much must give up the excess, or all but its largest."""
+    """Every overloaded consumer must give up its excess, or all but its largest partition."""
     total: dict[int, float] = {}
     largest: dict[int, float] = {}
     for partition in sorted(p for p in before if p in loads):
@@ -48,13 +48,13 @@ def least_moved_load(
 
 
 def _excess(total: float, room: float) -> float:
-    """What is above the room, and not by rounding alone."""
+    """The load above the room; 0 if it is only rounding."""
     above = total - room
     return above if above > (0 if isinstance(above, int) else _ROUNDING * room) else 0
 
 
 def _exact(capacity: float, loads: Iterable[float]) -> tuple[float, list[float]]:
-    """Whole numbers as integers, which add without rounding; else a slightly larger capacity."""
+    """Integers if all loads are, which add exactly; else a slightly larger capacity."""
     sizes = sorted(loads)
     if all(float(size).is_integer() for size in (capacity, *sizes)):
         return int(capacity), [int(size) for size in sizes]

@@ -1,22 +1,13 @@
-"""Exact packing: the fewest consumers there can be, then the least load moved, by a solver.
+"""Exact packing with a solver: the fewest consumers, then the least load moved.
 
-Why      What heuristics are measured against, and the answer itself for small groups.
-Promise  The notes say `optimal`, or `feasible` with the bounds that were reached when time was up;
-         an answer is never passed off as better than it is. Where the solver had none by then, it
-         is the packing that it began from: BFD's, or LL-FFD's with an SLA; it
-         refuses only where consumers differ and that does not fit. Capacities hold exactly:
-         a solver reckons with tolerances, so every answer is checked, and what does not fit is
-         forbidden by name before it is asked again. Without a time limit equal input gives equal
-         plans.
-         With an SLA it is the fewest consumers for rate and lag, named like those of `ll-ffd`.
-Cost     Exponential at worst. 48 partitions on 25 consumers take a second or two, 200 are out of
-         reach: give a time limit.
-Paper    Landau et al. (3-11), lexicographic; Ezzeddine et al., section 3.2, with capped values.
-         Both with x <= y, else a partition might stand on a consumer that is not counted.
-         Partitions that no consumer can carry stand alone, at home if they are the largest such
-         there and the consumer is no larger than usual. Empty partitions stay out of the model:
-         they fit wherever somebody reads, and at home if they can. Where consumers are equal, the
-         model needs those of today and as many new ones as the number has grown.
+Promise  The notes say `optimal`, or `feasible` with the bounds reached within the time limit.
+         Without a solution in time it returns its start (BFD's packing, or LL-FFD's with an SLA),
+         or raises if consumers differ and that does not fit. Capacities hold exactly: every answer
+         is checked, and an overfull set is excluded before the solver runs again. Without a time
+         limit equal input gives equal plans.
+Cost     Exponential at worst. 48 partitions on 25 consumers take 1–2 s; 200 need a time limit.
+Paper    Landau et al. (3-11), lexicographic; with an SLA Ezzeddine et al., section 3.2, capped.
+         Both with x <= y. Oversize and empty partitions are placed outside the model.
 
 >>> orders = [TopicPartition("orders", n) for n in range(3)]
 >>> loads, now = dict(zip(orders, (60, 50, 40))), Assignment(dict(zip(orders, (0, 1, 2))))
@@ -55,7 +46,7 @@ def exact(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """Packs onto the fewest consumers and moves the least load, or says how near it came."""
+    """Packs onto the fewest consumers and moves the least load; the notes state the gap."""
     clock = _Clock(options.time_limit_s)
     if options.sla_s is None:
         return _by_load(loads, current.only(loads), limits, clock)
@@ -63,7 +54,7 @@ def exact(
 
 
 class _Clock:
-    """What is left of the time limit; without one, time does not matter."""
+    """The remaining part of the time limit; without a limit it is infinite."""
 
     def __init__(self, limit_s: float | None) -> None:
         if limit_s is not None and not limit_s > 0:
@@ -72,7 +63,7 @@ class _Clock:
         self._end = None if limit_s is None else time.monotonic() + limit_s
 
     def left_s(self) -> float:
-        """Seconds, at least a little, so that the solver itself says that time is up."""
+        """The remaining seconds, always above 0, so that the solver itself reports the timeout."""
         return math.inf if self._end is None else max(1e-3, self._end - time.monotonic())
 
 
@@ -136,7 +127,7 @@ def _at_home(
 ) -> dict[TopicPartition, int]:
     """The largest oversize partition of each consumer stays there.
 
-    A consumer larger than usual is not spent so: it may be the only one for a partition that fits.
+    A consumer of more than the usual capacity is not used so: another partition may need it.
     """
     owners: dict[TopicPartition, int] = {}
     for p in oversize:
@@ -147,7 +138,7 @@ def _at_home(
 
 
 def _own(home: int | None, taken: Iterable[int]) -> int:
-    """A consumer for one partition alone: its home, else the lowest index that is free."""
+    """A consumer for a single partition: its current one, else the lowest free index."""
     used = set(taken)
     return home if home is not None and home not in used else next(_unused(used))
 
@@ -163,7 +154,7 @@ def _empty_at_home(
     readers: frozenset[int],
     full: frozenset[int],
 ) -> dict[TopicPartition, int]:
-    """Empty partitions: at home where somebody reads, else with the lowest who does."""
+    """Places empty partitions: on their current consumer if it is in use, else on the lowest."""
     if empty and not readers:
         held = [current[p] for p in empty if p in current and current[p] not in full]
         readers = frozenset(
@@ -174,13 +165,13 @@ def _empty_at_home(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """Loads above 0 that all fit, where they are, and the consumers that are not to be had."""
+    """Loads above 0 that all fit, their current consumers, and the unavailable consumers."""
 
     loads: Mapping[TopicPartition, float]
     homes: Mapping[TopicPartition, int]
     limits: GroupLimits
     pinned: frozenset[int]
-    displaced: float  # load that had to leave a pinned consumer
+    displaced: float  # load that must leave a pinned consumer
 
     @property
     def items(self) -> tuple[TopicPartition, ...]:
@@ -192,14 +183,13 @@ class _Task:
 
     @property
     def equal(self) -> bool:
-        """Whether it makes no difference which consumer it is."""
+        """Whether all consumers are interchangeable."""
         return all(own == self.limits.capacity for own in self.limits.capacities.values())
 
     def candidates(self, most: int) -> tuple[list[int], int]:
-        """Consumers that a plan with so many may need, and how many of them are like any other.
+        """Consumers that a plan with `most` of them may need, and how many are interchangeable.
 
-        Among equals a bin on a new consumer could as well stand on one of today's that is not in
-        use, so new ones are needed only beyond those.
+        Among equal consumers, a new one is needed only if all current ones are in use.
         """
         today = set(self.homes.values())
         if not self.equal:
@@ -212,7 +202,7 @@ class _Task:
 def _stranded(
     items: Mapping[TopicPartition, float], limits: GroupLimits, clock: _Clock
 ) -> frozenset[TopicPartition]:
-    """As few as possible that find no room, where only some consumers are large enough for them."""
+    """The fewest partitions without room, if only some consumers are large enough for them."""
     big = tuple(p for p in bigger_first(items, items) if items[p] > limits.capacity)
     if not big:
         return frozenset()
@@ -220,7 +210,9 @@ def _stranded(
     sizes = tuple(items[p] for p in big)
     model = _Model(
         sizes=(sizes,),
-        rooms=((*(limits.of(c) for c in large), *sizes),),  # after them a bin for each one alone
+        rooms=(
+            (*(limits.of(c) for c in large), *sizes),
+        ),  # followed by one bin for each partition alone
         price=(*(0 for _ in large), *(1 for _ in big)),
         barred=frozenset(
             (len(large) + own, k) for own in range(len(big)) for k in range(len(big)) if k != own
@@ -233,7 +225,7 @@ def _stranded(
 
 
 def _least_moved(task: _Task, clock: _Clock) -> tuple[dict[TopicPartition, int], dict[str, Any]]:
-    """Who gets what, and what is known of it: first few consumers, then little moved."""
+    """The assignment and its notes: first the fewest consumers, then the least load moved."""
     least, most, found = _fewest(task, clock)
     homed = [(k, p) for k, p in enumerate(task.items) if p in task.homes]
     total, bound = math.fsum(task.loads[p] for _, p in homed), 0.0
@@ -266,7 +258,7 @@ def _least_moved(task: _Task, clock: _Clock) -> tuple[dict[TopicPartition, int],
 
 
 def _fewest(task: _Task, clock: _Clock) -> tuple[int, int, dict[TopicPartition, int] | None]:
-    """A bound for the number of consumers, a number that will do, and such a packing if at hand."""
+    """Lower and upper bound of the number of consumers, and a packing for the latter if known."""
     least = fewest_consumers(task.loads.values(), task.limits)
     easy = any_fit(task.loads, Assignment(), task.limits, rule=Rule.BEST, decreasing=True)
     carried = easy.loads(task.loads)
@@ -274,7 +266,7 @@ def _fewest(task: _Task, clock: _Clock) -> tuple[int, int, dict[TopicPartition, 
     most = len(carried) if fits else len(task.loads)
     names = list(islice(_unused(task.pinned), most))
     if not task.equal:
-        # Here it matters who is who, and one that is not to be had may be among them.
+        # Consumers are not interchangeable here, and an unavailable one may be among them.
         backup = dict(easy.items()) if fits and not carried.keys() & task.pinned else None
         if least == most:
             return least, most, backup
@@ -320,7 +312,7 @@ def _fewest_unequal(
 
 
 def _unit(loads: Collection[float], capacity: float) -> float:
-    """What to count moved load in: the solver tells apart what differs by about a millionth."""
+    """The unit of moved load: the solver distinguishes relative differences of about 1e-6."""
     if all(float(load).is_integer() for load in loads):
         return math.gcd(*(int(load) for load in loads))
     return capacity / 1e6
@@ -328,10 +320,10 @@ def _unit(loads: Collection[float], capacity: float) -> float:
 
 def _out_of_time(items: int, clock: _Clock) -> NoFeasiblePlan:
     return NoFeasiblePlan(
-        f"The solver placed {items} partitions in no valid way within {clock.limit_s:g} s."
+        f"The solver found no valid assignment of {items} partitions within {clock.limit_s:g} s."
         if clock.limit_s is not None
-        else f"The solver found no valid way to place {items} partitions.",
-        hint='Give it more time, or choose a planner that does not search, such as "bfd".',
+        else f"The solver found no valid assignment of {items} partitions.",
+        hint='Raise the time limit, or use a planner without a solver, such as "bfd".',
     )
 
 
@@ -340,14 +332,14 @@ class _Model:
     """Items into bins, each item once: min Σ price·y − Σ gain·x.
 
     Attributes:
-        sizes: Of the items, in each dimension.
-        rooms: Of the bins, in each dimension.
-        price: Of each bin in use; without it all are free.
-        gain: Of (bin, item).
-        least: So many bins are in use, or more.
-        most: So many bins are in use, or fewer.
-        alike: Bins that differ in nothing: used from the first on.
-        barred: (bin, item) that may not be.
+        sizes: Sizes of the items, in each dimension.
+        rooms: Capacities of the bins, in each dimension.
+        price: Price of each bin in use; without it all are free.
+        gain: Gain of each (bin, item).
+        least: Minimum number of bins in use.
+        most: Maximum number of bins in use.
+        alike: Interchangeable bins, used from the first on.
+        barred: Forbidden pairs (bin, item).
     """
 
     sizes: tuple[tuple[float, ...], ...]
@@ -360,7 +352,7 @@ class _Model:
     barred: frozenset[tuple[int, int]] = frozenset()
 
     def overfull(self, bin_of: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Dimension and items of each bin whose sum is above its room, compared exactly."""
+        """Dimension and items of each overfull bin, compared exactly."""
         for b in sorted(set(bin_of)):
             inside = tuple(k for k, at in enumerate(bin_of) if at == b)
             for d, sizes in enumerate(self.sizes):
@@ -376,7 +368,7 @@ def _sum(sizes: Sequence[float], inside: Iterable[int]) -> float:
 def _alike(
     sizes: tuple[tuple[float, ...], ...], rooms: tuple[float, ...], least: int, bins: int
 ) -> _Model:
-    """Few bins, all alike: they stand in the order of their first items, so item k is in 0..k."""
+    """Breaks symmetry: bins are ordered by their first item, so item k is in bins 0..k."""
     return _Model(
         sizes=sizes,
         rooms=tuple((room,) * bins for room in rooms),
@@ -389,7 +381,7 @@ def _alike(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """The bin of each item, None if none was found; whether it is proven best, or impossible."""
+    """The bin of each item, None if none was found; whether proven optimal or infeasible."""
 
     bin_of: tuple[int, ...] | None
     proven: bool
@@ -397,7 +389,7 @@ class _Answer:
 
     @property
     def bound_up(self) -> int:
-        """The bound of a whole number."""
+        """The bound, rounded up to an integer."""
         return math.ceil(self.bound - 1e-6) if math.isfinite(self.bound) else 0
 
     def bins(self, items: Sequence[TopicPartition]) -> list[list[TopicPartition]]:
@@ -409,14 +401,14 @@ class _Answer:
 
 
 def _solved(model: _Model, clock: _Clock) -> _Answer:
-    """What HiGHS says, asked again for as long as it takes a sum above the room for a fit."""
+    """Runs HiGHS, again and again while its answer has an overfull bin."""
     too_much: set[tuple[int, tuple[int, ...]]] = set()
     while True:
         answer = _asked(model, too_much, clock)
         found = set(model.overfull(answer.bin_of or ()))
         if not found:
             return answer
-        if found <= too_much:  # its tolerance lets it pass over what was forbidden by name
+        if found <= too_much:  # within its tolerance the solver may ignore an exclusion
             return _Answer(bin_of=None, proven=False, bound=answer.bound)
         too_much |= found
 
@@ -448,7 +440,7 @@ def _asked(
         options={"mip_rel_gap": 0.0, "time_limit": clock.left_s()},
     )
     if result.status not in _ANSWERS:
-        raise RuntimeError(f"the solver gave up: {result.message}")
+        raise RuntimeError(f"the solver failed: {result.message}")
     bound = -math.inf if result.mip_dual_bound is None else float(result.mip_dual_bound)
     chosen = None
     if result.x is not None:
@@ -462,7 +454,7 @@ _ANSWERS = (0, _OUT_OF_TIME, _INFEASIBLE)
 
 
 def _rows(model: _Model, too_much: Collection[tuple[int, tuple[int, ...]]]) -> _Rows:
-    """The constraints of a model, and of sums that were found to be above the room."""
+    """The constraints of a model, and exclusions of sets that were found overfull."""
     bins, items = range(len(model.rooms[0])), range(len(model.sizes[0]))
     x = [[b * len(items) + k for k in items] for b in bins]
     y = [len(bins) * len(items) + b for b in bins]
@@ -470,7 +462,7 @@ def _rows(model: _Model, too_much: Collection[tuple[int, tuple[int, ...]]]) -> _
     for k in items:
         rows.add({x[b][k]: 1.0 for b in bins}, low=1, high=1)
     for d, b in product(range(len(model.rooms)), bins):
-        # Parts of the room rather than sums, so that the solver's tolerance is relative to it.
+        # Sizes relative to the room, so that the solver's tolerance is relative to it.
         parts = {x[b][k]: model.sizes[d][k] / model.rooms[d][b] for k in items}
         rows.add({**parts, y[b]: -1.0}, high=0)
     for b, k in product(bins, items):

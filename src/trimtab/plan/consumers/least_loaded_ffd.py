@@ -1,20 +1,12 @@
 """Least-loaded first fit decreasing: the fewest consumers that keep a latency, evenly loaded.
 
-Why      A record waits no longer than the SLA when its consumer keeps up with what arrives, λ <= μ,
-         and can read its backlog in time, lag <= μ·W. So a consumer is a bin with two dimensions,
-         and giving each partition to the least loaded one leaves every consumer room to breathe.
-Promise  Both sums stay within bounds on every consumer, each partition counted as at most a full
-         consumer: one with more lag than μ·W is late already, one with λ > μ can never be served,
-         and the answer names both in its notes. Bins are tried in the order of arrival rate, lag,
-         number; n is the first number of bins from 1 up with which nothing is left over, hence at
-         most the number of partitions. More bins may fail where fewer did not, so none is skipped
-         but those that are proven to fail. Sums are taken in the order of placing; rates and lags
-         that are whole numbers make them exact.
-Cost     For each n tried: O(partitions · log n) while lag does not bind; from then on, for each
-         partition a walk along the bins that have no room for its lag, most of them passed in
-         groups. Few n are tried unless lag binds; then there may be hundreds. Where lags find no
-         room once every bin has one partition, they find none with fewer bins either: the first n
-         comes from a bisection. The others are given up as soon as a count shows the same.
+Why      A record waits at most the SLA W if its consumer keeps up with arrivals, λ <= μ, and reads
+         its backlog in time, lag <= μ·W: a bin with two dimensions.
+Promise  Both sums stay within bounds on every consumer, each partition capped to a full consumer;
+         partitions with lag > μ·W or λ > μ are named in the notes. Bins are tried by arrival rate,
+         lag, number; n is the first number of bins from 1 up that places everything (more bins may
+         fail where fewer did not, so only provably failing n are skipped).
+Cost     For each n tried O(partitions · log n), more where lag binds; n may then be in hundreds.
 Paper    Ezzeddine et al., algorithm 1 and appendix. Differs: `<=` throughout, λ is capped too, and
          bins are named by matching, so that little moves.
 
@@ -62,9 +54,9 @@ if TYPE_CHECKING:
     _Floats = NDArray[np.float64]
     _Numbers = NDArray[np.int64]
 
-# A bound computed from sums that round must not exceed what the same rounding lets a packing do.
+# A bound from rounded sums must not exceed what a packing with the same rounding can reach.
 _ROUNDING = 1e-9
-_SIZES = 8  # sizes of lag by which it is counted whether all that are to come find room
+_SIZES = 8  # number of lag sizes for the check whether all remaining items can find room
 _BOARD = 64  # bins whose least lag is known
 
 _Bin = tuple[float, float, int]  # its rate, its lag, its number
@@ -72,13 +64,13 @@ _Bin = tuple[float, float, int]  # its rate, its lag, its number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What partitions ask of consumers that each serve `mu` records a second, within `sla_s`.
+    """The demand of partitions on consumers that each read `mu` records a second, within `sla_s`.
 
     Attributes:
         arrivals: λ, records a second, by partition.
-        lags: Records not yet read; a partition that is not named has none.
-        mu: What one consumer reads, records a second.
-        sla_s: W, how long a record may wait.
+        lags: Unread records by partition; 0 for a partition not named.
+        mu: The service rate of a consumer, records a second.
+        sla_s: W, the longest acceptable wait of a record.
     """
 
     arrivals: Mapping[TopicPartition, float]
@@ -96,7 +88,7 @@ class Demand:
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"the {name} must be a positive number, not {value}")
         if not math.isfinite(self.most_lag):
-            raise ValueError(f"{self.mu} records/s for {self.sla_s} s is more than can be counted")
+            raise ValueError(f"{self.mu} records/s for {self.sla_s} s is too large for a number")
 
     @property
     def most_lag(self) -> float:
@@ -104,7 +96,7 @@ class Demand:
         return self.mu * self.sla_s
 
     def lag(self, partition: TopicPartition) -> float:
-        """The lag as it is, never capped."""
+        """The lag, not capped."""
         return self.lags.get(partition, 0)
 
     def rate_share(self, partition: TopicPartition) -> float:
@@ -120,7 +112,7 @@ class Demand:
         return sorted(self.arrivals, key=lambda p: (-self.rate_share(p), -self.lag_share(p), p))
 
     def notes(self) -> dict[str, list[str]]:
-        """The partitions that no assignment can serve in time, by what is wrong with them."""
+        """The partitions that no assignment can serve in time, by reason."""
         return {
             "unsatisfiable": [str(p) for p in sorted(self.arrivals) if self.arrivals[p] > self.mu],
             "late": [str(p) for p in sorted(self.arrivals) if self.lag(p) > self.most_lag],
@@ -130,16 +122,16 @@ class Demand:
 def demand_of(
     loads: Mapping[TopicPartition, float], limits: GroupLimits, options: PackingOptions
 ) -> Demand:
-    """What a planner for latency works from; it refuses what it cannot work without."""
+    """The demand for a latency planner; raises if the SLA is missing or consumers differ."""
     if options.sla_s is None:
         raise PlanningError(
-            "Packing for latency needs to know how long a record may wait.",
+            "Packing for latency needs an SLA (the longest wait of a record).",
             hint='Give "sla_s" in the loads file, or --sla.',
         )
     if any(capacity != limits.capacity for capacity in limits.capacities.values()):
         raise PlanningError(
-            "Packing for latency takes all consumers as equal; some have a capacity of their own.",
-            hint='Leave "capacities" out, or choose a planner that packs by load, such as "mwf".',
+            "Packing for latency needs equal consumers, but some have their own capacity.",
+            hint='Leave out "capacities", or use a planner that packs by load, such as "mwf".',
         )
     return Demand(arrivals=loads, lags=options.lags, mu=limits.capacity, sla_s=options.sla_s)
 
@@ -164,7 +156,7 @@ def assigned(
     idle: Collection[int] = (),
     notes: Mapping[str, object] | None = None,
 ) -> Assignment:
-    """The bins with the names that keep most of the arrival rate where it is."""
+    """Names the bins so that most of the arrival rate stays on its consumer."""
     weights = {p: demand.rate_share(p) for p in demand.arrivals}
     names = named(bins, current.only(demand.arrivals), weights, idle=idle)
     owners = {p: name for name, bin_ in zip(names, bins, strict=True) for p in bin_}
@@ -172,7 +164,7 @@ def assigned(
 
 
 def lower_bound(demand: Demand) -> int:
-    """No packing needs fewer consumers: all arrivals and all lag, shared without a gap."""
+    """A lower bound: all arrivals and all lag, divided by the capacity of a consumer."""
     if not demand.arrivals:
         return 0
     rates = [demand.rate_share(p) for p in demand.arrivals]
@@ -181,14 +173,14 @@ def lower_bound(demand: Demand) -> int:
 
 
 def fewest(demand: Demand) -> int:
-    """A sharper bound, at least 1: also counts how many partitions of a size fit on a consumer."""
+    """A sharper lower bound, at least 1: also counts how many partitions of a size fit."""
     return _Shares(demand).fewest()
 
 
 def packed(demand: Demand, *, start: int | None = None) -> list[list[TopicPartition]]:
-    """The bins of the first number, from `start` up, that leaves no partition over.
+    """The bins of the first number, from `start` up, that places all partitions.
 
-    Without `start` the search begins where it is not yet known to fail, which finds what it finds
+    Without `start` the search skips numbers that are proven to fail; the result is the same as
     from 1. Without partitions there is one empty bin.
     """
     shares = _Shares(demand)
@@ -199,7 +191,7 @@ def packed(demand: Demand, *, start: int | None = None) -> list[list[TopicPartit
 
 
 def spread(demand: Demand, n: int) -> list[list[TopicPartition]] | None:
-    """The partitions over exactly so many bins, or None if one is left over."""
+    """The partitions over exactly n bins, or None if one does not fit."""
     return _Shares(demand).over(n)
 
 
@@ -215,15 +207,15 @@ class _Shares:
         self._mu, self._most_lag = demand.mu, demand.most_lag
 
     def fewest(self) -> int:
-        """No packing does with fewer: not in either dimension, nor in the mean of both."""
+        """A lower bound in each dimension, and in the mean of both."""
         rates, lags = self._rates / self._mu, self._lags / self._most_lag
         return max(1, *(_fewest(shares) for shares in (rates, lags, (rates + lags) / 2)))
 
     def start(self) -> int:
-        """Fewer bins leave an item over, once each of them has one of the first items.
+        """The first number of bins that is not proven to fail after one item is in each bin.
 
-        If some size of lag finds no room then, it finds none with fewer bins either: there is one
-        bin less for it, and one item more to place. So this much is monotone, and bisected.
+        If some lag finds no room then, it finds none with fewer bins either: there is one bin less
+        and one more item to place. This condition is monotone, so it is found by bisection.
         """
         fewest, busy = self.fewest(), _busy(self._rates, self._lags)
 
@@ -233,7 +225,7 @@ class _Shares:
         return fewest + bisect_left(range(fewest, busy), True, key=may_do)
 
     def over(self, n: int) -> list[list[TopicPartition]] | None:
-        """The partitions over n bins, or None if one is left over."""
+        """The partitions over n bins, or None if one does not fit."""
         bin_of = _spread(self._rates, self._lags, self._mu, self._most_lag, n)
         if bin_of is None:
             return None
@@ -251,7 +243,7 @@ def _shared(shares: Iterable[float], room: float) -> int:
 
 
 def _fewest(shares: _Floats) -> int:
-    """Of parts of a full bin: all of them together, and of each size no more than fit beside."""
+    """A lower bound for shares of a full bin: their sum, and how many of each size fit."""
     import numpy as np
 
     largest_first = np.sort(shares[shares > 0])[::-1]
@@ -259,27 +251,27 @@ def _fewest(shares: _Floats) -> int:
         return 0
     together = math.ceil(float(largest_first.sum()) * (1 - _ROUNDING))
     counts = np.arange(1, len(largest_first) + 1)
-    # So many of this size or more fit side by side; beyond all of them, their number is enough.
+    # This many items of this size or more fit in one bin, at most all of them.
     abreast = np.floor((1 + _ROUNDING) / np.maximum(largest_first, 1 / len(largest_first)))
     return max(together, int(np.ceil(counts / abreast).max()))
 
 
 def _busy(rates: _Floats, lags: _Floats) -> int:
-    """How many items ask for anything; the others stand last."""
+    """The number of items with rate or lag above 0; the others come last."""
     import numpy as np
 
     return int(np.count_nonzero((rates > 0) | (lags > 0)))
 
 
 def _shut_out(lags: _Floats, bins: _Floats, most_lag: float) -> bool:
-    """Whether some of these lags can find no room in bins that have so much already."""
+    """Whether some of these lags find no room in bins with these lags already."""
     import numpy as np
 
-    # Two above half cannot share: the largest needs the emptiest bin, and so on.
+    # Two lags above half cannot share a bin: the largest needs the emptiest bin, and so on.
     large = np.sort(lags[lags > most_lag / 2 * (1 + _ROUNDING)])[::-1]
     if len(large) > len(bins) or (np.sort(bins)[: len(large)] + large > most_lag).any():
         return True
-    # Those of a size or more need as much room as they are, and each bin takes a whole number.
+    # Items of at least this size need room each, and a bin takes an integer number of them.
     rooms, parts = 1 + _ROUNDING - bins / most_lag, np.sort(lags) / most_lag
     for at in range(0, len(parts), max(1, len(parts) // _SIZES)):
         size, wide = parts[at], rooms[rooms >= parts[at]]
@@ -291,11 +283,11 @@ def _shut_out(lags: _Floats, bins: _Floats, most_lag: float) -> bool:
 
 
 def _spread(rates: _Floats, lags: _Floats, mu: float, most_lag: float, n: int) -> _Numbers | None:
-    """The bin of each item, or None if one has room nowhere.
+    """The bin of each item, or None if one does not fit.
 
-    The bins stand in the order in which they are tried. As long as each next item finds room in
-    the next bin, and no bin that was just filled would be tried before it, they are placed as one
-    step; from the first item that the first bin's lag keeps out, one by one.
+    Bins are kept in the order in which they are tried. While each next item fits in the next bin,
+    and no bin just filled would be tried before it, items are placed in one array step; from the
+    first item that does not fit the first bin's lag, one by one.
     """
     import numpy as np
 
@@ -310,7 +302,7 @@ def _spread(rates: _Floats, lags: _Floats, mu: float, most_lag: float, n: int) -
         bin_of[at : at + len(filled)] = filled
         at += len(filled)
     bins = line.bins()
-    full: list[_Bin] = []  # for all that is still to come
+    full: list[_Bin] = []  # for all remaining items
     while at < busy:
         least = float(lags[at:busy].min())
         held = np.array([lag for _, lag, _ in bins])
@@ -349,9 +341,9 @@ class _Line:
         return list(zip(*columns, strict=True))
 
     def fill(self, rates: _Floats, lags: _Floats) -> _Numbers | None:
-        """Gives the first bins one item each, as far as that is their turn; says which they were.
+        """Gives the first bins one item each while it is their turn; returns these bins.
 
-        None if an item has no room because of its rate: the least loaded has none, so none has.
+        None if an item's rate does not fit the least loaded bin, and therefore no bin.
         """
         import numpy as np
 
@@ -384,7 +376,7 @@ class _Line:
 
 
 class _Shelf:
-    """Bins in their order, on boards whose least lag is known: most are passed by as a whole."""
+    """Bins in order, in blocks whose least lag is known, so that most blocks are skipped."""
 
     def __init__(self, bins: list[_Bin], lags: _Floats) -> None:
         import numpy as np
@@ -401,11 +393,11 @@ class _Shelf:
     def fill(
         self, rates: Sequence[float], lags: Sequence[float], mu: float, most_lag: float
     ) -> list[int] | None:
-        """Gives each item to the first bin that has room for both; None if one finds none."""
+        """Gives each item to the first bin with room for rate and lag; None if one does not fit."""
         filled = []
         for rate, lag in zip(rates, lags, strict=True):
             bin_ = self._taken(lag, most_lag)
-            # If its rate leaves no room, then none after it has any.
+            # If this bin has no room for the rate, no later bin has.
             if bin_ is None or bin_[0] + rate > mu:
                 return None
             self._put((bin_[0] + rate, bin_[1] + lag, bin_[2]))
@@ -413,7 +405,7 @@ class _Shelf:
         return filled
 
     def _taken(self, lag: float, most_lag: float) -> _Bin | None:
-        """Takes out the first bin with room for so much lag."""
+        """Removes and returns the first bin with room for this lag."""
         for at, least in enumerate(self._least):
             if least + lag > most_lag:
                 continue
@@ -422,12 +414,12 @@ class _Shelf:
                 if bin_[1] + lag <= most_lag:
                     del board[place]
                     return bin_
-            # The bin that had the least was taken since: only now does that matter.
+            # The bin with the least lag was removed: update the minimum only now.
             self._least[at] = min((lags for _, lags, _ in board), default=math.inf)
         return None
 
     def _put(self, bin_: _Bin) -> None:
-        """Puts a bin that has grown where it now belongs."""
+        """Inserts a bin at its new position."""
         at = bisect_right(self._starts, bin_) - 1
         insort(self._boards[at], bin_)
         self._least[at] = min(self._least[at], bin_[1])
@@ -441,12 +433,12 @@ def decide(
     since_scaling_s: float = math.inf,
     cooldown_s: float = 0.0,
 ) -> ScalingDecision:
-    """AutoScaleCG: as many consumers as LL-FFD needs, and its assignment where one is overtaxed.
+    """AutoScaleCG: as many consumers as LL-FFD needs, and its assignment if one is overloaded.
 
-    `alive` are the consumers that run or were asked for already; what others of `current` had is
-    read by nobody. For `cooldown_s` after the last change of their number it stays as it is: then a
-    group that is overtaxed is assigned anew if LL-FFD can do with the consumers there are, over all
-    of them where that works, and else left alone until the time is over.
+    `alive` are the consumers that run or are already requested; partitions of other consumers in
+    `current` are unread. For `cooldown_s` after a scaling the number does not change: an overloaded
+    group is then reassigned if LL-FFD can do with the present consumers (over all of them if
+    possible), else it is not changed until the cooldown ends.
     """
     live = frozenset(alive)
     held = Assignment({p: c for p, c in current.only(demand.arrivals).items() if c in live})
@@ -456,7 +448,7 @@ def decide(
     numbers: dict[str, float] = {"needed": after, "alive": before}
     if after != before and not resting:
         assignment = assigned(bins, demand, held, idle=live)
-        # Without partitions one consumer waits for them.
+        # Without partitions one consumer is kept.
         group = frozenset(assignment.values()) or frozenset({min(live, default=0)})
         return ScalingDecision(
             action=Action.SCALE_UP if after > before else Action.SCALE_DOWN,
@@ -468,12 +460,12 @@ def decide(
             reason=f"{after} consumers are needed instead of {before}",
             numbers=numbers,
         )
-    wrong, sums = _overtaxed(demand, held, live)
+    wrong, sums = _overload_of(demand, held, live)
     numbers |= sums
     if wrong is None:
         why = "every consumer keeps up and can read its lag in time"
     elif after > before:
-        why = f"{wrong}; {after} consumers are needed, but the number rests for the cooldown"
+        why = f"{wrong}; {after} consumers are needed, but the cooldown prevents scaling"
     else:
         even = spread(demand, before) if after < before else None
         assignment = assigned(bins if even is None else even, demand, held, idle=live)
@@ -486,7 +478,7 @@ def decide(
             numbers=numbers,
         )
     if wrong is None and after != before:
-        why += f"; {after} would do, but the number rests for the cooldown"
+        why += f"; {after} would be enough, but the cooldown prevents scaling"
     return ScalingDecision(
         action=Action.NONE,
         before=before,
@@ -497,10 +489,10 @@ def decide(
     )
 
 
-def _overtaxed(
+def _overload_of(
     demand: Demand, held: Assignment, live: frozenset[int]
 ) -> tuple[str | None, dict[str, float]]:
-    """What is wrong with the group as it is, the lag not capped, and the worst sums of it."""
+    """Why the group is overloaded, with uncapped lag, and the worst sums; None if it is not."""
     rates, lags = held.loads(demand.arrivals), held.loads({p: demand.lag(p) for p in held})
     unread = len(demand.arrivals) - len(held)
     sums = {
@@ -516,7 +508,7 @@ def _overtaxed(
             return f"consumer {consumer} has lag {lag:g}, above {demand.most_lag:g}", sums
         if rate > demand.mu:
             return f"consumer {consumer} receives {rate:g}/s, above {demand.mu:g}/s", sums
-    return (f"nobody reads {unread} of the partitions" if unread else None), sums
+    return (f"{unread} partition(s) have no consumer" if unread else None), sums
 
 
 class LatencyAutoscaler:
@@ -533,7 +525,7 @@ class LatencyAutoscaler:
         )
 
     def relieves(self, request: ScalingRequest, after: Assignment, /) -> bool:
-        """Whether one has less to do that received too much or has too much lag."""
+        """Whether a consumer with too high a rate or lag gets less of it."""
         demand = _demand(request)
         lags = {p: demand.lag(p) for p in after}
         return relieves(request.current, after, demand.arrivals, request.limits) or relieves(

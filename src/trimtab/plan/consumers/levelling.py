@@ -1,14 +1,11 @@
-"""As even as it gets over a given number of consumers, moving little.
+"""Spreads load evenly over a given number of consumers, with few moves.
 
-Why      Planners ask for as many consumers as the load needs. Where there may not be so many, those
-         there are must share what is too much for them, and none may stand idle meanwhile.
-Promise  Pure. All partitions are placed, on exactly so many consumers while there are partitions
-         for all of them. Consumers that carry most stay. Then single partitions go to the lightest
-         for as long as that lowers the heavier of the two, from the heaviest consumer of which that
-         is true: one with a single partition cannot be relieved, and does not hold up the others.
-         Ties go to the lowest index and the lowest partition. A budget of moves is kept: then
-         consumers that are too many keep what it does not allow to move, and the next plan goes on
-         from there. Partitions that nobody has are placed whatever the budget.
+Why      If fewer consumers are allowed than the load needs, they must share the overload evenly.
+Promise  Pure. All partitions are placed, on exactly `wanted` consumers if there are enough
+         partitions. The consumers with the most load stay. Then single partitions move to the
+         lightest consumer, from the heaviest one for which this lowers the heavier of the two. Ties
+         go to the lowest index and partition. A budget of moves is respected: surplus consumers
+         keep what it does not allow to move. Partitions without a consumer are placed regardless.
 Cost     O(n log n) to place, O(n log n) per partition moved after that.
 """
 
@@ -31,7 +28,7 @@ def level(
     max_moves: int | None = None,
     max_moved_load: float | None = None,
 ) -> Assignment:
-    """Who reads what, with so many consumers.
+    """The assignment with this number of consumers.
 
     >>> orders = [TopicPartition("orders", n) for n in range(4)]
     >>> after = level(dict(zip(orders, (60, 60, 60, 50))), Assignment({p: 0 for p in orders}), 3)
@@ -56,7 +53,7 @@ def level(
 
 
 class _Budget:
-    """What may yet change its consumer; going home again gives back what leaving had cost."""
+    """The remaining moves; moving a partition back returns what its first move cost."""
 
     def __init__(
         self,
@@ -70,12 +67,12 @@ class _Budget:
         self._load = math.inf if max_moved_load is None else max_moved_load
 
     def allows(self, partition: TopicPartition, source: int | None, target: int | None) -> bool:
-        """Whether so much is left."""
+        """Whether the budget allows this move."""
         moves = self._moved(partition, source, target)
         return moves <= 0 or (moves <= self._moves and self._loads[partition] <= self._load)
 
     def spend(self, partition: TopicPartition, source: int | None, target: int | None) -> None:
-        """Takes it off."""
+        """Subtracts this move from the budget."""
         moves = self._moved(partition, source, target)
         self._moves -= moves
         self._load -= moves * self._loads[partition]
@@ -91,7 +88,7 @@ def _that_stay(
     chosen: frozenset[int],
     budget: _Budget,
 ) -> dict[TopicPartition, int]:
-    """What consumers that are too many keep for want of a budget; the soonest emptied go first."""
+    """What surplus consumers keep because of the budget; those easiest to empty go first."""
     leaving: dict[int, list[TopicPartition]] = {}
     for partition in bigger_first(present, loads):
         if present[partition] not in chosen:
@@ -108,7 +105,7 @@ def _that_stay(
 
 
 def _chosen(present: Assignment, loads: Mapping[TopicPartition, float], wanted: int) -> list[int]:
-    """Those that carry most today, and new ones where that are too few."""
+    """The consumers with the most load, and new ones if these are too few."""
     carried = present.loads(loads)
     chosen = sorted(carried, key=lambda c: (-carried[c], c))[:wanted]
     fresh = (c for c in count() if c not in carried)
@@ -121,7 +118,7 @@ def _relieve(
     loads: Mapping[TopicPartition, float],
     budget: _Budget,
 ) -> bool:
-    """Moves one partition to the lightest, from the heaviest consumer that this makes lighter."""
+    """Moves one partition to the lightest consumer, from the heaviest that this relieves."""
     light = min(carried, key=lambda c: (carried[c], len(held[c]), c))
     idle = not held[light]
     others = [c for c in carried if c != light and len(held[c]) > idle]
@@ -144,7 +141,7 @@ def _best_move(
     loads: Mapping[TopicPartition, float],
     budget: _Budget,
 ) -> tuple[TopicPartition | None, float]:
-    """The partition whose move levels the two best, and the heavier load that this leaves."""
+    """The partition whose move balances the two best, and the resulting heavier load."""
 
     def heavier(p: TopicPartition) -> float:
         return max(carried[heavy] - loads[p], carried[light] + loads[p])

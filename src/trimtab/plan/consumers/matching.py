@@ -1,17 +1,13 @@
-"""Names for new bins: each is matched with the consumer that already holds most of it.
+"""Assigns new bins to consumers, so that as much load as possible keeps its consumer.
 
-Why      A packing says what belongs together, not who reads it. Naming its bins well is free, and
-         every partition that keeps its reader is one that need not be handed over.
-Promise  No other naming keeps more load in place, and of those that keep as much none keeps more
-         partitions, so that empty ones stay too. Ties are settled consumer by consumer, the
-         smallest index first: it is matched if it can be, with the smallest bin that it can get.
-         A bin that shares no partition with a consumer is never matched with it; such bins take
-         the lowest indexes left, in bin order. All sums are exact, those of floats too.
+Promise  No other matching keeps more load in place, and none with equal load keeps more
+         partitions. Ties: consumers in ascending order are matched if possible, each with the
+         smallest possible bin. A bin is matched only with a consumer that has one of its
+         partitions; other bins take the lowest free indexes, in bin order. All sums are exact.
 Cost     Shortest augmenting paths over the pairs that share a partition: O(bins · pairs · log n)
-         at worst, and far less for groups as they are met. Where thousands of pairs are worth the
-         same, settling the ties costs several times as much as the matching.
-Paper    Ezzeddine et al. leave the names to the group. Kuhn (1955) and Munkres (1957) for the
-         matching; its dual values also say which pairs any best matching may use.
+         at worst, usually far less; many equal pairs make it several times slower.
+Paper    Ezzeddine et al. do not specify it. Kuhn (1955) and Munkres (1957); the dual values show
+         which pairs an optimal matching may use.
 
 >>> first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
 >>> named([{first}, {second}], Assignment({first: 4, second: 0}), {first: 10, second: 20})
@@ -38,7 +34,7 @@ def named(
     *,
     idle: Collection[int] = (),
 ) -> list[int]:
-    """The consumer of each bin, such that the least weight changes its consumer.
+    """The consumer of each bin, such that the least load changes its consumer.
 
     `idle` are consumers that a bin without a match takes before any other index.
     """
@@ -50,7 +46,7 @@ def named(
 
 
 def matching(pairs: _Pairs) -> dict[int, int]:
-    """Bin → consumer: the most valuable matching, and of equal ones the first as promised above."""
+    """Bin → consumer: the matching of maximum weight; ties as described above."""
     best = _Matching(pairs)
     ties = best.tight_pairs()
     found = best.consumer_of
@@ -67,7 +63,7 @@ def _worth(
     current: Assignment,
     weights: Mapping[TopicPartition, float],
 ) -> dict[int, dict[int, int]]:
-    """The weight that a pair shares, then the number of partitions, as one exact integer."""
+    """The load that a pair shares, then the number of partitions, as one exact integer."""
     shared = [
         (b, current[p], weights[p]) for b, bin_ in enumerate(bins) for p in bin_ if p in current
     ]
@@ -82,10 +78,10 @@ def _worth(
 
 
 class _Matching:
-    """A maximum-weight matching with its proof: prices that no pair beats.
+    """A maximum-weight matching with its dual prices, which prove that it is optimal.
 
-    `bin_price + consumer_price >= worth` for every pair, with equality where matched; whoever is
-    left over has price 0. Bins enter one by one, each along a shortest path of slack.
+    `bin_price + consumer_price >= worth` for every pair, with equality if matched; unmatched bins
+    and consumers have price 0. Bins enter one by one, each along a shortest path of slack.
     """
 
     def __init__(self, pairs: _Pairs) -> None:
@@ -98,7 +94,7 @@ class _Matching:
             self._enter(b)
 
     def tight_pairs(self) -> dict[int, dict[int, int]]:
-        """The pairs that a matching of the same worth may use."""
+        """The pairs that a matching of the same weight may use."""
         tight: dict[int, dict[int, int]] = {}
         for b, row in self._rows.items():
             price = self._bin_price[b]
@@ -115,7 +111,7 @@ class _Matching:
             self._bin_price[b] -= max(0, path.length - far)
         for c, far in path.consumers.items():
             prices[c] = prices.get(c, 0) + max(0, path.length - far)
-        # Every bin of the path takes the consumer it came to, and gives its own to the one before.
+        # Every bin of the path takes the next consumer, and gives its own to the bin before.
         end = self.consumer_of.pop(path.left_over, None) if path.free is None else path.free
         while end is not None:
             b = path.came_from[end]
@@ -124,7 +120,7 @@ class _Matching:
             self.consumer_of[b], end = end, before
 
     def _shortest(self, start: int) -> _Path:
-        """The least that must be given up: up to a free consumer, or to a bin to leave over."""
+        """The shortest path to a free consumer, or to a bin that is left unmatched."""
         path = _Path(left_over=start, length=self._bin_price[start])
         heap: list[tuple[int, bool, int, int]] = []
         at, far = start, 0
@@ -151,7 +147,7 @@ class _Matching:
 
 @dataclass(slots=True, kw_only=True)
 class _Path:
-    """How far a search has come: bins and consumers met, each with its distance."""
+    """The state of a search: visited bins and consumers with their distances."""
 
     left_over: int
     length: int
@@ -162,7 +158,7 @@ class _Path:
 
 
 def _parts(pairs: _Pairs) -> list[dict[int, Mapping[int, int]]]:
-    """The connected parts of a graph, each as pairs of its own."""
+    """The connected components of the graph, each as its own pairs."""
     bins_of: dict[int, list[int]] = {}
     for b, row in pairs.items():
         for c in row:
@@ -185,9 +181,9 @@ def _parts(pairs: _Pairs) -> list[dict[int, Mapping[int, int]]]:
 
 
 def _with_ties_settled(pairs: _Pairs) -> dict[int, dict[int, int]]:
-    """The same worths with a digit per consumer below them: higher for smaller bins.
+    """The same weights with an extra digit per consumer as tie-break: higher for smaller bins.
 
-    Consumers stand in the order of their digits, so the sum of a matching compares as promised.
+    Digits are ordered by consumer, so that sums compare matchings as promised.
     """
     bins_of: dict[int, list[int]] = {}
     for b in sorted(pairs):

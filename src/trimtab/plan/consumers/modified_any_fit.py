@@ -1,16 +1,13 @@
-"""Modified any-fit: dissolve consumers from their small end, keep their big partitions at home.
+"""Modified any-fit: moves small partitions to open consumers, keeps big ones in place.
 
-Why      A plain fit forgets who had what. Moving a small partition costs little, moving a big one
-         much; so the small ones are offered to consumers already open, the big ones stay.
-Promise  Deterministic; ties between consumers go to the lower index. A consumer all of whose
-         partitions find another place is closed. On a group without a past it is the plain
-         decreasing fit of the same rule.
-Cost     O(n log n).
-Paper    Landau et al., algorithm 1. Consumers are taken by descending load (mwf, mbf), or by their
-         largest partition (mwfp, mbfp). For each, from the smallest partition up: to an open
-         consumer, until one fits nowhere. Then, from the biggest down: back home, until one does
-         not fit. The rest, the biggest first, go by the rule, new consumers opened as needed.
-         The rule is worst fit (mwf, mwfp) or best fit (mbf, mbfp).
+Promise  Deterministic; ties between consumers go to the lower index. A consumer is closed if all
+         its partitions fit elsewhere. For a new group it equals the plain decreasing fit of the
+         same rule. Cost O(n log n).
+Paper    Landau et al., algorithm 1. Consumers are visited by descending load (mwf, mbf), or by
+         their largest partition (mwfp, mbfp). For each, from the smallest partition up: to an open
+         consumer, until one fits nowhere. Then, from the biggest down: back to its own consumer,
+         until one does not fit. The rest, biggest first, go by the rule, opening new consumers as
+         needed. The rule is worst fit (mwf, mwfp) or best fit (mbf, mbfp).
 
 >>> planners = {planner.name: planner for planner in MODIFIED_ANY_FIT}
 >>> orders = [TopicPartition("orders", n) for n in range(4)]
@@ -45,7 +42,7 @@ def modified_any_fit(
     rule: Rule,
     by: Key,
 ) -> Assignment:
-    """Packs by the rule, starting from what each consumer already has."""
+    """Packs by the rule, starting from the current assignment."""
     del options
     check_loads(loads)
     bins = Bins(loads, current, limits, rule)
@@ -84,8 +81,8 @@ def _kept_at_home(
     loads: Mapping[TopicPartition, float],
     bins: Bins,
 ) -> list[TopicPartition]:
-    """Puts partitions back home, the biggest first; returns those that have no home."""
-    # Only with unequal capacities can an empty home be too small: then a larger one exists.
+    """Puts partitions back on their own consumer, biggest first; returns the rest."""
+    # An empty consumer can be too small only with unequal capacities: then a larger one exists.
     carried = (place for place, p in enumerate(partitions) if bins.fits(home, loads[p]))
     start = next(carried, len(partitions))
     for place, partition in enumerate(partitions[start:], start):

@@ -1,7 +1,7 @@
 """A plan for a consumer group: what a planner decided, with reasons, forecast, cost and inverse.
 
-Every figure here recomputes from the loads, the assignment before and the assignment after; the
-planner itself says only who gets what.
+Every figure is computed from the loads, the assignment before and the assignment after; the
+planner itself returns only the new assignment.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def plan_consumers(
 ) -> ConsumerPlan:
     """Plans which consumer reads which partition.
 
-    `current` is who reads what now; partitions of it without a load have departed. The consumers in
-    `dead` are gone: what they had is placed like an arrival, and their indexes may be used again.
+    `current` is the present assignment; its partitions without a load have departed. Partitions of
+    `dead` consumers are placed like arrivals, and the indexes of these consumers may be reused.
     """
     decides = planner_of(Layer.CONSUMERS, planner)
     check_countable(loads, limits)
@@ -77,7 +77,7 @@ def described(  # noqa: PLR0913 - each is a fact of its own
     dead: frozenset[int] = frozenset(),
     options: PackingOptions = DEFAULTS,
 ) -> ConsumerPlan:
-    """The plan that leads from `current` to what a planner has decided already."""
+    """The plan from `current` to an assignment that a planner has already decided."""
     decides = planner_of(Layer.CONSUMERS, planner)
     present = current.only(loads)
     before = present.without(dead)
@@ -119,7 +119,7 @@ def _bound(
     options: PackingOptions,
     planner: PackingPlanner,
 ) -> int:
-    """The fewest consumers with which any plan does what this planner promises."""
+    """The lower bound of consumers for any plan with this planner's guarantees."""
     if _keeps_latency(options, planner):
         return lower_bound(demand_of(loads, limits, options))
     return fewest_consumers(loads.values(), limits)
@@ -130,7 +130,7 @@ def _keeps_latency(options: PackingOptions, planner: PackingPlanner) -> bool:
 
 
 _NOT_SAID = frozenset({"lags", "iteration", "expired", "seed"})
-"""What a plan does not repeat: facts, and what stands elsewhere in it."""
+"""Options that are not stored as parameters: facts, and values stored elsewhere in the plan."""
 
 
 def _params(
@@ -162,7 +162,7 @@ def _moves(
     limits: GroupLimits,
     orphans: frozenset[TopicPartition],
 ) -> Iterator[ConsumerMove]:
-    """Every partition that gets another consumer, ascending, and why."""
+    """Every partition that changes its consumer, ascending, with the reason."""
     carried, carries = before.loads(loads), after.loads(loads)
 
     def why(partition: TopicPartition) -> tuple[Reason, dict[str, float]]:
@@ -200,7 +200,7 @@ def _unplaced(
     options: PackingOptions,
     planner: PackingPlanner,
 ) -> Iterator[Unplaced]:
-    """Partitions heavier than the consumer they stand on, which under an SLA cannot be met."""
+    """Partitions that exceed their consumer's capacity, or that cannot meet the SLA."""
     for partition in sorted(after):
         load = loads[partition]
         if load > limits.of(after[partition]):

@@ -1,4 +1,4 @@
-"""What a planner is: one Protocol per layer, and what it may be told."""
+"""The planner protocol of the consumers layer, and the options of planners."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from trimtab.model.load import GroupLimits
 
 
 class SortOrder(StrEnum):
-    """In which order the fits without sorting take partitions."""
+    """The order in which fits that do not sort take partitions."""
 
     CANONICAL = "canonical"  # by topic, then number
     SHUFFLE = "shuffle"  # a new permutation at every iteration, from the seed
 
 
 class FirstBin(StrEnum):
-    """With which consumer next fit begins."""
+    """The consumer with which next fit begins."""
 
     STICKY = "sticky"  # the one that the first partition was on
     ZERO = "zero"  # consumer 0, always
 
 
 class Keeps(StrEnum):
-    """Which partitions a consumer keeps that must give some away for the sake of equal numbers."""
+    """Which partitions a consumer keeps if it must give some away to equalise the numbers."""
 
     LOWEST = "lowest"
     HIGHEST = "highest"
 
 
 def never() -> bool:
-    """Time does not run out."""
+    """Never expires."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingOptions:
-    """What a planner may be told beyond loads, group and capacities; each reads what concerns it.
+    """Options of planners beyond loads, group and capacities; each planner reads some of them.
 
     Attributes:
-        seed: Of every choice that is left to chance.
-        iteration: How many plans of a series came before; another one, other chances.
-        order: Of the partitions, for fits that do not sort them.
+        seed: Seed of all random choices.
+        iteration: Number of earlier plans in a series; varies the random choices.
+        order: Order of the partitions, for fits that do not sort them.
         nf_first_bin: Where next fit begins.
-        lags: Records not yet read, by partition; one that is not named has none.
-        sla_s: How long a record may wait.
-        members: How many consumers there are, for planners that do not choose their number.
-        sticky_keeps: What `kafka-sticky` keeps.
-        lag_threshold: Lag per consumer that `keda-lag` aims at.
-        slack: Part of the consumers that `trim` may use above what `bfd` needs.
-        max_moves: No more partitions than that change their consumer.
-        max_moved_load: No more load than that changes its consumer.
-        expired: Asked between steps whether time is up.
-        time_limit_s: The same for a solver that keeps the time itself.
+        lags: Unread records by partition; 0 for a partition not named.
+        sla_s: Longest acceptable wait of a record, in seconds.
+        members: Number of consumers, for planners that do not choose it.
+        sticky_keeps: Which partitions `kafka-sticky` keeps.
+        lag_threshold: Target lag per consumer of `keda-lag`.
+        slack: Share of consumers that `trim` may use above what `bfd` needs.
+        max_moves: Largest number of partitions that may change their consumer.
+        max_moved_load: Largest load that may change its consumer.
+        expired: Called between steps; true when time is up.
+        time_limit_s: Time limit of a solver, in seconds.
     """
 
     seed: int = 0
@@ -81,10 +81,10 @@ DEFAULTS = PackingOptions()
 
 
 class PackingRule(Protocol):
-    """Partition → consumer: a pure function of its arguments, whatever their order.
+    """Partition → consumer: a pure function that does not depend on the order of its input.
 
-    `current` may name partitions that have departed, which are dropped; partitions without an
-    entry in it are arrivals. A load that is negative or not finite is a `ValueError`.
+    Departed partitions in `current` are dropped; partitions that are not in it are arrivals. A
+    load that is negative or not finite is a `ValueError`.
     """
 
     def __call__(
@@ -100,26 +100,26 @@ class PackingRule(Protocol):
 
 
 class PlannerKind(StrEnum):
-    """What a planner's assignment can be relied on for."""
+    """The guarantee of a planner's assignment."""
 
-    PACKS = "packs"  # no consumer above its capacity, save one partition that nobody can carry
-    LATENCY = "latency"  # rate and lag within what the SLA allows, both capped
-    DEALS = "deals"  # by number or lag of partitions; capacities play no part
+    PACKS = "packs"  # no consumer above its capacity, except with one oversize partition
+    LATENCY = "latency"  # rate and lag within the limits of the SLA, both capped
+    DEALS = "deals"  # by number or lag of partitions; capacities are ignored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRequest:
-    """What an autoscaler decides from.
+    """The input of an autoscaler.
 
     Attributes:
-        loads: What arrives, by partition.
-        lags: Records not yet read, by partition.
-        limits: What a consumer can carry.
-        sla_s: How long a record may wait.
-        current: Who reads what now.
-        alive: Consumers that run or were asked for already.
-        since_scaling_s: How long ago their number last changed.
-        cooldown_s: For how long after that it stays as it is.
+        loads: Arrival rate by partition.
+        lags: Unread records by partition.
+        limits: Capacities of consumers.
+        sla_s: Longest acceptable wait of a record, in seconds.
+        current: The present assignment.
+        alive: Consumers that run or are already requested.
+        since_scaling_s: Time since the number of consumers last changed.
+        cooldown_s: Time after a change in which the number stays the same.
     """
 
     loads: Mapping[TopicPartition, float]
@@ -137,14 +137,14 @@ class ScalingDecision:
     """What to do, and why.
 
     Attributes:
-        action: None at all, another number of consumers, or the same ones otherwise.
-        before: How many consumers there are.
-        after: How many there will be.
-        assignment: Who reads what from then on.
+        action: Nothing, a change of the number of consumers, or a reassignment.
+        before: Number of consumers before.
+        after: Number of consumers after.
+        assignment: The new assignment.
         start: Consumers to start, ascending.
-        stop: Consumers to stop, ascending: those whose going moves least.
-        reason: In a few words.
-        numbers: What the reason recomputes from.
+        stop: Consumers to stop, ascending: those whose removal moves the least load.
+        reason: A short text.
+        numbers: The numbers that the reason is computed from.
     """
 
     action: Action
@@ -158,14 +158,14 @@ class ScalingDecision:
 
 
 class Autoscaler(Protocol):
-    """A planner that also decides when a group is scaled, and by what: arrivals and lags."""
+    """A planner that also decides when to scale a group, from arrival rates and lags."""
 
     def decide(self, request: ScalingRequest, /) -> ScalingDecision:
-        """How many consumers there should be, and who reads what."""
+        """Decides the number of consumers and the assignment."""
         ...
 
     def relieves(self, request: ScalingRequest, after: Assignment, /) -> bool:
-        """Whether somebody has less to do afterwards that has too much to do now."""
+        """Whether the assignment reduces the load of an overloaded consumer."""
         ...
 
 
@@ -173,8 +173,8 @@ class Autoscaler(Protocol):
 class PackingPlanner:
     """A planner by name: its rule, and the options that it reads.
 
-    One with an `autoscaler` is asked every interval; the others when a consumer has too much to do,
-    or after a quiet time.
+    A planner with an `autoscaler` is called every interval; the others when a consumer is
+    overloaded, or after a quiet time.
     """
 
     name: str

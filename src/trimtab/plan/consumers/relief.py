@@ -1,10 +1,10 @@
 """How much overload a plan removes, and which overload no plan can remove.
 
-Why      A partition that is too big for any consumer keeps its consumer overloaded whatever is
-         moved. Judged by the highest load of the group, it would hide every other overload.
-Promise  Pure. What counts is the load of a consumer above its capacity, or above its biggest
-         partition where that alone is more: the rest of it can be moved away. Every sum is rounded
-         once (`math.fsum`); a billionth of a capacity is rounding and counts as nothing.
+Why      A partition that is too big for every consumer keeps its consumer overloaded. Judged by
+         the highest load of the group, it would hide every other overload.
+Promise  Pure. Removable overload is the load of a consumer above its capacity, or above its biggest
+         partition if that alone exceeds the capacity. Every sum is rounded once (`math.fsum`);
+         a billionth of a capacity counts as 0.
 Cost     O(partitions).
 
 >>> orders = [TopicPartition("orders", n) for n in range(3)]
@@ -34,7 +34,7 @@ _NAMED = 3
 def overloads(
     assignment: Assignment, loads: Mapping[TopicPartition, float], limits: GroupLimits
 ) -> dict[int, float]:
-    """The load that could be moved away from each consumer above its capacity, by consumer."""
+    """The removable overload of each overloaded consumer."""
     held: dict[int, list[float]] = {}
     for partition in sorted(assignment):
         held.setdefault(assignment[partition], []).append(loads.get(partition, 0.0))
@@ -50,7 +50,7 @@ def overloads(
 def overload(
     assignment: Assignment, loads: Mapping[TopicPartition, float], limits: GroupLimits
 ) -> float:
-    """What could be moved away from overloaded consumers, in all."""
+    """The removable overload of all consumers together."""
     return math.fsum(overloads(assignment, loads, limits).values())
 
 
@@ -60,13 +60,13 @@ def relieves(
     loads: Mapping[TopicPartition, float],
     limits: GroupLimits,
 ) -> bool:
-    """Whether less of the overload that can be moved away is left."""
+    """Whether `after` has less removable overload than `before`."""
     removed = overload(before, loads, limits) - overload(after, loads, limits)
     return removed > limits.capacity * _ROUNDING
 
 
 def shared_peak(assignment: Assignment, loads: Mapping[TopicPartition, float]) -> float:
-    """The highest load of a consumer with two or more partitions with load; 0 without one."""
+    """The highest load of a consumer with at least two loaded partitions; 0 if there is none."""
     held: dict[int, list[float]] = {}
     for partition in sorted(assignment):
         if loads.get(partition, 0.0) > 0:
@@ -83,11 +83,11 @@ def first_aid(
     max_moves: int | None = None,
     max_moved_load: float | None = None,
 ) -> Assignment:
-    """Removes as much overload as single moves can, within a budget, and gives out the unread.
+    """Removes as much overload as single moves can, within a budget, and assigns unread partitions.
 
-    The worst overload comes first. Of its consumer's partitions the smallest goes that ends it,
-    else the biggest, to the consumer with the most room; to a new one, if there may be one, where
-    it fits nowhere. A partition that nobody reads goes somewhere whether it fits or not.
+    The worst overload comes first. The smallest partition that ends it moves, else the biggest, to
+    the consumer with the most room, or to a new one (if allowed) if it fits nowhere. A partition
+    without a consumer is assigned whether it fits or not.
     """
     owners = dict(given_out(loads, current, limits, most=most))
     moves = len(loads) if max_moves is None else max_moves
@@ -110,11 +110,11 @@ def given_out(
     most: int | None = None,
     idle: Collection[int] = (),
 ) -> Assignment:
-    """Gives a consumer to every partition without one, the biggest first, and moves nothing.
+    """Assigns every partition without a consumer, the biggest first, and moves nothing.
 
-    It goes to the consumer with the most room, of equal ones to the one with the fewest partitions;
-    to a new one, if there may be one, where it fits nowhere. Those in `idle` take part as far as
-    there may be so many.
+    It goes to the consumer with the most room, among equals to the one with the fewest partitions,
+    or to a new one (if allowed) if it fits nowhere. Consumers in `idle` are used as far as the
+    maximum number of consumers allows.
     """
     owners = dict(current.only(loads))
     carried = Assignment(owners).loads(loads)
@@ -142,7 +142,7 @@ def _next_move(
     most: int | None,
     budget: float,
 ) -> tuple[TopicPartition, int] | None:
-    """The move that is worth most now, if there is one."""
+    """The most useful move now; None if there is none."""
     over = overloads(Assignment(owners), loads, limits)
     for consumer in sorted(over, key=lambda c: (-over[c], c)):
         mine = [p for p in sorted(owners) if owners[p] == consumer and 0 < loads[p] <= budget]
@@ -164,7 +164,7 @@ def _place(
     *,
     but: int,
 ) -> int | None:
-    """The consumer with the most room for that load, else a new one if there may be one."""
+    """The consumer with the most room for this load, else a new one if allowed."""
     carried = Assignment(owners).loads(loads)
     room = {c: limits.of(c) - total for c, total in carried.items() if c != but}
     best = max(room, key=lambda c: (room[c], -c), default=None)
@@ -176,7 +176,7 @@ def _place(
 
 
 def too_big(loads: Mapping[TopicPartition, float], limits: GroupLimits) -> list[TopicPartition]:
-    """Partitions that no consumer can carry, biggest first."""
+    """Partitions above the capacity of every consumer, biggest first."""
     most = limits.largest * (1 + _ROUNDING)
     found = [p for p in loads if loads[p] > most]
     return sorted(found, key=lambda p: (-loads[p], p))
@@ -188,10 +188,10 @@ def too_big_said(
     *,
     arrivals: Mapping[TopicPartition, float] | None = None,
 ) -> str | None:
-    """Names the partitions that no consumer can carry, and what can be done about them.
+    """A text that names the partitions too big for every consumer, and what helps.
 
-    With `arrivals`, loads count backlogs too: a partition whose arrivals alone can be carried is
-    too big only until its backlog has been read.
+    With `arrivals`, loads include backlogs: a partition whose arrivals alone fit is too big only
+    until its backlog has been read.
 
     >>> limits = GroupLimits(capacity=100)
     >>> too_big_said({TopicPartition("orders", 0): 150}, limits)
@@ -217,7 +217,7 @@ def _its(partitions: list[TopicPartition]) -> str:
 
 
 def _parts(load: float, limits: GroupLimits) -> str:
-    """How many consumers that would take, rounded up to a tenth."""
+    """The number of consumers needed for this load, rounded up to a tenth."""
     tenths = math.ceil(load / limits.largest * 10 * (1 - _ROUNDING))
     return f"{tenths / 10:g} consumers"
 

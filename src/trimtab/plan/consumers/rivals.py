@@ -1,23 +1,13 @@
-"""What a group has without a planner: Kafka's own assignors, the lag-based one, KEDA's count.
+"""Baselines: Kafka's own assignors, the lag-based assignor, and KEDA's lag scaler.
 
-Why      A planner is worth its trouble only if it beats what a user would otherwise take.
-Promise  Deterministic. Every partition is dealt once; capacities play no part, so a consumer may
-         carry more than it can. Round robin, sticky, lag-based and KEDA's deal leave no two
-         members more than one partition apart. Sticky moves as few partitions as that allows.
-Cost     O(n log n).
-Rules    There are `members` consumers, else as many as the group has, else the fewest that could
-         carry the load; when there are too many, those of the highest index leave.
+Promise  Deterministic, O(n log n); capacities are ignored. Members are `members`, else the current
+         consumers, else the fewest that could carry the load; the highest indexes leave first.
          kafka-range        each topic in contiguous runs, the first members one longer
          kafka-round-robin  all partitions in order, one to each member in turn
-         kafka-sticky       everybody keeps what equal numbers permit, the lowest or the highest
-                            (`sticky_keeps`); the rest go to the member with the fewest
-         lag-based          the greatest lag first, to the member with the fewest partitions, then
-                            the least lag
-         keda-lag           one consumer for every `lag_threshold` of lag, from one up to one per
-                            partition; dealt as kafka-sticky
-Sources  The assignors of Apache Kafka's consumer, members in the order of their indexes instead of
-         their names; kafka-lag-based-assignor, which deals every topic by itself, here all of them
-         together; the Kafka scaler of KEDA.
+         kafka-sticky       equal numbers with the fewest moves; which ones stay: `sticky_keeps`
+         lag-based          greatest lag first, to the member with fewest partitions, then least lag
+         keda-lag           one consumer per `lag_threshold` of lag; assigned as kafka-sticky
+Sources  Apache Kafka (members ordered by index); kafka-lag-based-assignor (topics together); KEDA.
 
 >>> planners = {planner.name: planner for planner in RIVALS}
 >>> orders = [TopicPartition("orders", n) for n in range(5)]
@@ -56,7 +46,7 @@ def kafka_range(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """Deals each topic in contiguous runs, the first members one longer."""
+    """Assigns each topic in contiguous runs, the first members one longer."""
     members = _members(loads, current, limits, options)
     owners: dict[TopicPartition, int] = {}
     for _, topic in groupby(sorted(loads), key=lambda p: p.topic):
@@ -75,7 +65,7 @@ def kafka_round_robin(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """Deals all partitions in order, one to each member in turn."""
+    """Assigns all partitions in order, one to each member in turn."""
     members = _members(loads, current, limits, options)
     return Assignment(dict(zip(sorted(loads), cycle(members), strict=False)))
 
@@ -87,7 +77,7 @@ def kafka_sticky(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """Leaves with everybody what equal numbers permit, and deals the rest."""
+    """Members keep what equal numbers permit; the rest is assigned to those with the fewest."""
     members = _members(loads, current, limits, options)
     if not members:
         return Assignment()
@@ -99,7 +89,7 @@ def kafka_sticky(
     owners: dict[TopicPartition, int] = {}
     counts: dict[int, int] = {}
     for member in members:
-        # One place above the fewest goes to whoever can keep one more partition by it.
+        # Members that can keep one more partition get the places above the minimum.
         extra = one_more > 0 and len(owned[member]) > fewest
         one_more -= extra
         kept = owned[member][: fewest + extra]
@@ -115,7 +105,7 @@ def lag_based(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """Deals the greatest lag first, to whom has the fewest partitions, then the least lag."""
+    """Assigns the greatest lag first, to the member with fewest partitions, then least lag."""
     members = _members(loads, current, limits, options)
     lags = _lags(loads, options)
     order = sorted(loads, key=lambda p: (-lags[p], p))
@@ -129,9 +119,9 @@ def keda_lag(
     options: PackingOptions = DEFAULTS,
     /,
 ) -> Assignment:
-    """Takes as many consumers as the lag asks for, and deals as `kafka_sticky` does."""
+    """Uses as many consumers as the lag requires, and assigns as `kafka_sticky` does."""
     if options.lag_threshold <= 0:
-        raise ValueError(f"a lag threshold of {options.lag_threshold}: it must be 1 or more")
+        raise ValueError(f"the lag threshold must be at least 1, not {options.lag_threshold}")
     asked = -(-sum(_lags(loads, options).values()) // options.lag_threshold)
     replicas = max(1, min(asked, len(loads)))
     return kafka_sticky(loads, current, limits, replace(options, members=replicas))
@@ -143,17 +133,17 @@ def _members(
     limits: GroupLimits,
     options: PackingOptions,
 ) -> Sequence[int]:
-    """The indexes of those who share the partitions, ascending; nobody where there are none."""
+    """The indexes of the members, ascending; empty if there are no partitions."""
     check_loads(loads)
     if options.members is not None and options.members < 1:
-        raise ValueError(f"{options.members} members: there must be 1 or more")
+        raise ValueError(f"the number of members must be at least 1, not {options.members}")
     if not loads:
         return ()
     present = current.only(loads).consumers
     number = options.members or len(present) or fewest_consumers(loads.values(), limits)
     taken = frozenset(present)
     free = (index for index in count() if index not in taken)
-    # Beyond one new member for each partition nobody gets anything.
+    # More members than partitions would get nothing.
     new = min(len(loads), max(0, number - len(present)))
     return sorted([*present[:number], *islice(free, new)])
 

@@ -1,4 +1,4 @@
-"""The plan that undoes a plan: its stored inverse, as a plan of its own."""
+"""The plan that undoes a plan: its stored inverse as a separate plan."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PLANNER = "rollback"
 def rollback_of(
     plan: ConsumerPlan, *, made_ts: int, present: Assignment | None = None
 ) -> ConsumerPlan:
-    """What the group had before the plan; arrivals and orphans stay, since nobody had them.
+    """Restores the assignment before the plan; arrivals and orphans stay, they had no consumer.
 
-    `present` is who reads what now: members of a subscribed group are numbered by what they own, so
-    that the plan itself may have changed their numbers.
+    `present` is the assignment now: members of a subscribed group are numbered by what they own,
+    so the plan itself may have changed their numbers.
     """
     name = plan_id(plan)
     if present is not None:
@@ -65,7 +65,7 @@ def rollback_of(
 
 
 def _in_numbers_of(plan: ConsumerPlan, present: Assignment) -> ConsumerPlan:
-    """The same plan with the numbers of those who read its partitions now."""
+    """The same plan with the numbers of the consumers that own its partitions now."""
     numbers: dict[int, int] = {}
     for partition in sorted(plan.assignment):
         now = present.get(partition)

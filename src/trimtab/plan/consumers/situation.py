@@ -1,7 +1,7 @@
-"""What a plan for a consumer group starts from: loads, who reads what, what consumers can carry.
+"""The input of a plan for a consumer group: loads, assignment and capacities.
 
-Facts that are missing are refused here, so that planners meet only sound values; what is known but
-doubtful is named by `cautions`.
+Missing facts raise here, so that planners get valid values only; `cautions` lists facts that are
+known but doubtful.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CLOCKS_DIFFER_S = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Everything a packing planner needs to know; `remark` says what was concluded, if anything."""
+    """The input of a packing planner; `remark` says how the capacity was derived, if it was."""
 
     loads: Mapping[TopicPartition, float]
     limits: GroupLimits
@@ -53,18 +53,18 @@ def situation_of_file(
     capacity: float | None = None,
     unit: Unit | None = None,
 ) -> Situation:
-    """What a loads file says, in one of its steps, of these topics or of all."""
+    """The situation of one step of a loads file, for these topics or for all."""
     if unit not in (None, file.unit):
         raise ConfigError(
-            f"{origin} counts in {file.unit}, not in {unit}.",
-            hint="Leave --unit out, or correct the file.",
+            f"{origin} uses {file.unit}, not {unit}.",
+            hint="Leave out --unit, or correct the file.",
         )
     chosen = step_of(file, step, origin=origin)
     loads = chosen.loads
     _check_topics(topics, {p.topic for p in loads})
     kept = {p: load for p, load in loads.items() if topics is None or p.topic in topics}
     if not math.isfinite(sum(kept.values())):
-        raise ConfigError(f"{origin}: the loads add up to more than a number can hold.")
+        raise ConfigError(f"{origin}: the sum of the loads is too large for a number.")
     left_out = list(map(str, sorted(file.assignment.keys() - loads.keys())))
     return Situation(
         loads=kept,
@@ -76,18 +76,18 @@ def situation_of_file(
         current=file.assignment.only(kept),
         lags={p: lag for p, lag in chosen.lags.items() if p in kept},
         sla_s=file.sla_s,
-        remark=f"{origin} assigns {_some(left_out)} without a load: left out of the plan."
+        remark=f"{origin} assigns {_some(left_out)} but gives no load: left out of the plan."
         if left_out
         else None,
     )
 
 
 def step_of(file: RateSteps, step: int | None, *, origin: str) -> LoadStep:
-    """The step asked for; it must be named only where there are several."""
+    """The requested step; it must be given only if there are several."""
     if step is None and len(file.steps) == 1:
         return file.steps[0]
     if step is None or step >= len(file.steps):
-        asked = "it is not said which" if step is None else f"there is no step {step}"
+        asked = "none was selected" if step is None else f"there is no step {step}"
         raise ConfigError(
             f"{origin} has {len(file.steps)} step(s) and {asked}.",
             hint=f"Give --step with a number from 0 to {len(file.steps) - 1}.",
@@ -104,9 +104,9 @@ def situation_of_measurement(
     group: str | None = None,
     live: GroupSnapshot | None = None,
 ) -> Situation:
-    """What was measured of these topics, or of all; unknown loads are refused, never taken as 0.
+    """The situation of a measurement, for these topics or for all; unknown loads raise.
 
-    The lags are those of the group, where they are known. Without `capacity` it is learned from
+    The lags are those of the group, if known. Without `capacity` it is derived from
     the consumers of the `live` group that had a backlog.
     """
     unit = Unit.BYTES_S if unit is None else unit
@@ -129,8 +129,8 @@ def situation_of_measurement(
 def _learned_capacity(
     measured: Measurement, group: str | None, live: GroupSnapshot | None, unit: Unit
 ) -> tuple[float, str]:
-    """The capacity that consumers have shown, less what is left free, and where it is from."""
-    why = "A measurement says what one consumer can carry only of a live group: give --group."
+    """The capacity that consumers reached, minus headroom, and a text that explains it."""
+    why = "The capacity of a consumer is measured only for a live group: --group is missing."
     if group is not None and live is not None:
         shown = learned_from(measured, group, live.assignment).of(unit)
         if shown:
@@ -142,10 +142,12 @@ def _learned_capacity(
                 f"{unit} (median); a sixth of that is left free. --capacity overrides it."
             )
         why = (
-            f"What one consumer of group {group} can carry is not known: none had a backlog of "
+            f"The capacity of a consumer of group {group} is unknown: none had a backlog of "
             f"{BACKLOG_S:g} s throughout {LEAST_SPAN_S:g} s or more of the measurement."
         )
-    raise ConfigError(why, hint="Give --capacity, in the unit of --unit.")
+    raise ConfigError(
+        why, hint="Give --capacity, in the unit of --unit, or --group of a live group."
+    )
 
 
 def in_group(situation: Situation, group: GroupSnapshot) -> Situation:
@@ -166,34 +168,34 @@ def cautions(
     max_age_s: float,
     incomplete: bool = True,
 ) -> Iterator[str]:
-    """What a person must know before trusting a plan for these loads; nothing where all is well."""
+    """Warnings about these loads that a user must know before trusting the plan."""
     loads = situation.loads
     if not loads:
         yield "there are no loads: the plan is empty"
     if loads and not any(loads.values()):
-        yield "all loads are 0: the plan does not tell how a real load would be shared out"
+        yield "all loads are 0: the plan does not show how a real load would be assigned"
     if measured is None:
         return
     yield from about_age(measured, now_ts=now_ts, max_age_s=max_age_s)
     thin = [str(p.name) for p in measured.partitions if p.name in loads and not p.complete]
     if thin and incomplete:
         yield (
-            f"the rate of {_some(thin)} is incomplete: it has a gap, it is over less time than was "
-            "asked for, or timestamps do not tell when records came"
+            f"the rate of {_some(thin)} is incomplete: it has a gap, covers less time than "
+            "requested, or is based on timestamps that are not arrival times"
         )
 
 
 def about_age(measured: Measurement, *, now_ts: int, max_age_s: float) -> Iterator[str]:
-    """A word about loads that are old, or that are said to be from the future."""
+    """Warns of loads that are old or have a time in the future."""
     age_s = (now_ts - measured.to_ts) / _MICROS
     if age_s > max_age_s:
         yield f"the loads were measured {_long(age_s)} ago, longer than {_long(max_age_s)}"
     if age_s < -_CLOCKS_DIFFER_S:
-        yield f"the loads were measured {_long(-age_s)} in the future: a clock is wrong"
+        yield f"the measurement is dated {_long(-age_s)} in the future: check the clocks"
 
 
 def _long(seconds: float) -> str:
-    """A duration for people.
+    """A duration as readable text.
 
     >>> [_long(s) for s in (45, 900, 7200, 200_000)]
     ['45 s', '15 min', '2 h', '2 days']
@@ -205,21 +207,21 @@ def _long(seconds: float) -> str:
 
 
 def check_lags(situation: Situation, planner: PackingPlanner) -> None:
-    """Refuses a planner that decides by lag where lags are unknown, and one of another unit."""
+    """Rejects a planner that needs lags if lags are unknown or the unit is not records/s."""
     if "lags" not in planner.reads or not situation.loads:
         return
     unit = situation.limits.unit
     if planner.kind is PlannerKind.LATENCY and unit is not Unit.RECORDS_S:
         raise ConfigError(
-            f"{planner.name} weighs rates against lags, which are records; the loads are {unit}.",
-            hint='Give the loads in records/s, and say so: --unit, or "unit" in the loads file.',
+            f"{planner.name} compares rates with lags, which are records; the loads are in {unit}.",
+            hint='Give the loads in records/s, with --unit or "unit" in the loads file.',
         )
     if planner.kind is PlannerKind.PACKS:
         return
     unknown = [str(p) for p in sorted(situation.loads) if p not in situation.lags]
     if unknown:
         raise ThinData(
-            f"{planner.name} decides by lag, and that of {_some(unknown)} is unknown.",
+            f"{planner.name} needs lags, but the lag of {_some(unknown)} is unknown.",
             hint='Give "lags" in the loads file, or --group with a measurement of its lag.',
         )
 
@@ -234,7 +236,7 @@ def _check_topics(asked: frozenset[str] | None, known: Collection[str]) -> None:
     for topic in sorted(asked or ()):
         if topic not in known:
             raise ConfigError(
-                f'No load of topic "{topic}" is given.',
+                f'There is no load of topic "{topic}".',
                 hint=f"The file has {_some(sorted(known)) or 'no topic at all'}.",
             )
 

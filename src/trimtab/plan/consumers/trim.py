@@ -1,20 +1,14 @@
-"""Trim: repairs what is there instead of packing anew, and looks for the cheapest repair.
+"""Trim: repairs the current assignment with as few consumers as `bfd` and the least load moved.
 
-Why      A plain fit forgets who had what; keeping most at home costs consumers. Between the two
-         lies a search: the same number of consumers as best fit decreasing, the least load moved.
-Promise  Valid like every fit, and never more consumers than `bfd` needs, `slack` aside. The load
-         moved is at most that of `bfd`, equal consumers named to fit the past. Deterministic for
-         a seed, whatever the order of the input. A budget of moves or of moved load is kept, with
-         as few consumers as it allows; when time is up the best plan so far is given.
-Cost     So many sweeps, each a linear assignment problem over blocks of consumers: about half a
-         second for 200 partitions, a few seconds for 10 000.
-Paper    None; it answers Landau et al. A sweep cuts every consumer's partitions in two: one part
-         stays, the other parts are dealt out again, one to each consumer, at the least total price
-         of moves and overload: an assignment problem, solved exactly. So every sweep chooses the
-         best of K! neighbours. The cuts and a fading noise on the prices come from the seed.
-         Two starts: the past, with its overloads, and the packing of `bfd`, which is valid.
-         With slack, the number of consumers follows the need only when it leaves a band: what is
-         closed today may have to be opened tomorrow.
+Promise  Never more consumers than `bfd` needs (plus `slack`), and no more load moved than by `bfd`
+         with equal consumers renamed to fit. Deterministic for a seed. A budget of moves or moved
+         load is respected, with as few consumers as it allows; at timeout the best plan so far.
+Cost     A number of sweeps: about 0.5 s for 200 partitions, a few seconds for 10 000.
+Paper    Ours, an alternative to Landau et al. A sweep splits each consumer's partitions in two:
+         one part stays, the others are reassigned, one to each consumer, at the least price of
+         moves and overload: a linear assignment problem, solved exactly. Splits and decreasing
+         noise come from the seed. It starts from the current assignment and from `bfd`'s packing.
+         With slack, the number of consumers changes only when the need leaves a band.
 
 >>> orders = [TopicPartition("orders", n) for n in range(4)]
 >>> loads = dict(zip(orders, (70, 40, 30, 10)))
@@ -50,17 +44,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OVERLOAD = 1000.0
-"""Price of a unit of load too much, against that of a unit moved."""
+"""Price of a unit of overload, relative to the price of a unit moved."""
 _A_MOVE = 1e-4
-"""Price of a move by itself, as a part of the capacity: of equal loads, the fewer partitions."""
+"""Fixed price of a move, as a share of the capacity: fewer partitions move for equal load."""
 _HEAT = 0.6
-"""Noise on the prices of the first sweep, as a part of the capacity."""
+"""Noise on the prices in the first sweep, as a share of the capacity."""
 _WORK, _FEWEST_SWEEPS, _MOST_SWEEPS = 90_000, 60, 900
 _TIGHT = 0.97
 _BLOCK = 160
 """Consumers that exchange partitions within one assignment problem."""
 _STIRRED, _ALL_STIRRED = 0.3, 20
-"""The share of idle consumers that take part in a sweep; a few take part all."""
+"""The share of unaffected consumers in a sweep; if there are few, all take part."""
 
 
 def trim(
@@ -88,7 +82,7 @@ def _renamed(
     loads: Mapping[TopicPartition, float],
     limits: GroupLimits,
 ) -> Assignment:
-    """The packing with its consumers named to fit the past, where all are equal."""
+    """The packing with its consumers renamed to fit the current assignment, if all are equal."""
     if limits.capacities:
         return packed
     bins: dict[int, list[TopicPartition]] = {}
@@ -99,7 +93,7 @@ def _renamed(
 
 
 def _within_budget(task: _Task) -> Assignment:
-    """The fewest consumers found with which the budget is kept; more of them need fewer moves."""
+    """The plan with the fewest consumers within the budget; more consumers need fewer moves."""
     affordable = [r for r in task.repairs if task.valid(r) and task.affordable(r)]
     if not affordable:
         raise _too_dear(task)
@@ -120,15 +114,15 @@ def _too_dear(task: _Task) -> NoFeasiblePlan:
     lightest, fewest = task.repairs
     moves, load = len(moved(task.before, fewest)), moved_load(task.before, lightest, task.loads)
     return NoFeasiblePlan(
-        f"To cure every overload takes {moves} move{'s'[: moves != 1]} or more, and {load:g} or "
-        "more of moved load.",
+        f"Removing every overload needs at least {moves} move{'s'[: moves != 1]} and at least "
+        f"{load:g} of moved load.",
         hint="Raise --max-moves or --max-moved-load, or leave them out.",
     )
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What is to be repaired; `packed` is what best fit decreasing does, with the best names."""
+    """The problem; `packed` is the packing of best fit decreasing, with the best names."""
 
     loads: Mapping[TopicPartition, float]
     before: Assignment
@@ -138,7 +132,7 @@ class _Task:
 
     @cached_property
     def pinned(self) -> dict[TopicPartition, int]:
-        """Partitions that stand alone on a consumer that they overfill."""
+        """Oversize partitions, each alone on a consumer."""
         owners = self.packed.items()
         return {p: c for p, c in owners if self.loads[p] > self.limits.of(c)}
 
@@ -149,25 +143,25 @@ class _Task:
 
     @cached_property
     def homes(self) -> dict[TopicPartition, int]:
-        """Where those were that can stay: their consumer has no pinned partition now."""
+        """The current consumers of free partitions, without consumers of pinned partitions."""
         taken = set(self.pinned.values())
         found = ((p, self.before.get(p)) for p in self.free)
         return {p: c for p, c in found if c is not None and c not in taken}
 
     @property
     def consumers_wanted(self) -> int:
-        """As many as best fit decreasing, or what there are now within the slack above it."""
+        """As many as best fit decreasing, or the present number if it is within the slack."""
         least = len(self.packed.consumers)
         most = math.floor(least * (1 + self.options.slack))
         wanted = min(most, least + math.ceil(self.options.slack * least / 4))
         return min(most, max(wanted, len(self.before.consumers)))
 
     def best(self, consumers: int) -> Assignment:
-        """The cheapest valid plan found with so many consumers at most."""
+        """The cheapest valid plan found with at most this many consumers."""
         found = []
         if consumers <= 2 * _BLOCK or not self._tight(consumers):
             found.append(self._searched(*self._past(consumers - len(self.pinned))))
-        # The packing does without the slack, so it is of use only where there is none.
+        # The packing does not use the slack, so it is useful only without slack.
         if consumers <= len(self.packed.consumers) or not any(map(self.valid, found)):
             found.append(self._searched(*self._packing()))
         return min(filter(self.valid, (*found, self.packed)), key=self._price)
@@ -176,12 +170,12 @@ class _Task:
         return self._named(_Search(self, slots, owners).run())
 
     def _tight(self, consumers: int) -> bool:
-        """Whether so little room is left that a large group with overloads is hardly cured."""
+        """Whether too little room is left to repair a large group with overloads."""
         room = consumers * self.limits.capacity
         return sum(self.loads.values()) > _TIGHT * room
 
     def valid(self, answer: Assignment) -> bool:
-        """Whether nobody carries too much, added up exactly, but for what nobody could, alone."""
+        """Whether no consumer is overloaded, exactly summed, except with one oversize partition."""
         holders = Counter(answer.values())
         alone = {
             c
@@ -200,7 +194,7 @@ class _Task:
 
     @cached_property
     def repairs(self) -> tuple[Assignment, Assignment]:
-        """What moves least: only what must leave an overloaded consumer, by load and by number."""
+        """The smallest repairs: what must leave overloaded consumers, by load and by number."""
         return self._repair(_by_load), self._repair(_by_number)
 
     def _repair(self, cheaper: Callable[[float, int], tuple[float, float]]) -> Assignment:
@@ -225,7 +219,7 @@ class _Task:
         capacity: float,
         cheaper: Callable[[float, int], tuple[float, float]],
     ) -> tuple[TopicPartition, ...]:
-        """The cheapest partitions without which the rest may stay; of many, nearly so."""
+        """The cheapest partitions to remove so that the rest fits; approximate if many."""
 
         def load(partitions: Iterable[TopicPartition]) -> float:
             return sum(self.loads[p] for p in partitions)
@@ -237,7 +231,7 @@ class _Task:
             return alone or load(rest) <= capacity
 
         def runs() -> Iterator[tuple[TopicPartition, ...]]:
-            """From each partition on downwards, as few as will do."""
+            """From each partition downwards, the fewest that are enough."""
             sums = [0, *accumulate(self.loads[p] for p in heavy)]
             for at in range(len(heavy)):
                 end = bisect_left(sums, sums[at] + sums[-1] - capacity)
@@ -258,7 +252,7 @@ class _Task:
         return sum(self.loads[p] for p in away), len(away)
 
     def _past(self, wanted: int) -> tuple[list[int], dict[TopicPartition, int]]:
-        """The consumers to go on with, the fullest ones, and who stays where he is."""
+        """The consumers to keep, the fullest ones, and the partitions that stay."""
         carried = Assignment(self.homes).loads(self.loads)
         kept = sorted(sorted(carried, key=lambda c: (-carried[c], c))[:wanted])
         fresh = self._others({*kept, *self.pinned.values()})
@@ -267,17 +261,17 @@ class _Task:
         return slots, {p: c for p, c in self.homes.items() if c in staying}
 
     def _packing(self) -> tuple[list[int], dict[TopicPartition, int]]:
-        """Best fit decreasing as it is."""
+        """The packing of best fit decreasing."""
         owners = {p: self.packed[p] for p in self.free}
         return sorted(set(owners.values())), owners
 
     def closed(self, slots: Collection[int]) -> list[int]:
-        """Consumers of the past that are not among these, and could be in place of one of them."""
+        """Current consumers that are not among these and could replace one of them."""
         taken = {*slots, *self.pinned.values()}
         return [c for c in self.before.consumers if c not in taken]
 
     def _others(self, taken: set[int]) -> Iterator[int]:
-        """Indexes that are not taken: those that the packing uses, then the lowest."""
+        """Free indexes: those of the packing, then the lowest."""
         proven = [
             c for c in self.packed.consumers if c not in taken and c in self.limits.capacities
         ]
@@ -304,7 +298,7 @@ def _by_number(load: float, number: int) -> tuple[float, float]:
 
 
 _ENUMERATED = 10
-"""So many partitions of one consumer are tried in every combination."""
+"""Up to this many partitions of a consumer are tried in every combination."""
 
 
 class _Search:
@@ -328,7 +322,7 @@ class _Search:
         self._settle()
 
     def run(self) -> dict[TopicPartition, int]:
-        """Sweeps until it is good or the effort is spent; gives partition → consumer."""
+        """Sweeps until the result is good or the effort is spent; returns partition → consumer."""
         best, cost = self.slot.copy(), self._cost()
         sweeps = _sweeps(int(self.open.sum()))
         for number in range(sweeps):
@@ -341,7 +335,7 @@ class _Search:
         return {p: self.slots[s] for p, s in zip(self.names, best.tolist(), strict=True)}
 
     def _settle(self) -> None:
-        """Puts those without a place on the emptiest open consumers, overloaded or not."""
+        """Puts unplaced partitions on the emptiest open consumers, even if they overload."""
         import numpy as np
 
         filled = np.bincount(self.slot[self.slot >= 0], self.size[self.slot >= 0], len(self.slots))
@@ -358,7 +352,7 @@ class _Search:
         return float(_OVERLOAD * overload + self.price[self.slot != self.home].sum())
 
     def _cut(self, number: int) -> NDArray[np.bool_]:
-        """Which partitions are dealt out again: by turns the smallest, the moved ones, any."""
+        """Which partitions are reassigned: in turn the smallest, the moved ones, random ones."""
         import numpy as np
 
         match number % 4:
@@ -394,7 +388,7 @@ class _Search:
             self._deal(np.flatnonzero(block == number), inside, cut[inside], heat)
 
     def _stirred(self) -> NDArray[np.bool_]:
-        """Who takes part in a sweep: all whom a move or an overload concerns, some of the rest."""
+        """The consumers in a sweep: all with a move or an overload, and some of the rest."""
         import numpy as np
 
         rest = max(_STIRRED, _ALL_STIRRED / len(self.slots))
@@ -406,7 +400,7 @@ class _Search:
         return takes_part
 
     def _neighbours(self) -> list[int]:
-        """All consumers, such that a partition and its home stand close: from a random one on."""
+        """All consumers, ordered so that a partition and its old consumer are close."""
         import numpy as np
 
         away = np.flatnonzero((self.home >= 0) & (self.home != self.slot))
@@ -433,7 +427,7 @@ class _Search:
         cut: NDArray[np.bool_],
         heat: float,
     ) -> None:
-        """Deals the parts cut off to these consumers, one to each, at the least price."""
+        """Assigns the split-off parts to these consumers, one to each, at the least price."""
         import numpy as np
         from scipy.optimize import linear_sum_assignment
 
@@ -450,7 +444,7 @@ class _Search:
         np.subtract.at(prices, (home[back], owner[back]), self.price[items][back])
         if heat:
             prices += heat * self.rng.random(prices.shape)
-        # What is closed has an empty part; who gets one is closed, so nothing may stay there.
+        # A closed consumer gets an empty part, so nothing may stay there.
         closed = ~self.open[slots]
         occupied = np.bincount(owner[~cut], minlength=len(slots)) > 0
         prices[:, closed] = np.where(occupied, np.inf, 0.0)[:, None]

@@ -1,11 +1,10 @@
-"""A choice that holds for a batch: the same partition until enough bytes were given to it.
+"""Makes a partitioner choose per batch: it keeps a partition until enough bytes went to it.
 
-Why      Choosing anew for each record spreads a producer's records over many small batches; brokers
-         and clients pay per batch.
-Promise  A partition is kept until at least `sticky_bytes` were given to it since it was chosen, a
-         record counted as one byte at least; then the chooser is asked again. It is asked at once
-         where the kept partition has lost its leader and another has one, or is gone.
-Cost     O(1) per record, and the chooser's own once per batch.
+Why      A choice per record makes many small batches, and brokers and clients pay per batch.
+Promise  A partition is kept until at least `sticky_bytes` were sent to it since it was chosen (a
+         record counts at least one byte); then the inner partitioner chooses again. It chooses at
+         once if the partition is gone, or has lost its leader while another has one.
+Cost     O(1) per record, plus the inner partitioner once per batch.
 Paper    KIP-794 without the client's own view of its batches.
 
 >>> from trimtab.plan.records.default import Default
@@ -28,7 +27,7 @@ from trimtab.plan.records.partitioner import Partitioner, RoutingOptions
 
 
 class _Batch:
-    """The partition that is kept for a topic, and how many bytes it still takes."""
+    """The current partition of a topic, and how many bytes remain for it."""
 
     __slots__ = ("broker", "kept", "lock", "room", "snapshot")
 
@@ -41,7 +40,7 @@ class _Batch:
 
 
 class PerBatch:
-    """Asks another partitioner once per batch."""
+    """Calls another partitioner once per batch."""
 
     def __init__(
         self,
@@ -50,13 +49,13 @@ class PerBatch:
         *,
         stayed: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        """Keeps what `chooser` chooses.
+        """Wraps `chooser`.
 
         Args:
-            chooser: Asked without a key, with the size of the first record.
-            options: Of it all.
-            stayed: Told cluster, broker and size of every record that the chooser was not asked
-                for.
+            chooser: Called without a key, with the size of the first record of a batch.
+            options: The routing options.
+            stayed: Called with cluster, broker and size of every record for which the chooser was
+                not called.
         """
         self._chooser = chooser
         self.ignore_keys = options.ignore_keys
@@ -67,7 +66,7 @@ class PerBatch:
     def partition(
         self, topic: str, key: bytes | None, size: int, snapshot: LeaderSnapshot, /
     ) -> int:
-        """The home of the key, or the partition of the present batch."""
+        """The partition of the key, or of the current batch."""
         if key is not None and not self.ignore_keys:
             return snapshot.topic(topic).home(key)
         batch = self._batches[snapshot.cluster][topic]
@@ -88,4 +87,4 @@ class PerBatch:
             return batch.kept
 
     def closed(self, topic: str, partition: int, /) -> None:
-        """Bytes decide, not the client's batches."""
+        """Does nothing: bytes end a batch here, not the client."""

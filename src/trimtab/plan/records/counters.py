@@ -1,8 +1,8 @@
-"""Counters as a Java int has them: one step a record, and the sign bit is not looked at.
+"""Counters that wrap like a Java int with the sign bit cleared: one step per record.
 
-Promise  The first number is the start; after 2³¹−1 comes 0 again, since the sign bit of −2³¹ is
-         cleared. At that wrap, and only there, a rotation over a number of choices that is no power
-         of two jumps once. A counter is made once, however many threads ask for it first.
+Promise  The first number is the start; 2³¹−1 is followed by 0, since the sign bit of −2³¹ is
+         cleared. Only at that wrap a rotation over a number of choices that is not a power of two
+         jumps once. A counter is created once, even if several threads request it at once.
 Cost     O(1); a lock per counter.
 Paper    Burato, section 2.2, which is Kafka before 2.4.
 
@@ -27,7 +27,7 @@ V = TypeVar("V")
 
 
 class Counter:
-    """Gives each number to one caller only."""
+    """Returns each number to one caller only; thread-safe."""
 
     __slots__ = ("_count", "_lock")
 
@@ -36,7 +36,7 @@ class Counter:
         self._lock = Lock()
 
     def step(self) -> int:
-        """The present number; the next caller gets the next one."""
+        """Returns the current number and advances."""
         with self._lock:
             count = self._count
             self._count = (count + 1) & WITHOUT_SIGN
@@ -44,7 +44,7 @@ class Counter:
 
 
 class Starts:
-    """Where counters start: at a given number, by the seed and their name, or anywhere."""
+    """Start values of counters: a given number, derived from seed and name, or random."""
 
     __slots__ = ("_seed", "_start")
 
@@ -54,7 +54,7 @@ class Starts:
 
     @property
     def fixed(self) -> bool:
-        """Whether nothing is left to chance."""
+        """Whether the starts are deterministic."""
         return self._start is not None
 
     def of(self, topic: str, broker: int | None = None) -> int:
@@ -64,12 +64,12 @@ class Starts:
         return self.random(topic, broker).getrandbits(32) & WITHOUT_SIGN
 
     def random(self, topic: str, broker: int | None = None) -> Random:
-        """Chance for one topic, or one broker of it: other topics do not disturb it."""
+        """A random generator for one topic or one broker of it, independent of other topics."""
         return Random(None if self._seed is None else f"{self._seed}/{topic}/{broker}")
 
 
 class Once(dict[K, V]):
-    """Makes the value of a key when it is first asked for, whole before anybody sees it."""
+    """Creates the value of a key on first access; thread-safe."""
 
     __slots__ = ("_lock", "_make")
 
@@ -87,5 +87,5 @@ class Once(dict[K, V]):
 
 
 def per_topic(make: Callable[[str], V]) -> Once[str, Once[str, V]]:
-    """What is kept for each topic of each cluster, made when it is first asked for."""
+    """A state per cluster and topic, created on first access."""
     return Once(lambda _cluster: Once(make))

@@ -1,11 +1,11 @@
 """Default: the hash of the key, else round robin over the partitions that have a leader.
 
-Why      What Kafka's producers did before 2.4, and the yardstick for all others.
+Why      What Kafka's producers did before 2.4, and the baseline for all others.
 Promise  While the leaders stay the same, the numbers of keyless records on any two partitions
-         differ by at most 1, and by 1 more for every wrap of the counter, whatever the number of
-         threads. Where nobody leads anything, all partitions take their turn.
+         differ by at most 1, and by 1 more for every wrap of the counter, with any number of
+         threads. If no partition has a leader, all partitions are used in turn.
 Cost     Three look-ups per record, as published; O(topics) memory.
-Paper    Burato, section 2.2. Differs: keys are ignored when asked to.
+Paper    Burato, section 2.2. Differs: keys are ignored with `ignore_keys`.
 
 >>> from trimtab.plan.records.leaders import LeaderSnapshot
 >>> default = Default(RoutingOptions(start=0))
@@ -32,7 +32,7 @@ class Default:
     def partition(
         self, topic: str, key: bytes | None, _size: int, snapshot: LeaderSnapshot, /
     ) -> int:
-        """The home of the key, or the next available partition."""
+        """The partition of the key, or the next available partition."""
         table = snapshot.topic(topic)
         if key is not None and not self.ignore_keys:
             return table.home(key)
@@ -41,4 +41,4 @@ class Default:
         return choices[count % len(choices)]
 
     def closed(self, topic: str, partition: int, /) -> None:
-        """Batches are none of its business."""
+        """Does nothing: the choice does not depend on batches."""

@@ -1,8 +1,8 @@
 """Improved: the choices of `default` with less work for each.
 
-Why      A partitioner is asked for every record; what it chooses from changes only with the
-         leaders, so counter and choices stand together.
-Promise  Equal starts and equal snapshots give the very sequence of `default`.
+Why      A partitioner is called for every record, but its choices change only with the leaders, so
+         the counter and the choices are stored together.
+Promise  Equal starts and equal snapshots give the same sequence as `default`.
 Cost     One look-up per keyless record; O(topics) memory.
 Paper    Burato, section 6.2.1, which looks up twice; counters beside the lists they index are
          what section 6.3 proposes.
@@ -24,7 +24,7 @@ from trimtab.plan.records.partitioner import RoutingOptions
 
 
 class _Topic:
-    """The choices of a topic as last seen, and how far they were gone through."""
+    """The available partitions of a topic as last seen, and the current position."""
 
     __slots__ = ("choices", "count", "lock", "snapshot")
 
@@ -46,7 +46,7 @@ class Improved:
     def partition(
         self, topic: str, key: bytes | None, _size: int, snapshot: LeaderSnapshot, /
     ) -> int:
-        """The home of the key, or the next available partition."""
+        """The partition of the key, or the next available partition."""
         if key is not None and not self.ignore_keys:
             return snapshot.topic(topic).home(key)
         state = self._topics[snapshot.cluster][topic]
@@ -60,4 +60,4 @@ class Improved:
             return state.choices[count % len(state.choices)]
 
     def closed(self, topic: str, partition: int, /) -> None:
-        """Batches are none of its business."""
+        """Does nothing: the choice does not depend on batches."""

@@ -1,8 +1,8 @@
-"""Who leads what at one moment, as a partitioner looks at it.
+"""A snapshot of the leaders of partitions, as used by partitioners.
 
-Promise  Immutable: a change of leaders is another snapshot, so that `is` tells whether anything
-         changed. The table of a topic is made when it is first asked for, and kept.
-Cost     O(partitions of the topic) once per topic; afterwards one look-up.
+Promise  Immutable: a change of leaders makes a new snapshot, so `is` shows whether anything
+         changed. The table of a topic is built on first access and cached.
+Cost     O(partitions of the topic) once per topic; then one look-up.
 
 >>> seen = LeaderSnapshot({"U2": {0: 1, 1: 2, 2: 2, 3: -1}})
 >>> table = seen.topic("U2")
@@ -29,7 +29,7 @@ _making = Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLeaders:
-    """One topic: every partition, those with a leader, and who leads which; all ascending."""
+    """One topic: all partitions, those with a leader, and those of each leader; all ascending."""
 
     all: tuple[int, ...]
     available: tuple[int, ...]
@@ -38,17 +38,17 @@ class TopicLeaders:
     leader: Mapping[int, int]
 
     def home(self, key: bytes) -> int:
-        """Where Kafka's hash puts a key: among all partitions, so that no fault moves it."""
+        """The partition of a key by Kafka's hash over all partitions; failures do not change it."""
         return self.all[home(key, len(self.all))]
 
     def takes(self, partition: int) -> bool:
-        """Whether it has a leader or, where none has one, at least exists."""
+        """Whether it has a leader, or exists if no partition has a leader."""
         leader = self.leader.get(partition)
         return leader is not None and (leader >= 0 or not self.available)
 
 
 class LeaderSnapshot:
-    """Leaders by topic and partition; −1, or any negative number, is nobody."""
+    """Leaders by topic and partition; a negative number means no leader."""
 
     __slots__ = ("_leaders", "_tables", "cluster", "leading", "made", "racks")
 
@@ -58,13 +58,13 @@ class LeaderSnapshot:
         racks: Mapping[int, str | None] | None = None,
         cluster: str = "",
     ) -> None:
-        """Takes a copy.
+        """Copies its arguments.
 
         Args:
-            leaders: Of every topic that is known, the broker that leads each partition.
-            racks: Where brokers stand; one that is not named stands nowhere in particular.
-            cluster: Which cluster this is. A partitioner that serves several keeps what it counts
-                apart for each: broker 1 of one is not broker 1 of another.
+            leaders: For every known topic, the leader of each partition.
+            racks: The racks of brokers; a broker not named has no rack.
+            cluster: The id of the cluster. A partitioner that serves several clusters counts each
+                separately: broker 1 of one is not broker 1 of another.
         """
         self.cluster = cluster
         self._leaders = {topic: dict(of_topic) for topic, of_topic in leaders.items()}
@@ -76,10 +76,10 @@ class LeaderSnapshot:
             for broker in of_topic.values()
             if broker >= 0
         )
-        """Brokers that lead anything at all."""
+        """Brokers that lead at least one partition."""
         with _making:
             self.made: int = next(_made)
-        """Higher for each that is made in this process: the later one knows better."""
+        """Increases with each snapshot created in this process; a later snapshot is newer."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._leaders, dict(self.racks), self.cluster)
@@ -95,11 +95,11 @@ class LeaderSnapshot:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that are known, ascending."""
+        """The known topics, ascending."""
         return tuple(sorted(self._leaders))
 
     def topic(self, name: str) -> TopicLeaders:
-        """The table of a topic; one that is unknown or has no partition is an error."""
+        """The table of a topic; raises if it is unknown or has no partition."""
         table = self._tables.get(name)
         return table if table is not None else self._made(name)
 
@@ -108,7 +108,7 @@ class LeaderSnapshot:
         if not leader:
             raise UnknownTopic(
                 f"Topic {name} is not in the snapshot, or has no partition.",
-                hint="Check the name; a topic that was just made is seen when metadata is fresh.",
+                hint="Check the name; a new topic is known after the next metadata refresh.",
             )
         everything = tuple(sorted(leader))
         led: dict[int, list[int]] = {}

@@ -1,19 +1,13 @@
-"""The newest weights that were heard, as long as they hold: what `weighted-node` is steered by.
+"""The newest valid broker weights, for `weighted-node`.
 
-Why      Weights come from outside, late or not at all. Old ones are worse than none: a broker that
-         was left alone an hour ago may be the only good one now.
-Promise  Empty, which means equal weights, before anything was heard and when what was heard is
-         older than its `valid_s`. Any thread may tell and ask. While nothing changes, the answer
-         is the same object. The same records may come from several places, some of them late: one
-         that is older than what is held, and still holds, changes nothing.
-         A record is never believed for longer than `valid_s` after it came. How old it was when it
-         came is told by its `ts`, and the clocks of two machines differ; so a record that came in
-         the pace in which it was written (at least a second after an earlier one, and half to twice
-         as long as their `ts` say) was just written, and what its `ts` is then off by is the
-         difference of the clocks, which later records are forgiven. The first record, and those
-         that come in a heap or after a gap, are judged by their `ts` less that difference: several
-         that are read at once say nothing of when they were written, however near to each other.
-Cost     One comparison when asked.
+Promise  Empty (equal weights) before the first record, and when the newest record is older than its
+         `valid_s`: stale weights are worse than none. Thread-safe; the result is the same object
+         until it changes. A record older than a valid one is ignored. A record is used for at most
+         `valid_s` after its arrival; its age on arrival is judged by its `ts`, corrected by the
+         clock difference between the machines. That difference is learned from records that arrive
+         at the pace at which they were written (at least 1 s apart, half to twice the difference of
+         their `ts`); the first record, and records read in a burst or after a gap, do not count.
+Cost     One comparison per call.
 
 >>> now = [100.0]
 >>> live = LiveWeights(clock=lambda: now[0], wall_us=lambda: int(now[0] * 1e6))
@@ -36,11 +30,11 @@ from trimtab.model.weights import Weights
 
 _NOTHING: Mapping[int, float] = MappingProxyType({})
 _LEAST_S = 1.0
-"""Over less there is no pace: partitions that end at different records are read one by one."""
+"""Records closer than this show no pace: they may come from several partitions."""
 
 
 class LiveWeights:
-    """Holds the newest weights; called, it says what they are now."""
+    """Holds the newest weights; calling it returns the weights valid now."""
 
     def __init__(
         self,
@@ -48,11 +42,11 @@ class LiveWeights:
         clock: Callable[[], float] = time.monotonic,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
-        """Knows nothing yet.
+        """Starts without weights.
 
         Args:
-            clock: Seconds that only grow.
-            wall_us: Microseconds since 1970, as far as this machine knows.
+            clock: A monotonic clock in seconds.
+            wall_us: The wall clock, in microseconds since 1970.
         """
         self._clock = clock
         self._wall_us = wall_us
@@ -63,7 +57,7 @@ class LiveWeights:
         self._off_s = 0.0
 
     def heard(self, weights: Weights) -> None:
-        """Takes a record."""
+        """Processes a record."""
         with self._guard:
             now = self._clock()
             if self._newest is not None and (
@@ -81,7 +75,7 @@ class LiveWeights:
             )
 
     def _came_in_pace(self, now: float, ts: int) -> bool:
-        """Compares with the record that the present stretch began with; the next begins here."""
+        """Compares with the first record of the current interval, then starts a new interval."""
         if self._since is None:
             self._since = now, ts
             return False
@@ -97,6 +91,6 @@ class LiveWeights:
         return self._clock() < self._held[0]
 
     def __call__(self) -> Mapping[int, float]:
-        """The weights by broker; empty when none are known, or none any more."""
+        """The weights by broker; empty if none are known or they have expired."""
         until, weights = self._held
         return weights if self._clock() < until else _NOTHING

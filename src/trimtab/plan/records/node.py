@@ -1,15 +1,13 @@
-"""Node: round robin over the brokers that lead the topic, then over what each of them leads.
+"""Node: round robin over the leaders of the topic, then over the partitions of each leader.
 
-Why      Partitions whose leaders are unevenly spread load brokers unevenly under `default`; here
-         each broker that leads anything of a topic gets an equal part of it.
+Why      Under `default`, unevenly spread leaders load brokers unevenly; here each leader of a topic
+         gets an equal share. The price: partitions of a broker that leads many get fewer records.
 Promise  While the leaders stay the same, the numbers of keyless records on any two brokers differ
          by at most 1, and so do those on any two partitions of one broker; 1 more for every wrap.
-         The price: partitions of a broker that leads many get less than those of one that leads few
-         (`ratios` shows both). Counters outlive a change of leaders, so no partition is starved by
-         a fault.
+         Counters survive a change of leaders, so a failure starves no partition.
 Cost     O(1) per record; O(leaders of the topic) memory.
-Paper    Burato, section 6.2.2. Differs: keyed records keep their home unless `ignore_keys`; where
-         nobody leads anything, all partitions take their turn.
+Paper    Burato, section 6.2.2. Differs: keyed records keep their partition unless `ignore_keys`;
+         without any leader all partitions are used in turn.
 
 >>> from trimtab.plan.records.leaders import LeaderSnapshot
 >>> node = NodePartitioner(RoutingOptions(start=0))
@@ -28,7 +26,7 @@ from trimtab.plan.records.partitioner import RoutingOptions
 
 
 class Rotations:
-    """The turns inside each broker that leads partitions of one topic, kept whoever leads them."""
+    """The rotation within each leader of one topic; kept when leaders change."""
 
     __slots__ = ("_counts", "_starts", "_topic")
 
@@ -49,7 +47,7 @@ class Rotations:
 
 
 class _Topic:
-    """What is known of a topic, and whose turn it is."""
+    """The leaders of a topic as last seen, and the position of the rotation."""
 
     __slots__ = ("count", "inside", "lock", "snapshot", "table")
 
@@ -72,7 +70,7 @@ class NodePartitioner:
     def partition(
         self, topic: str, key: bytes | None, _size: int, snapshot: LeaderSnapshot, /
     ) -> int:
-        """The home of the key, or the next partition of the next broker."""
+        """The partition of the key, or the next partition of the next broker."""
         if key is not None and not self.ignore_keys:
             return snapshot.topic(topic).home(key)
         state = self._topics[snapshot.cluster][topic]
@@ -88,4 +86,4 @@ class NodePartitioner:
             return state.inside.next(table.brokers[count % len(table.brokers)], table)
 
     def closed(self, topic: str, partition: int, /) -> None:
-        """Batches are none of its business."""
+        """Does nothing: the choice does not depend on batches."""

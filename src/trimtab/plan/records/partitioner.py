@@ -1,7 +1,7 @@
-"""What a partitioner is, and what it may be told.
+"""The partitioner protocol, and the options of partitioners.
 
-A partitioner belongs to no cluster and no producer: one instance may serve several producers,
-threads and topics at once. It answers from a snapshot; it never asks anybody.
+One partitioner instance may serve several clusters, producers, threads and topics at once. It
+chooses from a snapshot of leaders and makes no network calls.
 """
 
 from __future__ import annotations
@@ -16,54 +16,54 @@ from trimtab.plan.records.leaders import LeaderSnapshot
 
 
 class Granularity(StrEnum):
-    """How long a choice holds."""
+    """Whether a choice is made per record or per batch."""
 
     PER_RECORD = "record"
-    PER_BATCH = "batch"  # until `sticky_bytes` were given to it
+    PER_BATCH = "batch"  # until `sticky_bytes` were sent to it
 
 
 class Counted(StrEnum):
-    """What the shortest queue is counted in."""
+    """The unit in which `sqf` counts."""
 
     BYTES = "bytes"
     RECORDS = "records"
 
 
 def nothing_known() -> Mapping[int, float]:
-    """No weight is known: all are equal."""
+    """No weights: all brokers are equal."""
     return {}
 
 
 def nothing_queued(_topic: str) -> Mapping[int, int]:
-    """No queue is known: all are equal."""
+    """No queue lengths: all partitions are equal."""
     return {}
 
 
-def nobody() -> Collection[int]:
+def none_stuck() -> Collection[int]:
     """No broker is stuck."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingOptions:
-    """What a partitioner may be told; each reads what concerns it.
+    """Options of partitioners; each partitioner reads some of them.
 
-    What is called here may be called with a lock held: it must not ask the partitioner.
+    The callbacks may be called while a lock is held: they must not call the partitioner.
 
     Attributes:
-        granularity: Whether it chooses for each record, or for a batch at a time.
-        sticky_bytes: How many bytes a batch is given before the next choice.
-        linger_s: After that long a batch is done for `sticky`, full or not.
-        ignore_keys: Keyed records are spread like others, as Burato's Node and SQF do.
-        seed: Of random starts and draws; None is another one each time.
-        start: Every counter starts here instead of at random, for tests.
-        counted: What `sqf` counts.
-        faithful: `sqf` as published: records, and no rule for brokers that come back.
-        weights: What `weighted-node` follows: broker to weight; empty is equal.
-        queues: Batches that wait in the client, by partition of a topic, for `adaptive`.
-        stuck: Brokers that took no ready batch for too long, for `adaptive`.
-        rack: Where the client stands, for `rack-aware`.
-        clock: Seconds that only grow, for `sticky`.
+        granularity: Choose per record, or per batch.
+        sticky_bytes: Bytes per batch before the next choice.
+        linger_s: A batch of `sticky` ends after this time, even if it is not full.
+        ignore_keys: Spread keyed records like others, as Burato's Node and SQF do.
+        seed: Seed of random starts and draws; None for a new one each time.
+        start: Start value of every counter instead of a random one, for tests.
+        counted: The unit in which `sqf` counts.
+        faithful: `sqf` as published: counts records, without the rules for returning brokers.
+        weights: Returns the broker weights for `weighted-node`; empty means equal.
+        queues: Returns the batches waiting in the client, by partition, for `adaptive`.
+        stuck: Returns brokers that took no ready batch for too long, for `adaptive`.
+        rack: The rack of the client, for `rack-aware`.
+        clock: A monotonic clock in seconds, for `sticky`.
     """
 
     granularity: Granularity = Granularity.PER_RECORD
@@ -76,31 +76,31 @@ class RoutingOptions:
     faithful: bool = False
     weights: Callable[[], Mapping[int, float]] = nothing_known
     queues: Callable[[str], Mapping[int, int]] = nothing_queued
-    stuck: Callable[[], Collection[int]] = nobody
+    stuck: Callable[[], Collection[int]] = none_stuck
     rack: str | None = None
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         if self.sticky_bytes < 1:
-            raise ValueError(f"a batch takes at least one byte, not {self.sticky_bytes}")
+            raise ValueError(f"sticky_bytes must be at least 1, not {self.sticky_bytes}")
 
 
 class Partitioner(Protocol):
     """Record → partition; thread-safe.
 
-    One instance may serve several clusters: what it counts it keeps apart by `snapshot.cluster`.
+    One instance may serve several clusters: counts are kept per `snapshot.cluster`.
     """
 
     def partition(
         self, topic: str, key: bytes | None, size: int, snapshot: LeaderSnapshot, /
     ) -> int:
-        """The partition for a record of `size` bytes (key and value), counted as given there.
+        """The partition for a record of `size` bytes (key and value), which is counted as sent.
 
-        A record with a key goes where Kafka's hash puts it, among all partitions. A topic that the
-        snapshot does not know raises UnknownTopic.
+        A record with a key goes to the partition of Kafka's hash, among all partitions. A topic
+        that is not in the snapshot raises UnknownTopic.
         """
         ...
 
     def closed(self, topic: str, partition: int, /) -> None:
-        """The client's open batch on this partition is done: `sticky` goes on to another one."""
+        """The client's open batch on this partition is done: `sticky` switches to another one."""
         ...

@@ -1,18 +1,13 @@
-"""What Kafka's own producers do with keyless records since 2.4: rivals for ours.
+"""The partitioners of Kafka's own producers since 2.4 for keyless records, as baselines.
 
-Why      A comparison with the round robin of old producers alone would flatter us.
-Promise  `sticky` stays on a partition until its batch is done (full, `linger_s` over, or closed by
-         the client; by nothing else where the client tells of all), then draws another among the
-         available. `uniform-sticky` stays until at least
-         `sticky_bytes` were given, then draws any available one. `adaptive` does the same, but
-         draws with weight longest queue + 1 − own queue, without partitions whose broker is stuck.
-         `rack-aware` is adaptive among those led in the client's own rack, if there are any. Equal
-         queues are drawn alike. Where nobody leads anything, all partitions are drawn from.
-         Equal seeds give equal draws, topic by topic.
+Promise  `sticky` keeps a partition until its batch is done (full, `linger_s` over, or closed by the
+         client), then draws another available one. `uniform-sticky` keeps it for `sticky_bytes`,
+         then draws any available one. `adaptive` draws with weight longest queue + 1 − own queue,
+         without partitions of stuck brokers. `rack-aware` is adaptive within the client's rack, if
+         possible. Without any leader all partitions are drawn from. Equal seeds, equal draws.
 Cost     O(1) per record, O(partitions) per draw.
-Paper    KIP-480, KIP-794, KIP-1123. Differs: a partition that loses its leader is left at once, and
-         without the client's own view of its batches the uniform ones switch as soon as
-         `sticky_bytes` are given, not at the next end of a batch.
+Paper    KIP-480, KIP-794, KIP-1123. Differs: a partition that loses its leader is left at once;
+         without a view of the client's batches the switch is at `sticky_bytes`, not at batch end.
 
 >>> from bisect import bisect_right
 >>> running_sums([0, 3, 1])
@@ -36,7 +31,7 @@ from trimtab.plan.records.partitioner import RoutingOptions
 
 
 def running_sums(queues: Sequence[int]) -> list[int]:
-    """Running sums of the weights of partitions with such queues: the shorter, the heavier."""
+    """Running sums of the weights of partitions: a shorter queue has a higher weight."""
     longest = max(queues)
     return list(accumulate(longest + 1 - queue for queue in queues))
 
@@ -71,7 +66,7 @@ class Sticky:
     def partition(
         self, topic: str, key: bytes | None, size: int, snapshot: LeaderSnapshot, /
     ) -> int:
-        """The home of the key, or the partition of the open batch."""
+        """The partition of the key, or of the open batch."""
         if key is not None and not self.ignore_keys:
             return snapshot.topic(topic).home(key)
         size = max(size, 1)
@@ -86,15 +81,15 @@ class Sticky:
             return batch.kept
 
     def told_of_batches(self) -> None:
-        """From now on only `closed` ends a batch: the client calls it for each that is done.
+        """From now on only `closed` ends a batch: the client calls it for each finished batch.
 
-        A guess of ours would lead to a partition without a batch; the client would call that one
-        closed too, and with two partitions the next draw would always lead back.
+        A switch at a guessed time would open a second batch; the client would close that one too,
+        and with two partitions the next draw would always return to the first.
         """
         self._told = True
 
     def closed(self, topic: str, partition: int, /, cluster: str = "") -> None:
-        """The next record goes to another partition, if this is still the one."""
+        """The next record goes to another partition, if this is still the current one."""
         batch = self._batches[cluster].get(topic)
         if batch is not None:
             with batch.lock:
@@ -115,7 +110,7 @@ class Sticky:
 
 
 class _Drawn:
-    """Draws a partition; asked by one thread at a time for each topic."""
+    """Draws a partition; called by one thread at a time per topic."""
 
     def __init__(
         self, options: RoutingOptions, weigh: Callable[[str, LeaderSnapshot], _Odds]
@@ -132,14 +127,14 @@ class _Drawn:
         return choices[bisect_right(sums, random.randrange(sums[-1]))]
 
     def closed(self, topic: str, partition: int, /) -> None:
-        """Bytes decide, not the client's batches."""
+        """Does nothing: bytes end a batch here, not the client."""
 
 
 _Odds = tuple[Sequence[int], Sequence[int]]
 
 
 def uniform_sticky(options: RoutingOptions) -> PerBatch:
-    """Any available partition for each batch."""
+    """A random available partition for each batch."""
 
     def odds(topic: str, snapshot: LeaderSnapshot) -> _Odds:
         table = snapshot.topic(topic)
@@ -150,7 +145,7 @@ def uniform_sticky(options: RoutingOptions) -> PerBatch:
 
 
 def adaptive(options: RoutingOptions) -> PerBatch:
-    """Short queues before long ones for each batch."""
+    """A random partition for each batch, preferring short queues."""
 
     def odds(topic: str, snapshot: LeaderSnapshot) -> _Odds:
         return _by_queue(topic, _unstuck(snapshot.topic(topic), options), options)
@@ -159,7 +154,7 @@ def adaptive(options: RoutingOptions) -> PerBatch:
 
 
 def rack_aware(options: RoutingOptions) -> PerBatch:
-    """Short queues before long ones in the client's rack, or anywhere if nothing is led there."""
+    """As `adaptive`, within the client's rack if it has leaders, else anywhere."""
 
     def odds(topic: str, snapshot: LeaderSnapshot) -> _Odds:
         table = snapshot.topic(topic)

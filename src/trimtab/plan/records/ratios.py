@@ -1,10 +1,10 @@
-"""How even records came out, seen from brokers and seen from partitions.
+"""How evenly records were spread, over brokers and over partitions.
 
-Why      Balanced brokers mean unbalanced partitions where leaders are uneven, and the reverse;
-         whoever shows one ratio only hides the price.
-Promise  Fullest over mean, 1 where all are equal or nothing was given. Brokers are those that lead
-         partitions of the topics counted; partitions those with a leader, and those that were given
-         something all the same, as keyed records do without regard to leaders.
+Why      If leaders are uneven, balanced brokers mean unbalanced partitions and the reverse, so
+         both ratios are reported.
+Promise  Peak over mean; 1 if all are equal or nothing was sent. Brokers are those that lead
+         partitions of the counted topics; partitions are those with a leader, and those that
+         received records without one (keyed records ignore leaders).
 Cost     O(partitions of the topics).
 Paper    Ours; Burato shows brokers alone.
 
@@ -26,14 +26,14 @@ from trimtab.plan.records.leaders import LeaderSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Fullest over mean."""
+    """Peak over mean, of brokers and of partitions."""
 
     brokers: float
     partitions: float
 
 
 def ratios(given: Mapping[TopicPartition, float], snapshot: LeaderSnapshot) -> Ratios:
-    """Both ratios of what was given to partitions, in records or bytes."""
+    """Both ratios of what was sent to partitions, in records or bytes."""
     brokers: dict[int, float] = {}
     partitions: dict[TopicPartition, float] = {p: x for p, x in given.items() if x}
     for topic in sorted({p.topic for p in given}):

@@ -1,4 +1,4 @@
-"""Every partitioner by name: the one list that clients, command line and law tests read."""
+"""The registry of partitioners by name, used by clients, command line and tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULTS = RoutingOptions()
 
 
 def _either(make: Make) -> Make:
-    """Per record or per batch, as the options say."""
+    """Per record or per batch, depending on the options."""
 
     def made(options: RoutingOptions) -> Partitioner:
         chooser = make(options)
@@ -54,17 +54,17 @@ PEERS: Mapping[str, Make] = MappingProxyType(
         "rack-aware": rack_aware,
     }
 )
-"""Those of Kafka itself, which are per batch by nature."""
+"""Kafka's own partitioners, which always choose per batch."""
 
 PARTITIONERS: Mapping[str, Make] = MappingProxyType({**OURS, **PEERS})
 
 
 def partitioner_of(name: str, options: RoutingOptions = DEFAULTS) -> Partitioner:
-    """A partitioner of that name, with nothing behind it."""
+    """Creates the partitioner of this name."""
     if name not in PARTITIONERS:
         close = get_close_matches(name.lower(), PARTITIONERS, n=1)
         raise UnknownPlanner(
-            f'No partitioner is called "{name}"; there are {", ".join(PARTITIONERS)}.',
+            f'There is no partitioner "{name}"; known are {", ".join(PARTITIONERS)}.',
             hint=f'Did you mean "{close[0]}"?' if close else None,
         )
     return PARTITIONERS[name](options)

@@ -1,21 +1,14 @@
-"""SQF, "shortest queue first": the broker that was given least so far, then the next of its own.
+"""SQF, "shortest queue first": the broker that received the least so far, then its next partition.
 
-Why      Topics that overlap on brokers load the common ones twice under `default` and `node`; one
-         instance that counts what it gave to each broker, over all topics and producers that
-         share it, evens them out. Brokers of different clusters are never mixed.
-Promise  The least used broker of the topic's leaders, the lowest id among equals. It is no queue:
-         it only grows. One shared instance comes as near to the least possible peak as rates allow
-         (max over topic sets S of λ(S)/|N(S)|); with a single topic it is `node`. A broker that
-         returns is not flooded with what it missed, see below.
-Cost     O(leaders of the topic) per record; O(brokers) memory; one lock for all topics.
-Paper    Burato, section 6.2.3. Differs: bytes are counted unless told otherwise; keyed records keep
-         their home unless `ignore_keys`; where nobody leads anything, all partitions take their
-         turn; and two rules for brokers that come, which `faithful` switches off. A broker that is
-         new, or led nothing at all in the snapshot before, enters with the smallest value of those
-         that lead something. Where one that begins to lead a topic is below all that stayed with
-         it, every broker below them is lifted to the smallest of them: that widens no difference,
-         so no other topic is turned away from the one that moved. As published, a broker that
-         missed 10,000 records is given the next 10,000 in one run.
+Promise  Chooses the leader with the lowest count, the lowest id among equals; counts only grow, per
+         cluster, over all topics and producers that share the instance. A shared instance comes
+         close to the least possible peak (max over topic sets S of λ(S)/|N(S)|); with one topic it
+         equals `node`. O(leaders of the topic) per record; one lock for all topics.
+Paper    Burato, section 6.2.3. Differs: counts bytes by default; keyed records keep their partition
+         unless `ignore_keys`; without any leader all partitions are used in turn; and returning
+         brokers are not flooded (unless `faithful`): a new broker starts at the smallest count of
+         the leaders, and if a new leader of a topic is below all leaders that stayed, every broker
+         below them is raised to the smallest of these.
 
 >>> from trimtab.plan.records.leaders import LeaderSnapshot
 >>> sqf = ShortestQueue(RoutingOptions(start=0))
@@ -34,11 +27,11 @@ from trimtab.plan.records.node import Rotations
 from trimtab.plan.records.partitioner import Counted, RoutingOptions
 
 MOST = 2**62
-"""Past it the smallest value is taken off all: only differences matter."""
+"""Above this the smallest count is subtracted from all: only differences matter."""
 
 
 class _Topic:
-    """What is known of a topic."""
+    """The leaders of a topic as last seen."""
 
     __slots__ = ("brokers", "count", "inside", "made", "snapshot", "table")
 
@@ -52,7 +45,7 @@ class _Topic:
 
 
 class _Cluster:
-    """What was given to each broker of one cluster, over all its topics; used under its lock."""
+    """The counts of the brokers of one cluster, over all topics; used under its lock."""
 
     __slots__ = ("_faithful", "_leading", "_made", "lock", "topics", "used")
 
@@ -73,9 +66,9 @@ class _Cluster:
                 self.used[each] -= smallest
 
     def see(self, state: _Topic, table: TopicLeaders, snapshot: LeaderSnapshot) -> None:
-        """Takes note of a topic's leaders."""
-        # Several producers may share this instance, each with metadata of its own age: only what
-        # is newer than all before tells who comes, an older view is just looked at.
+        """Updates the leaders of a topic."""
+        # Several producers may share this instance, with metadata of different age: only the
+        # newest snapshot shows new leaders; an older one is used without updating counts.
         if snapshot.made > self._made:
             self._enter(snapshot)
         for broker in table.brokers:
@@ -90,7 +83,7 @@ class _Cluster:
         state.snapshot = snapshot
 
     def _enter(self, snapshot: LeaderSnapshot) -> None:
-        """Those that led nothing before begin with the smallest value of those that do now."""
+        """Brokers that led nothing before start with the smallest count of the present leaders."""
         now, used = snapshot.leading, self.used
         if self._faithful:
             for broker in now:
@@ -102,7 +95,7 @@ class _Cluster:
         self._leading, self._made = now, snapshot.made
 
     def _lift(self, before: frozenset[int], table: TopicLeaders) -> None:
-        """Where one that is new to this topic is below all that stayed, nobody stays below them."""
+        """If a new leader of the topic is below all that stayed, raises all brokers below these."""
         used = self.used
         smallest = min((used[broker] for broker in table.brokers if broker in before), default=0)
         if any(used[broker] < smallest for broker in table.brokers if broker not in before):
@@ -124,7 +117,7 @@ class ShortestQueue:
     def partition(
         self, topic: str, key: bytes | None, size: int, snapshot: LeaderSnapshot, /
     ) -> int:
-        """The home of the key, or the next partition of the least used broker."""
+        """The partition of the key, or the next partition of the least used broker."""
         if key is not None and not self.ignore_keys:
             return snapshot.topic(topic).home(key)
         cluster = self._clusters[snapshot.cluster]
@@ -142,11 +135,11 @@ class ShortestQueue:
             return state.inside.next(broker, table)
 
     def stayed(self, name: str, broker: int, size: int) -> None:
-        """Counts a record that was given to a broker of this cluster without asking."""
+        """Counts a record that was sent to a broker of this cluster without a new choice."""
         cluster = self._clusters[name]
         with cluster.lock:
             if broker in cluster.used:
                 cluster.add(broker, size if self._by_bytes and size > 0 else 1)
 
     def closed(self, topic: str, partition: int, /) -> None:
-        """Batches are none of its business."""
+        """Does nothing: the choice does not depend on batches."""

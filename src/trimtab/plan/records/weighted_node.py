@@ -1,18 +1,13 @@
-"""Weighted node: brokers by weights from outside, then round robin over what each of them leads.
+"""Weighted node: brokers by external weights, then round robin over each broker's partitions.
 
-Why      Equal parts are right for equal brokers only. Whoever sees the load of brokers can steer
-         producers away from a slow one without moving a partition.
-Promise  Smooth weighted round robin per topic: each choice adds to every broker its part of the
-         weights, takes the broker that has most (the lowest id among equals) and takes 1 from it.
-         While leaders and weights w stay the same, a broker is given fewer than n·w/Σw + 1 of n
-         choices and at least n·w/Σw − (1/2 + 1/3 + … + 1/m), m brokers, from a fixed start; a
-         random one may add 1 either way. Weights are read at each choice and may change at any
-         time. Only their ratios matter. A broker of weight 0 is given nothing; where all are 0, or
-         none is known, all are equal. One that is not known beside others that are, as a broker
-         that has just come, or whose weight is no number from 0 up, has their mean.
+Promise  Smooth weighted round robin per topic: each choice adds to every broker its share of the
+         weights, takes the broker with the most (lowest id among equals) and subtracts 1 from it.
+         With constant leaders and weights w, a broker gets fewer than n·w/Σw + 1 of n choices and
+         at least n·w/Σw − (1/2 + 1/3 + … + 1/m), m brokers, from a fixed start (random: ± 1).
+         Weights are read at each choice; only ratios matter; weight 0 gets nothing. If all are 0
+         or none is known, all are equal; a broker without a valid weight gets the mean.
 Cost     O(leaders of the topic) per choice.
-Paper    Ours, for what Burato hopes for in section 7.7. Smooth weighted round robin is that of
-         nginx, on parts of 1 instead of weights, so that those of another scale make no run.
+Paper    Ours, for the idea of Burato's section 7.7. Smooth weighted round robin as in nginx.
 
 >>> from trimtab.plan.records.leaders import LeaderSnapshot
 >>> weighted = WeightedNode(RoutingOptions(start=0, weights=lambda: {1: 5, 2: 1, 3: 1}))
@@ -34,11 +29,11 @@ from trimtab.plan.records.node import Rotations
 from trimtab.plan.records.partitioner import RoutingOptions
 
 ONE = 1 << 48
-"""A whole choice. Parts of it are whole numbers, so that equal weights are equal parts."""
+"""One choice as an integer. Shares are integers too, so equal weights have equal shares."""
 
 
 def parts(brokers: Sequence[int], weights: Mapping[int, float]) -> tuple[tuple[int, int], ...]:
-    """Each broker that is given anything, and its part of one choice.
+    """Each broker with a share above 0, and its share of one choice.
 
     >>> [(broker, part / ONE) for broker, part in parts([1, 2, 3, 4], {1: 3, 2: 0, 3: 1})]
     [(1, 0.5625), (3, 0.1875), (4, 0.25)]
@@ -60,7 +55,7 @@ def parts(brokers: Sequence[int], weights: Mapping[int, float]) -> tuple[tuple[i
 
 
 class _Topic:
-    """What is known of a topic, and what each broker has saved up."""
+    """The leaders of a topic, and the accumulated share of each broker."""
 
     __slots__ = (
         *("lock", "snapshot", "table", "count", "inside", "random"),
@@ -83,7 +78,7 @@ class _Topic:
         self.kept: dict[int, int] = {}
 
     def weigh(self, leaders: tuple[int, ...], weights: Mapping[int, float]) -> None:
-        """Goes on with other leaders or weights, and what was saved up so far."""
+        """Sets other leaders or weights, and keeps the accumulated shares."""
         self.kept.update(zip(self.brokers, self.saved, strict=True))
         self.leaders, self.weights = leaders, dict(weights)
         self.brokers, self.parts = zip(*parts(leaders, weights), strict=True)
@@ -113,7 +108,7 @@ class WeightedNode:
     def partition(
         self, topic: str, key: bytes | None, _size: int, snapshot: LeaderSnapshot, /
     ) -> int:
-        """The home of the key, or the next partition of the broker whose turn it is."""
+        """The partition of the key, or the next partition of the broker whose turn it is."""
         if key is not None and not self.ignore_keys:
             return snapshot.topic(topic).home(key)
         weights = self._weights()
@@ -132,4 +127,4 @@ class WeightedNode:
             return state.inside.next(state.turn(), table)
 
     def closed(self, topic: str, partition: int, /) -> None:
-        """Batches are none of its business."""
+        """Does nothing: the choice does not depend on batches."""

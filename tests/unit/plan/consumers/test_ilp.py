@@ -155,7 +155,7 @@ def test_with_an_sla_it_finds_what_ll_ffd_misses():
 
 
 def test_with_an_sla_unequal_consumers_are_refused():
-    with pytest.raises(PlanningError, match="capacity of their own"):
+    with pytest.raises(PlanningError, match="their own capacity"):
         exact(
             of(1), Assignment(), GroupLimits(capacity=9, capacities={1: 8}), PackingOptions(sla_s=1)
         )
@@ -196,7 +196,7 @@ def test_where_nobody_knows_who_fits_at_all_it_says_that_time_was_up(monkeypatch
     monkeypatch.setattr(ilp, "_asked", lambda *_: nothing)
     limits = GroupLimits(capacity=100, capacities={5: 115})
 
-    with pytest.raises(NoFeasiblePlan, match="2 partitions in no valid way") as caught:
+    with pytest.raises(NoFeasiblePlan, match="no valid assignment of 2 partitions") as caught:
         exact(of(110, 110), Assignment(), limits, PackingOptions(time_limit_s=1))
 
     assert "bfd" in str(caught.value.hint)

@@ -64,7 +64,7 @@ def test_a_topic_without_loads_is_refused_with_those_there_are():
 
 
 def test_another_unit_than_the_files_is_refused():
-    with pytest.raises(ConfigError, match="counts in bytes/s, not in records/s"):
+    with pytest.raises(ConfigError, match="uses bytes/s, not records/s"):
         situation_of_file(FILE, unit=Unit.RECORDS_S)
 
 
@@ -85,7 +85,7 @@ def test_of_several_steps_one_must_be_named():
 
 
 def test_a_measurement_needs_a_capacity():
-    with pytest.raises(ConfigError, match="only of a live group: give --group"):
+    with pytest.raises(ConfigError, match="only for a live group: --group is missing"):
         situation_of_measurement(measurement(measured(A0)))
 
 
@@ -147,7 +147,9 @@ def test_old_loads_and_loads_of_nothing_are_warned_of():
     assert warned(m, age_s=900) == []
     assert warned(m, age_s=7200) == ["the loads were measured 2 h ago, longer than 15 min"]
     assert warned(m, age_s=-30) == []  # clocks differ a little
-    assert warned(m, age_s=-7200) == ["the loads were measured 2 h in the future: a clock is wrong"]
+    assert warned(m, age_s=-7200) == [
+        "the measurement is dated 2 h in the future: check the clocks"
+    ]
     assert [said.partition(":")[0] for said in warned(nothing)] == ["all loads are 0"]
     assert warned(idle) == []
     zeros = situation_of_file(replace(FILE, steps=(LoadStep(loads={A0: 0}),)))

@@ -102,5 +102,5 @@ def test_records_are_counted_in_a_batch_when_records_are_wanted():
 
 
 def test_a_batch_takes_at_least_a_byte():
-    with pytest.raises(ValueError, match="at least one byte"):
+    with pytest.raises(ValueError, match="sticky_bytes must be at least 1"):
         RoutingOptions(sticky_bytes=0)

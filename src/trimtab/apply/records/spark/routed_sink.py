@@ -29,7 +29,7 @@ from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.plan.records.partitioner import (
     Partitioner,
     RoutingOptions,
-    nobody,
+    none_stuck,
     nothing_queued,
 )
 from trimtab.plan.records.registry import DEFAULTS, partitioner_of
@@ -68,7 +68,7 @@ def with_partitions(
     """
     schema = _checked(rows.schema, topic)
     weighed = dict(options.weights() if weights is None else weights)
-    task_options = replace(options, weights=weighed.copy, queues=nothing_queued, stuck=nobody)
+    task_options = replace(options, weights=weighed.copy, queues=nothing_queued, stuck=none_stuck)
     # An unknown name fails here, not in a task.
     partitioner_of(partitioner, task_options)
     if topic is not None:
