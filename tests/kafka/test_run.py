@@ -78,7 +78,7 @@ def test_a_dry_run_takes_a_group_that_kafka_deals_to_as_it_is(group: LiveGroup) 
     [
         (["--execute"], 2, "--consume is required with --execute"),
         (["--topic", "nowhere"], 2, "There is no topic nowhere."),
-        (["--planner", "astrologer"], 4, 'No planner for consumers is called "astrologer"'),
+        (["--planner", "astrologer"], 4, 'There is no planner "astrologer" for consumers'),
         (["--planner", "ll-ffd"], 2, "Give --sla, such as 5s."),
         (["--dead-after", "3s"], 2, "--dead-after must be at least 10s, not 3s"),
         (["--start-timeout", "3s"], 2, "--start-timeout must be at least 10s, not 3s"),

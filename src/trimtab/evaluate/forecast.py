@@ -1,4 +1,4 @@
-"""What a plan promised beside what came of it."""
+"""Compares the forecast of a plan with the measured outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab.model.plan_codec import plan_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastCheck:
-    """A plan's figures as it foresaw them, and as they were found; in the unit of the plan."""
+    """A plan's forecast figures and the measured ones, in the unit of the plan."""
 
     plan: str
     forecast: ConsumerState
@@ -22,7 +22,7 @@ class ForecastCheck:
 
     @property
     def error(self) -> dict[str, float]:
-        """How much was found above the forecast, figure by figure."""
+        """The measured value minus the forecast, for each figure."""
         foreseen, found = asdict(self.forecast), asdict(self.observed)
         return {name: found[name] - foreseen[name] for name in foreseen}
 
@@ -30,7 +30,7 @@ class ForecastCheck:
 def check_forecast(
     plan: ConsumerPlan, loads: Mapping[TopicPartition, float], present: Assignment
 ) -> ForecastCheck:
-    """Compares the plan's forecast with the loads and owners of now, of the topics it speaks of."""
+    """Compares the forecast with the present loads and assignment of the plan's topics."""
     topics = set(plan.scope.topics)
     mine = Assignment({p: c for p, c in present.items() if p.topic in topics})
     carried = mine.loads(loads)

@@ -1,12 +1,11 @@
-"""How long records wait: distributions that are never written out sample by sample.
+"""Latency distributions that are computed without listing single samples.
 
-Why      A run has as many latencies as it has bytes. Queues in steady states give samples on
-         straight lines, and a world that goes in steps gives whole numbers of steps: both are
-         counted, not listed.
-Promise  `Ramps` has the percentiles (linear interpolation) of its samples to within rounding, over
-         all of them and over those above 0. `Delays` weighs by amount, its percentiles are the
-         least delay that so much of the amount does not exceed.
-Cost     Ramps: O(lines) per bisection step, some 80 of them per percentile, however many samples.
+Why      A run has one latency per byte. Queues in a steady state give samples on straight lines
+         (`Ramps`), a simulation in steps gives integer numbers of steps (`Delays`): both can be
+         counted in closed form.
+Promise  `Ramps` gives percentiles (linear interpolation) to within rounding, over all samples or
+         over those above 0. `Delays` is weighted by amount.
+Cost     Ramps: about 80 bisection steps of O(lines) per percentile, for any number of samples.
 Paper    Landau et al., eqs 22 and 27: a queue's latency is `max(slope · i + start, 0)` for its
          i-th unit. Ezzeddine et al., section 4: the share of events within the SLA.
 
@@ -28,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_HALVINGS = 80  # of the longest latency: far below what a float can tell apart
+_HALVINGS = 80  # relative to the longest latency; far below the precision needed
 _ROUNDING = 1e-9
 
 
@@ -75,7 +74,7 @@ class Ramps:
         return max(0.0, float(np.max(np.maximum(self.starts, ends), initial=0.0)))
 
     def at_most(self, latency_s: float) -> int:
-        """How many samples do not exceed a latency: a count of whole numbers below a root."""
+        """The number of samples at or below a latency: a count of integers below a root."""
         if latency_s < 0:
             return 0
         room = latency_s - self.starts
@@ -90,7 +89,7 @@ class Ramps:
     def percentile(self, percent: float, *, positive: bool = True) -> float:
         """A percentile by linear interpolation, over the samples above 0 or over all.
 
-        Not a number where there is no such sample.
+        NaN if there is no such sample.
         """
         if not 0 <= percent <= 100:
             raise ValueError(f"a percentile is between 0 and 100, not {percent}")
@@ -104,12 +103,12 @@ class Ramps:
         return low + (high - low) * (rank - math.floor(rank))
 
     def counts_between(self, edges_s: Sequence[float]) -> list[int]:
-        """How many samples lie above each edge and not above the next one: a histogram."""
+        """The number of samples above each edge and at or below the next one: a histogram."""
         below = [self.at_most(edge) for edge in edges_s]
         return [later - earlier for earlier, later in pairwise(below)]
 
     def _ordered(self, index: int) -> float:
-        """The sample that `index` others precede in ascending order."""
+        """The sample at position `index` in ascending order."""
         low, high = 0.0, self.maximum
         if self.at_most(low) > index:
             return low
@@ -121,7 +120,7 @@ class Ramps:
         return self._nearest(high)
 
     def _nearest(self, latency_s: float) -> float:
-        """The sample nearest to a latency, freed from what the bisection rounded."""
+        """The sample nearest to a latency, without the rounding of the bisection."""
         level = self.slopes == 0
         root = np.where(level, 0.0, (latency_s - self.starts) / np.where(level, 1.0, self.slopes))
         near = self.starts + self.slopes * np.clip(np.round(root), 0, self.counts - 1)
@@ -130,7 +129,7 @@ class Ramps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delays:
-    """Amounts by how many whole steps they waited."""
+    """Amounts by the number of steps they waited."""
 
     step_s: float
     amounts: NDArray[np.float64]
@@ -142,20 +141,20 @@ class Delays:
 
     @property
     def maximum_s(self) -> float:
-        """The longest delay of any amount; 0 where there is none."""
+        """The longest delay; 0 if there is no amount."""
         waited = np.flatnonzero(self.amounts)
         return self._seconds(int(waited[-1])) if waited.size else 0.0
 
     def share_within(self, limit_s: float) -> float:
-        """The part of the amount that waited no longer than that; 1 where there is none."""
+        """The share of the amount that waited at most `limit_s`; 1 if there is no amount."""
         if not self.total:
             return 1.0
         steps = math.floor(limit_s / self.step_s + _ROUNDING)
-        # Of what came too late: a share of 1 means that nothing did.
+        # Computed from the late amount, so that a share of exactly 1 means that nothing was late.
         return 1.0 - float(self.amounts[steps + 1 :].sum()) / self.total
 
     def percentile_s(self, percent: float) -> float:
-        """The least delay that `percent` of the amount does not exceed; NaN where there is none."""
+        """The lowest delay that `percent` of the amount does not exceed; NaN without an amount."""
         if not 0 <= percent <= 100:
             raise ValueError(f"a percentile is between 0 and 100, not {percent}")
         if not self.total:

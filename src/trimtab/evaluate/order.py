@@ -1,35 +1,11 @@
 """The order audit: was every record processed, in order, and by one owner at a time?
 
-Why      "No record is lost and no key is processed out of order" is worth what its check is worth.
-         This is the check in its plainest form: it judges small files, and it is the referee of
-         the same rules on Spark (`evaluate.spark.order_audit`).
-Promise  Every breach that receipts can show is named, and nothing that at-least-once allows.
-Cost     O(n log n) for n receipts, but for inversions: O(r²) in the r records of one stream.
+This is the reference implementation; `evaluate.spark.order_audit` has the same rules on Spark.
 
-*Streams.* Order is promised within a stream. A record with a key and a sequence number belongs to
-the stream of its key, at its number. One with a number but no key belongs to the stream of its
-partition, at its number; one without a number to that of its partition, at its offset. Where the
-number 1 stands at a later offset of the same partition once more, the numbers have begun anew (as
-`trimtab load` does in every run), and with them a further stream.
+Promise  Reports every violation that receipts can show, and nothing that at-least-once allows.
+Cost     O(n log n) for n receipts; inversions O(r²) in the r records of one stream.
 
-*First occurrence.* At-least-once lets a record be processed again, by the same owner or by the one
-that takes over after a crash; only its first processing counts, the one that started first. Rules:
-
-lost        A number between two of its stream that nobody processed, or an expected record (an
-            acknowledged one, say) that nobody processed. What is expected of a topic replaces the
-            rule of numbers there: a number that was never acknowledged is not lost.
-repeat      A record was processed more than once. Counted; a finding only for those who say so.
-inversion   A record was first processed after a later one of its stream: the later one started
-            first, or finished first. A consumer that is killed takes receipts with it that it had
-            not yet sent. Those of one key are sent in order, so a later one vouches for the
-            earlier ones. Those of a whole partition are not; so in streams of a partition a
-            record of another incarnation counts by its last processing instead: an owner that
-            begins anew at the committed offset processes everything after it again.
-two_owners  Two incarnations worked on a partition at once: one started a record before the other
-            had finished one that it had started earlier. Named once per pair.
-rewind      What a consumer reported as committed when it gave a partition up was less than what
-            had been reported before, or records below it were processed again later: the committed
-            offset went back. Receipts alone cannot show this; the control topic can.
+Streams and rules are explained at `RecordStream` and `ViolationKind`.
 """
 
 from __future__ import annotations
@@ -46,7 +22,27 @@ from trimtab.model.control import Receipt
 
 
 class ViolationKind(StrEnum):
-    """What may be wrong."""
+    """The kinds of violations.
+
+    A record may be processed again (at least once), by the same owner or after a crash by the next
+    one; only the processing that started first counts, except where stated.
+
+    lost: A sequence number between two others of its stream was not processed, or an expected
+        record (for example an acknowledged one) was not processed. For topics with expected
+        records only the latter rule applies: a number that was never acknowledged is not lost.
+    repeat: A record was processed more than once. Counted; a finding only if requested.
+    inversion: A record was first processed after a later one of its stream: the later one started
+        first or finished first. A killed consumer loses receipts that it had not yet sent. The
+        receipts of one key are sent in order, so a later receipt implies the earlier ones. Those
+        of a whole partition are not; in streams of a partition a record of another incarnation
+        therefore counts by its last processing: an owner that restarts at the committed offset
+        processes everything after it again.
+    two_owners: Two incarnations worked on a partition at once: one started a record before the
+        other had finished one that it had started earlier. Reported once per pair.
+    rewind: The committed offset went back: a consumer that gave up a partition reported a lower
+        offset than had been reported before, or records below it were processed again later. Only
+        the control topic shows this, not receipts.
+    """
 
     LOST = "lost"
     REPEAT = "repeat"
@@ -57,7 +53,7 @@ class ViolationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One breach; `at` is a sequence number where the record has one, else an offset."""
+    """One violation; `at` is the sequence number of the record if it has one, else its offset."""
 
     kind: ViolationKind
     topic: str
@@ -71,9 +67,9 @@ class Violation:
 class OrderRules:
     """How strict the audit is.
 
-    `gaps`: sequence numbers have no holes, so that a hole is a loss. `from_first`: they begin at 1,
-    so that a stream that begins later has lost its beginning. `clock_skew_us`: how far the clocks
-    of two consumers may be apart; breaches between them that are smaller do not count.
+    `gaps`: sequence numbers have no gaps, so a gap is a loss. `from_first`: they begin at 1, so a
+    stream that begins later has lost its beginning. `clock_skew_us`: the largest clock difference
+    between two consumers; smaller violations between them do not count.
     """
 
     gaps: bool = True
@@ -82,7 +78,7 @@ class OrderRules:
 
 
 class RecordPosition(NamedTuple):
-    """Where a record lies."""
+    """The position of a record: topic, partition and offset."""
 
     topic: str
     partition: int
@@ -90,7 +86,7 @@ class RecordPosition(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A consumer's report that all of a partition below `committed` was done, given at `ts`."""
+    """A consumer's report at `ts` that all records below `committed` were processed."""
 
     topic: str
     partition: int
@@ -99,7 +95,14 @@ class Commit(NamedTuple):
 
 
 class RecordStream(NamedTuple):
-    """Records among which order is promised; `turn` counts how often the numbers began anew."""
+    """Records among which order is guaranteed; `turn` counts restarts of the numbers.
+
+    A record with a key and a sequence number belongs to the stream of its key, at its number. One
+    with a number but no key belongs to the stream of its partition, at its number; one without a
+    number to the stream of its partition, at its offset. If the number 1 occurs again at a later
+    offset of the same partition, the numbers have restarted (as `trimtab load` does in every run),
+    and a new stream begins.
+    """
 
     topic: str
     key: bytes | None
@@ -110,7 +113,7 @@ class RecordStream(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipInterval:
-    """A time in which one incarnation, and no other, started records of a partition."""
+    """An interval in which only one incarnation started records of a partition."""
 
     incarnation: str
     consumer: int
@@ -127,9 +130,9 @@ def audit(
     commits: Collection[Commit] = (),
     rules: OrderRules | None = None,
 ) -> tuple[Violation, ...]:
-    """Every breach in the receipts of one group, repeats included."""
+    """All violations in the receipts of one group, repeats included."""
     chosen = rules or OrderRules()
-    given = list(dict.fromkeys(receipts))  # a producer that insists may send one twice
+    given = list(dict.fromkeys(receipts))  # a producer that retries may send a receipt twice
     covered = {place.topic for place in expected}
     found = [*missing(given, expected)]
     for stream, records in streams(given).items():
@@ -150,14 +153,14 @@ def _place(one: Violation) -> tuple[str, int, int, str, bytes]:
 def findings(
     violations: Iterable[Violation], *, no_repeats: bool = False
 ) -> Counter[ViolationKind]:
-    """How many of each kind fail the audit; a repeat does so only when none is allowed."""
+    """The number of violations of each kind that fail the audit; repeats only if not allowed."""
     return Counter(v.kind for v in violations if no_repeats or v.kind is not ViolationKind.REPEAT)
 
 
 def missing(
     receipts: Iterable[Receipt], expected: Collection[RecordPosition]
 ) -> Iterator[Violation]:
-    """The expected records that nobody processed."""
+    """The expected records that were not processed."""
     processed = {RecordPosition(r.topic, r.partition, r.offset) for r in receipts}
     for place in sorted(set(expected) - processed):
         yield Violation(
@@ -195,7 +198,7 @@ def streams(receipts: Sequence[Receipt]) -> dict[RecordStream, dict[int, list[Re
 def _beginnings(
     receipts: Iterable[Receipt],
 ) -> Mapping[tuple[str, int, bytes | None], Collection[int]]:
-    """The offsets at which the number 1 stands, per partition and key."""
+    """The offsets of sequence number 1, per partition and key."""
     found: dict[tuple[str, int, bytes | None], set[int]] = {}
     for r in receipts:
         if r.seq == 1:
@@ -283,7 +286,7 @@ def _name(stream: RecordStream) -> str:
 
 
 def holds_of(receipts: Iterable[Receipt]) -> dict[TopicPartition, list[OwnershipInterval]]:
-    """Who held each partition, one after the other, by the starts of its records."""
+    """The successive owners of each partition, by the start times of its records."""
     ordered = sorted(
         receipts,
         key=lambda r: (
@@ -312,7 +315,7 @@ def two_owners(
     name: TopicPartition, holds: Sequence[OwnershipInterval], *, clock_skew_us: int = 0
 ) -> Iterator[Violation]:
     """The pairs of incarnations that worked on a partition at once."""
-    busy: dict[str, OwnershipInterval] = {}  # of each incarnation the hold that ended last
+    busy: dict[str, OwnershipInterval] = {}  # the last interval of each incarnation
     seen: set[frozenset[str]] = set()
     for hold in holds:
         for incarnation, other in sorted(busy.items()):

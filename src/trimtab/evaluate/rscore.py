@@ -1,12 +1,11 @@
 """What a planner costs: Rscore and moved load, cardinal bin score, utilisation, Pareto front.
 
-Why      While a partition is handed over nobody reads it. The load moved, divided by what one
-         consumer carries (Rscore), is how many seconds of one consumer's work each second of the
-         hand-over leaves behind. Consumers cost money: the cardinal bin score (CBS) is by how much
-         a planner uses more of them than the best of a fixed reference set.
-Promise  Everything is computed from loads and assignments, never by a planner. Arrivals, departures
-         and orphans are no moves: nobody could have left them in place. The reference set is an
-         argument, so that one more planner in a comparison changes nobody's CBS.
+Why      A partition is not read during its hand-over. Rscore is the load moved divided by the
+         capacity of a consumer. The cardinal bin score (CBS) is how many more consumers a planner
+         uses than the best of a fixed reference set.
+Promise  Computed from loads and assignments only. Arrivals, departures and orphans are not moves,
+         since they cannot stay in place. The reference set is an argument, so that adding a planner
+         to a comparison does not change the CBS of the others.
 Cost     O(n log n) per iteration; the front O(n²) in the planners compared.
 Paper    Landau et al., eqs 11 (new loads, packing capacity), 28 and 29. Added: the moved fraction,
          which unlike the Rscore compares groups of different size.
@@ -41,7 +40,7 @@ TWELVE: tuple[str, ...] = (
 def moved_load(
     before: Assignment, after: Assignment, loads: Mapping[TopicPartition, float]
 ) -> float:
-    """The load of all partitions that stand on both sides with different consumers."""
+    """The load of all partitions that are in both assignments with different consumers."""
     return sum(loads[p] for p in moved(before, after))
 
 
@@ -57,14 +56,14 @@ def rscore(
 
 
 def moved_fraction(moved_load: float, total_load: float) -> float:
-    """The part of the load that moved; nothing can move where there is no load."""
+    """The share of the load that moved; 0 if there is no load."""
     return moved_load / total_load if total_load else 0.0
 
 
 def utilisation(
     after: Assignment, loads: Mapping[TopicPartition, float], limits: GroupLimits
 ) -> float | None:
-    """The load as a part of what the consumers in use can carry; None where nobody is in use."""
+    """The load over the capacity of the consumers in use; None if none is in use."""
     room = sum(limits.of(c) for c in after.consumers)
     return sum(loads[p] for p in sorted(after)) / room if room else None
 
@@ -72,7 +71,7 @@ def utilisation(
 def overload(
     after: Assignment, loads: Mapping[TopicPartition, float], limits: GroupLimits
 ) -> float:
-    """The load above what its consumers can carry, which a planner that only deals may leave."""
+    """The load above the capacities of its consumers; planners may ignore capacities."""
     carried = after.loads(loads)
     return sum(max(0, carried[c] - limits.of(c)) for c in sorted(carried))
 
@@ -80,13 +79,13 @@ def overload(
 def orphan_load(
     before: Assignment, dead: Collection[int], loads: Mapping[TopicPartition, float]
 ) -> float:
-    """The load that dead consumers left behind; departed partitions left none."""
+    """The load of partitions of dead consumers, without departed partitions."""
     return sum(loads[p] for p in sorted(before) if before[p] in dead and p in loads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """The figures of one iteration: what was asked for, what it took, what it moved."""
+    """The figures of one iteration: load, consumers and moves."""
 
     consumers: int
     moves: int
@@ -103,7 +102,7 @@ def judged(
     loads: Mapping[TopicPartition, float],
     limits: GroupLimits,
 ) -> Iteration:
-    """Judges one iteration; what dead consumers had is not part of `before`."""
+    """The figures of one iteration; partitions of dead consumers are not part of `before`."""
     load = moved_load(before, after, loads)
     return Iteration(
         consumers=len(after.consumers),
@@ -119,7 +118,7 @@ def judged(
 class PackingScore(NamedTuple):
     """The figures of a whole run; all but `moves`, which is a sum, are means over iterations.
 
-    `overload` is the part of the load above what its consumers can carry.
+    `overload` is the share of the load above the capacities of its consumers.
     """
 
     mean_consumers: float
@@ -131,7 +130,7 @@ class PackingScore(NamedTuple):
 
 
 def over_all(iterations: Sequence[Iteration]) -> PackingScore:
-    """Judges a run. Utilisation is the mean over the iterations in which anybody was in use."""
+    """The figures of a run. Utilisation is the mean over iterations with a consumer in use."""
     used = [i.utilisation for i in iterations if i.utilisation is not None]
     return PackingScore(
         mean_consumers=fmean(i.consumers for i in iterations),
@@ -144,26 +143,28 @@ def over_all(iterations: Sequence[Iteration]) -> PackingScore:
 
 
 def e_rscore(scores: Sequence[float]) -> float:
-    """The mean over all iterations, the first one included with its 0 (eq. 29)."""
+    """The mean over all iterations, including the first one, which is 0 (eq. 29)."""
     return fmean(scores)
 
 
 class Cbs(NamedTuple):
-    """A cardinal bin score, and how many iterations had nothing to place and do not count in it."""
+    """A cardinal bin score, and the number of iterations without partitions, which are skipped."""
 
     value: float
     skipped: int
 
 
 def cbs(counts: Mapping[str, Sequence[int]], *, reference: Collection[str]) -> dict[str, Cbs]:
-    """By how much each planner uses more consumers than the best of `reference` (eq. 28).
+    """How many more consumers each planner uses than the best of `reference` (eq. 28).
 
     `counts` are the consumers of each planner, one number per iteration. A planner outside the
-    reference set may be below 0. Where no iteration has a partition the value is not a number.
+    reference set may be below 0. If no iteration has a partition the value is NaN.
     """
     missing = sorted(set(reference) - counts.keys())
     if missing or not reference:
-        raise ValueError(f"the reference set has no counts of {', '.join(missing) or 'anybody'}")
+        raise ValueError(
+            f"the reference set has no counts of {', '.join(missing) or 'any planner'}"
+        )
     least = [min(row) for row in zip(*(counts[name] for name in reference), strict=True)]
 
     def score(used: Sequence[int]) -> Cbs:
@@ -174,7 +175,7 @@ def cbs(counts: Mapping[str, Sequence[int]], *, reference: Collection[str]) -> d
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> frozenset[str]:
-    """Who is dominated by nobody, both coordinates being costs; equal points stay together.
+    """The names of points that no other point dominates; both coordinates are costs.
 
     >>> sorted(pareto_front({"a": (0, 2), "b": (1, 1), "c": (1, 1), "d": (1, 2)}))
     ['a', 'b', 'c']

@@ -1,6 +1,6 @@
-"""What an audit and a run came to: values for people and programs.
+"""Results of an order audit and of a run, and their JSON documents.
 
-Unknown is None, never 0. Times are microseconds since 1970.
+Unknown values are None, never 0. Times are microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trimtab.model.codec import VERSION, Json, key_field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
-    """An order audit: what was looked at, how much of each kind was found, and the first of it."""
+    """The result of an order audit: what was audited, violations by kind, and the first ones."""
 
     run: str
     group: str | None
@@ -76,7 +76,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerWork:
-    """One incarnation: what it processed, and how much of its life it worked."""
+    """One incarnation: what it processed, and the share of its lifetime it was busy."""
 
     consumer: int
     incarnation: str
@@ -88,7 +88,7 @@ class ConsumerWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocking:
-    """Moves, and how long they kept partitions waiting, in seconds."""
+    """Moves, and how long they blocked partitions, in seconds."""
 
     moves: int
     p50_s: float | None = None
@@ -111,9 +111,9 @@ class OutcomeWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run came to.
+    """The outcome of a run.
 
-    `replicas_from` says what the replica timeline rests on. `moves` are changes of owner seen in
+    `replicas_from` is the source of the replica timeline. `moves` are changes of owner seen in
     the receipts, `handovers` pairs of stop and started on the control topic, None without it.
     """
 
@@ -136,7 +136,7 @@ class Outcome:
 
     @property
     def mean_replicas(self) -> float | None:
-        """Replicas over the whole run."""
+        """The mean number of replicas over the whole run."""
         minutes = (self.to_ts - self.from_ts) / 60e6
         return self.replica_minutes / minutes if minutes > 0 else None
 

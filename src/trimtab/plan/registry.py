@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from trimtab.errors import UnknownPlanner
 from trimtab.model.plan import Layer
 from trimtab.plan.consumers.any_fit import ANY_FIT
+from trimtab.plan.consumers.baselines import BASELINES
 from trimtab.plan.consumers.ilp import EXACT
 from trimtab.plan.consumers.least_loaded_ffd import LATENCY
 from trimtab.plan.consumers.modified_any_fit import MODIFIED_ANY_FIT
 from trimtab.plan.consumers.planner import PackingPlanner
-from trimtab.plan.consumers.rivals import RIVALS
 from trimtab.plan.consumers.trim import TRIM
 
 PLANNERS: Mapping[Layer, Mapping[str, PackingPlanner]] = {
@@ -24,7 +24,7 @@ PLANNERS: Mapping[Layer, Mapping[str, PackingPlanner]] = {
             *LATENCY,
             *EXACT,
             *TRIM,
-            *RIVALS,
+            *BASELINES,
         )
     },
 }

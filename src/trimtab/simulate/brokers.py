@@ -1,12 +1,11 @@
-"""Brokers as queues: leaders, speeds, foreign load and faults; who waits how long for whom.
+"""Brokers simulated as queues, with leaders, speeds, foreign load and speed changes.
 
-Why      A partitioner sees its own records only. A world in which every queue is known shows what
-         it would be worth to see more.
-Promise  Every record is served once, in the order in which its broker got it, whatever happens to
-         the broker meanwhile. Equal arguments give equal records and waits. Policies are compared
-         on the same arrivals and the same work. Time is in mean service times of a broker of
-         speed 1; a wait ends where service begins.
-Cost     O(records), in arrays: a million in some 0.1 s, besides the choice of brokers.
+Why      A partitioner sees its own records only. In a simulation every queue is known, so it shows
+         the value of more knowledge.
+Promise  Every record is served once, in order of arrival at its broker. Equal arguments give equal
+         records and waits. Policies are compared on the same arrivals and work. The unit of time is
+         the mean service time of a broker of speed 1; a wait ends where service begins.
+Cost     O(records), in arrays: about 0.1 s for a million, plus the choice of brokers.
 Paper    Burato, chapter 5: producers are dispatchers, brokers are queues. Ours: unequal speeds,
          foreign load, speeds that change, leaders that move.
 
@@ -39,7 +38,7 @@ _NOISE = 1e-9
 
 
 class Service(StrEnum):
-    """How the work of records differs; its mean is 1."""
+    """The distribution of the work of records; its mean is 1."""
 
     EXPONENTIAL = "exponential"
     CONSTANT = "constant"
@@ -47,7 +46,7 @@ class Service(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedChange:
-    """From `at` on the broker has another speed; 0 is a broker that stands still."""
+    """The broker has another speed from `at` on; 0 means that it hangs."""
 
     broker: int
     at: float
@@ -55,12 +54,14 @@ class SpeedChange:
 
     def __post_init__(self) -> None:
         if not (self.at > 0 and self.speed >= 0):
-            raise ValueError(f"a speed changes at a time above 0 to 0 or more, not {self}")
+            raise ValueError(
+                f"a speed change needs a time above 0 and a speed of at least 0, not {self}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """A broker that always does the same amount of work per time."""
+    """A broker of constant speed."""
 
     speed: float
 
@@ -86,14 +87,16 @@ class Steady:
 
 
 class Varying:
-    """A broker whose speed changes at times, and is above 0 in the end."""
+    """A broker whose speed changes, and is above 0 at the end."""
 
     def __init__(self, speed: float, changes: Sequence[SpeedChange]) -> None:
         ordered = sorted(changes, key=lambda change: change.at)
         self._times = [0.0, *(change.at for change in ordered), math.inf]
         self._speeds = [speed, *(change.speed for change in ordered)]
         if self._speeds[-1] <= 0:
-            raise ValueError(f"broker {changes[0].broker} never serves again: no wait would end")
+            raise ValueError(
+                f"broker {changes[0].broker} ends at speed 0: its queue would never be served"
+            )
         self._at, self._speed = np.array(self._times[:-1]), np.array(self._speeds)
         self._done = np.concatenate(([0.0], np.cumsum(np.diff(self._at) * self._speed[:-1])))
 
@@ -137,15 +140,16 @@ Pace = Steady | Varying
 
 @dataclass(frozen=True, kw_only=True)
 class QueueWorld:
-    """Brokers, what they lead, and what is known to happen to them.
+    """Brokers, their leaders, and scheduled changes.
 
     Attributes:
-        leaders: Who leads what, and from when on; the first from 0 on. Each topic has a leader.
-        speeds: Of every broker: work per time.
-        rates: How often each topic is written to, compared with the others; 1 where not said.
-        foreign: How busy a broker is with what no dispatcher sends, as a part of its speed.
-        changes: When a broker becomes slower or faster.
-        service: How the work of records differs.
+        leaders: Snapshots of leaders with their start times, the first at 0. Each topic has a
+            leader.
+        speeds: The speed of every broker: work per time.
+        rates: The relative rate of each topic; 1 if not given.
+        foreign: Load of a broker that no dispatcher sends, as a share of its speed.
+        changes: Speed changes of brokers.
+        service: The distribution of the work of records.
     """
 
     leaders: tuple[tuple[float, LeaderSnapshot], ...]
@@ -158,27 +162,29 @@ class QueueWorld:
     def __post_init__(self) -> None:
         starts = [at for at, _ in self.leaders]
         if not starts or starts[0] != 0 or sorted(set(starts)) != starts:
-            raise ValueError("leaders are given from 0 on, in the order of time")
+            raise ValueError("leaders must be given from time 0 on, in order of time")
         if not self.speeds or min(self.speeds.values()) <= 0:
             raise ValueError("there must be a broker, and each must have a speed above 0")
         for _, snapshot in self.leaders:
             self._check_leaders(snapshot)
         named = {*self.foreign, *(change.broker for change in self.changes)}
         if unknown := sorted(named - self.speeds.keys()):
-            raise ValueError(f"broker {unknown[0]} is not there")
+            raise ValueError(f"broker {unknown[0]} does not exist")
         if not all(0 <= part < 1 for part in self.foreign.values()):
-            raise ValueError("foreign load is a part of a broker's speed: from 0 up, below 1")
+            raise ValueError(
+                "foreign load must be a share of a broker's speed, at least 0 and below 1"
+            )
         rates = [self.rate_of(topic) for topic in self.topics]
         if min(rates, default=0) < 0 or not sum(rates) > 0:
-            raise ValueError("topics are written to at rates from 0 up, and one above")
+            raise ValueError("rates of topics must be at least 0, and one of them above 0")
 
     def _check_leaders(self, snapshot: LeaderSnapshot) -> None:
         for topic in self.topics:
             brokers = snapshot.topic(topic).brokers
             if not brokers:
-                raise ValueError(f"topic {topic} has no leader at all")
+                raise ValueError(f"topic {topic} has no leader")
             if unknown := sorted(set(brokers) - self.speeds.keys()):
-                raise ValueError(f"broker {unknown[0]}, which leads {topic}, is not there")
+                raise ValueError(f"broker {unknown[0]}, which leads {topic}, does not exist")
 
     @classmethod
     def even(cls, brokers: int) -> Self:
@@ -188,17 +194,17 @@ class QueueWorld:
 
     @cached_property
     def brokers(self) -> tuple[int, ...]:
-        """Their ids, ascending; a place in this tuple is what choices are made of."""
+        """Broker ids, ascending; choices are positions in this tuple."""
         return tuple(sorted(self.speeds))
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
-        """Ascending."""
+        """Topic names, ascending."""
         return self.leaders[0][1].topics
 
     @cached_property
     def paces(self) -> tuple[Pace, ...]:
-        """How fast each broker is, by place."""
+        """The speed of each broker, by position."""
         return tuple(self._pace(broker) for broker in self.brokers)
 
     def _pace(self, broker: int) -> Pace:
@@ -208,7 +214,7 @@ class QueueWorld:
 
     @cached_property
     def led(self) -> tuple[tuple[int, ...], ...]:
-        """The places of the brokers that lead a topic, for each span of leaders and each topic."""
+        """Positions of the leaders of each topic, for each span between leader changes."""
         place = {broker: at for at, broker in enumerate(self.brokers)}
         return tuple(
             tuple(place[broker] for broker in snapshot.topic(topic).brokers)
@@ -217,24 +223,24 @@ class QueueWorld:
         )
 
     def spans(self, at: Floats) -> Ints:
-        """Which of the spans of leaders each time is in."""
+        """The index of the span between leader changes for each time."""
         return np.searchsorted([start for start, _ in self.leaders], at, side="right") - 1
 
     def rows(self, records: Records) -> Ints:
-        """The place in `led` of each record."""
+        """The row of `led` for each record."""
         return self.spans(records.at) * len(self.topics) + records.topic
 
     def rate_of(self, topic: str) -> float:
-        """How often it is written to, compared with the others."""
+        """The relative rate of a topic."""
         return self.rates.get(topic, 1.0)
 
     def own_rate(self, utilisation: float) -> float:
-        """Records that dispatchers send per time, so that all brokers together are that busy."""
+        """The rate of dispatchers that gives this utilisation of all brokers together."""
         capacity = sum(self.speeds.values())
         own = utilisation * capacity - sum(self.foreign_rates.values())
         if own <= 0:
             raise ValueError(
-                f"foreign load alone takes {utilisation - own / capacity:.3g} of all brokers"
+                f"foreign load alone uses {utilisation - own / capacity:.3g} of all brokers"
             )
         return own
 
@@ -246,14 +252,14 @@ class QueueWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What arrives, in the order of time.
+    """Arriving records, in order of time.
 
     Attributes:
-        at: When.
-        work: How long a broker of speed 1 takes.
-        topic: The place of its topic among the world's.
-        dispatcher: Who sends it, from 0; −1 for foreign ones.
-        foreign: The place of the broker that a foreign one goes to; −1 for the others.
+        at: Arrival times.
+        work: Service times on a broker of speed 1.
+        topic: Positions of the topics.
+        dispatcher: Numbers of the dispatchers, from 0; −1 for foreign records.
+        foreign: Positions of the brokers of foreign records; −1 for the others.
     """
 
     at: Floats
@@ -271,7 +277,7 @@ class Records:
 
     @property
     def dispatchers(self) -> int:
-        """How many send."""
+        """The number of dispatchers."""
         return int(self.dispatcher.max(initial=0)) + 1
 
     @classmethod
@@ -283,7 +289,7 @@ class Records:
         topic: npt.ArrayLike = 0,
         dispatcher: npt.ArrayLike = 0,
     ) -> Self:
-        """Records with given times and work, none of them foreign."""
+        """Records with given times and work, without foreign records."""
         times = np.asarray(at, np.float64)
         count = len(times)
         return cls(
@@ -296,7 +302,7 @@ class Records:
 
 
 def sending_rates(world: QueueWorld, dispatchers: int) -> tuple[float, ...]:
-    """How much each dispatcher sends, compared with the others; see `arrivals`."""
+    """The relative rate of each dispatcher; see `arrivals`."""
     rates = [0.0] * dispatchers
     for number, topic in enumerate(world.topics):
         senders = range(number, dispatchers, len(world.topics)) or (number % dispatchers,)
@@ -308,11 +314,11 @@ def sending_rates(world: QueueWorld, dispatchers: int) -> tuple[float, ...]:
 def arrivals(
     world: QueueWorld, *, utilisation: float, count: int, dispatchers: int = 1, seed: int = 0
 ) -> Records:
-    """Records at random times (Poisson), foreign ones among them, that keep brokers that busy.
+    """Records at random times (Poisson), including foreign ones, for this utilisation.
 
-    Topics are dealt to dispatchers: with fewer dispatchers than topics each sends several, with
-    more each topic has several, which send equally much of it. Gaps and work depend on the seed
-    alone, so that worlds, policies and numbers of dispatchers meet the same.
+    Topics are assigned to dispatchers: with fewer dispatchers than topics each sends several, with
+    more each topic has several that send equal shares. Gaps and work depend on the seed only, so
+    all policies and numbers of dispatchers get the same.
     """
     own, foreign = world.own_rate(utilisation), world.foreign_rates
     gaps, work, kinds, senders = (np.random.default_rng([seed, purpose]) for purpose in range(4))
@@ -324,7 +330,7 @@ def arrivals(
     topics = len(rates)
     there = np.array([*(-1 for _ in range(topics)), *(place[broker] for broker in foreign)])
     sent = kind < topics
-    first = np.where(sent, kind % dispatchers, -1)  # the first who sends this topic
+    first = np.where(sent, kind % dispatchers, -1)  # the first dispatcher of this topic
     each = np.array([max(1, len(range(t, dispatchers, topics))) for t in range(topics)])
     turn = (senders.random(count) * each[np.where(sent, kind, 0)]).astype(np.int64)
     return Records(
@@ -340,7 +346,7 @@ def arrivals(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """When each record was served and how long it waited for that; by place in the records."""
+    """When each record was served and how long it waited, in the order of the records."""
 
     broker: Ints
     start: Floats
@@ -349,7 +355,7 @@ class Served:
 
 
 def served(world: QueueWorld, records: Records, choices: npt.ArrayLike) -> Served:
-    """Each broker serves what it was given, one after another."""
+    """Simulates the brokers: each serves its records one after another."""
     chosen = np.asarray(choices, np.int64)
     start, finish = np.full(len(records), np.nan), np.full(len(records), np.nan)
     for place, pace in enumerate(world.paces):
@@ -357,7 +363,7 @@ def served(world: QueueWorld, records: Records, choices: npt.ArrayLike) -> Serve
         if not len(mine):
             continue
         at, work = records.at[mine], records.work[mine]
-        # In work instead of time: begin = max(end of the one before, what is done on arrival).
+        # In work instead of time: begin = max(end of the previous one, work done at arrival).
         before = np.concatenate(([0.0], np.cumsum(work)[:-1]))
         begin = np.maximum.accumulate(pace.done(at) - before) + before
         start[mine] = np.maximum(pace.begun(begin), at)
@@ -369,17 +375,17 @@ def served(world: QueueWorld, records: Records, choices: npt.ArrayLike) -> Serve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOutcome:
-    """What a run came to, foreign records and the warm-up left out of all waits.
+    """The figures of a run; waits exclude foreign records and the warm-up.
 
     Attributes:
-        mean_wait: Until service begins.
-        p50: And other quantiles of the wait.
-        p95: The wait that 1 of 20 exceeds.
-        p99: The wait that 1 of 100 exceeds.
-        mean_stay: Wait and service.
-        offered: For each broker the work that it was given, as a part of what it can do.
-        shares: For each broker its part of the dispatchers' records.
-        offered_error: The standard error of `offered`, if records come by chance.
+        mean_wait: Mean wait until service begins.
+        p50: The median wait.
+        p95: The 95th percentile of the wait.
+        p99: The 99th percentile of the wait.
+        mean_stay: Mean of wait plus service.
+        offered: For each broker, the work it received over its capacity.
+        shares: For each broker, its share of the dispatchers' records.
+        offered_error: The standard error of `offered` for random arrivals.
     """
 
     mean_wait: float
@@ -395,17 +401,17 @@ class QueueOutcome:
 def outcome(
     world: QueueWorld, records: Records, done: Served, *, warm_up: float = 0.2
 ) -> QueueOutcome:
-    """The figures of a run; its first part, by records, is left out."""
+    """The figures of a run without its warm-up, the first share of its records."""
     first = int(len(records) * warm_up)
     counted = np.arange(len(records)) >= first
     own = counted & (records.foreign < 0)
     if not own.any():
-        raise ValueError("no record of a dispatcher is left to be counted")
+        raise ValueError("no record of a dispatcher is left after the warm-up")
     waits = done.wait[own]
     p50, p95, p99 = np.quantile(waits, (0.5, 0.95, 0.99)).tolist()
     began, ended = records.at[first - 1] if first else 0.0, records.at[-1]
     work = np.bincount(done.broker[counted], records.work[counted], len(world.brokers))
-    # The sum of a Poisson number of works has the variance that their squares add up to.
+    # The variance of a Poisson sum is the sum of the squares.
     squares = np.bincount(done.broker[counted], records.work[counted] ** 2, len(world.brokers))
     sent = np.bincount(done.broker[own], minlength=len(world.brokers))
     can = [float(np.diff(pace.done(np.array([began, ended])))[0]) for pace in world.paces]

@@ -1,11 +1,9 @@
-"""What queueing theory says of dispatchers, for the simulator to be held against.
+"""Closed forms of queueing theory for dispatchers, to validate the simulator.
 
-Why      A simulated wait alone convinces nobody; beside the exact one it does. And a limit or a
-         bound says at once how far a policy is from what is possible.
 Promise  Times are in mean service times of a broker of speed 1, waits end where service begins.
-         Every form says whether it is exact, a limit for many brokers or a lower bound.
-Cost     Mostly below a millisecond; some 10 ms for the idle queue, up to a second for chains and
-         for M/D/n, which grows as brokers fill up. Beyond that the answer is None.
+         Every form is marked as exact, as a limit for many brokers, or as a lower bound.
+Cost     Mostly below a millisecond; about 10 ms for the idle queue, up to a second for chains and
+         for M/D/n at high utilisation. Beyond that the result is None.
 Paper    Burato, chapter 5, gives M/M/1 for each queue. Its "black box" formula, the same over N, is
          that of one broker N times as fast, which a cluster of N brokers is not. The others: Erlang
          (M/M/n), Pollaczek and Khinchine (M/D/1), Spitzer's identity (M/D/n), Mitzenmacher
@@ -27,39 +25,39 @@ import numpy as np
 
 MOST_STATES = 30_000
 MOST_TERMS = 600_000
-_SPREAD = 24  # queues farther apart than that are too rare to count
+_SPREAD = 24  # states with larger differences are too rare to matter
 _RARE = 1e-8
 _LAST_TERM = 1e-12
 
 
 class FormKind(StrEnum):
-    """What a form is worth."""
+    """Whether a form is exact, a limit or a bound."""
 
     EXACT = "exact"
-    LIMIT = "limit"  # of many brokers
-    BOUND = "bound"  # nobody waits less
+    LIMIT = "limit"  # for many brokers
+    BOUND = "bound"  # a lower bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedForm:
-    """A mean wait, and where waits have an exponential tail also that."""
+    """A mean wait, and the exponential tail of waits if there is one."""
 
     name: str
     kind: FormKind
     mean_wait: float
     waits: float | None = None
-    """The part of all records that wait at all; P(wait > x) = waits · exp(−decay · x)."""
+    """The share of records that wait at all; P(wait > x) = waits · exp(−decay · x)."""
     decay: float | None = None
 
     def quantile(self, share: float) -> float | None:
-        """What that share of all records waits at most; None where only the mean is known."""
+        """The quantile of the wait; None if only the mean is known."""
         if self.waits is None or self.decay is None:
             return None
         return max(0.0, math.log(self.waits / (1 - share)) / self.decay) if self.waits else 0.0
 
 
 def m_m_1(utilisation: float) -> ClosedForm:
-    """Random choice among equal brokers: each is a queue of its own."""
+    """Random choice among equal brokers: each is a separate queue."""
     _below_one(utilisation)
     return ClosedForm(
         name="M/M/1",
@@ -71,7 +69,7 @@ def m_m_1(utilisation: float) -> ClosedForm:
 
 
 def m_d_1(utilisation: float) -> ClosedForm:
-    """The same with records that all take equally long: half the wait."""
+    """The same with constant service times: half the wait."""
     _below_one(utilisation)
     mean = utilisation / (2 * (1 - utilisation))
     return ClosedForm(name="M/D/1", kind=FormKind.EXACT, mean_wait=mean)
@@ -92,11 +90,11 @@ def m_m_n(brokers: int, utilisation: float) -> ClosedForm:
 
 
 def m_d_n(brokers: int, utilisation: float) -> ClosedForm | None:
-    """One queue for all brokers, and records that all take equally long.
+    """One queue for all brokers, with constant service times.
 
     What waits after a service time is what waited and arrived, less one for each broker: a random
     walk above zero, whose mean is Spitzer's sum. Round robin by one dispatcher is the same system.
-    None where the sum would be too long: the nearer to full, the slower its terms shrink.
+    None if the sum would be too long: its terms shrink slowly at high utilisation.
     """
     from scipy.special import gammainc
 
@@ -154,7 +152,7 @@ def shortest_of_many(d: int, utilisation: float) -> ClosedForm:
 def shortest_of_few(d: int, brokers: int, utilisation: float) -> ClosedForm | None:
     """The shortest of d random queues out of few, by the chain of all queue lengths.
 
-    The chain is cut where it is almost never; None where it would still be too large.
+    The chain is truncated at very rare states; None if it would still be too large.
     """
     _below_one(utilisation)
     if not 2 <= d <= brokers:
@@ -190,8 +188,10 @@ def idle_queue_many(brokers_each: float, utilisation: float) -> ClosedForm:
     used = brokers_each * utilisation
 
     def without(stream: float) -> float:
-        """How often a dispatcher has no token, less how often it should."""
-        most = math.ceil(math.sqrt(80 * used / stream)) + 64  # beyond there are none to speak of
+        """The share of time without a token, minus the required share."""
+        most = (
+            math.ceil(math.sqrt(80 * used / stream)) + 64
+        )  # larger numbers of tokens are negligible
         k = np.arange(1, most + 1)
         weights = np.exp(np.cumsum(math.log1p(-stream) - np.log1p(stream / used * k)))
         return float(1 / (1 + weights.sum())) - stream / utilisation
@@ -215,8 +215,8 @@ def split(
 ) -> ClosedForm:
     """A random split that gives broker b `loads[b]` records per service time: M/M/1 or M/D/1 each.
 
-    Foreign records wait in the same queues and are not counted. A broker that is given more than it
-    can serve makes waits grow for ever: infinite.
+    Foreign records wait in the same queues and are not counted. If a broker receives more than it
+    can serve, the mean wait is infinite.
     """
     besides = foreign or {}
     total = sum(loads.values())

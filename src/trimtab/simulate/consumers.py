@@ -1,9 +1,9 @@
-"""Fixed and moved queues: how long each byte waits while consumers keep up or are rebalanced.
+"""Fixed and moved queues: the latency of each byte while consumers keep up or are rebalanced.
 
-Why      While a partition is handed over nobody reads it, and what its new consumer can spare must
-         then catch up; a group that never moves anything instead falls behind where it is uneven.
-Promise  Deterministic. Every consumer has a queue of what it kept and a queue of what it was just
-         given; the latencies of each are a straight line, counted in closed form.
+Why      A partition is not read during its hand-over, and its new consumer must then catch up; a
+         group that never moves partitions falls behind if it is uneven.
+Promise  Deterministic. Every consumer has a queue of kept partitions and a queue of newly assigned
+         ones; the latencies of each are a straight line, counted in closed form.
 Cost     O(partitions · log partitions) per iteration, whatever the number of bytes.
 Paper    Landau et al., eqs 16 to 27. Added: the unread part of a moved queue, which their capacity
          rule excludes, waits in the fixed queue of the next iteration; a moved queue that is never
@@ -28,7 +28,7 @@ from trimtab.workload.rate_streams import LANDAU_ITERATION_S
 
 REBALANCE_S = 5.0
 CAPACITY_RATIO = 5 / 6
-"""Packing capacity over real rate: what was just moved is caught up with within an iteration."""
+"""Packing capacity over real rate: lets a consumer catch up with moved load in an iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def landau(
     """
     if not (capacity > 0 and 0 < capacity_ratio <= 1 and 0 <= rebalance_s < iteration_s):
         raise ValueError(
-            "capacity is positive, its ratio at most 1, a rebalance shorter than an iteration: "
+            "capacity must be positive, its ratio at most 1, rebalance_s below iteration_s: "
             f"{capacity}, {capacity_ratio}, {rebalance_s}, {iteration_s}"
         )
     queues = _Queues(capacity / capacity_ratio, iteration_s, rebalance_s)
@@ -66,7 +66,7 @@ def landau(
 
 
 class _Queues:
-    """What each consumer's fixed queue carries from one iteration to the next."""
+    """The fixed queue of each consumer, carried over from one iteration to the next."""
 
     def __init__(self, rate: float, iteration_s: float, rebalance_s: float) -> None:
         self.rate, self.length, self.rebalance = rate, iteration_s, rebalance_s
@@ -108,5 +108,5 @@ class _Queues:
 
 
 def kafka_default(partitions: Collection[TopicPartition], consumers: int) -> Assignment:
-    """Who reads what for ever with `consumers` consumers: each partition by its place in order."""
+    """A fixed assignment to `consumers` consumers: the partitions in turn."""
     return Assignment({p: i % consumers for i, p in enumerate(sorted(partitions))})

@@ -1,4 +1,4 @@
-"""Who scales a group in the fluid world: planners, autoscalers, schedules, or nobody."""
+"""Controllers of the fluid simulation: planners, autoscalers, schedules, or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab.simulate.fluid import FluidController, FluidOrder, Sight
 
 
 def fixed(partitions: Collection[TopicPartition], consumers: int) -> FluidOrder:
-    """A group of so many consumers that share the partitions in turn; some may have none."""
+    """A fixed number of consumers, with the partitions assigned in turn; some may have none."""
     return FluidOrder.of(kafka_default(partitions, consumers), consumers)
 
 
@@ -43,10 +43,10 @@ def packing(
     options: PackingOptions = DEFAULTS,
     cooldown_s: float = 0.0,
 ) -> FluidController:
-    """A planner that is asked anew at every decision, with the lags that it sees.
+    """A planner that is called at every decision, with the present lags.
 
     Within `cooldown_s` of a scaling it may move partitions, but not change the number of consumers:
-    a plan that would is left aside.
+    a plan that would is ignored.
     """
 
     def control(seen: Sight, /) -> FluidOrder | None:
@@ -64,12 +64,12 @@ def scheduled(
     schedule: Sequence[tuple[float, int]],
     options: PackingOptions = DEFAULTS,
 ) -> FluidController:
-    """The group is scaled at given times to given numbers; `planner` deals the partitions out.
+    """Scales the group at given times to given numbers; `planner` assigns the partitions.
 
-    With `kafka-sticky` this is what a scaler gets that counts right but leaves the rest to Kafka.
+    With `kafka-sticky` this is an ideal autoscaler that leaves the assignment to Kafka.
     """
     due = sorted(schedule)
-    limits = GroupLimits(capacity=1.0)  # dealing asks for none
+    limits = GroupLimits(capacity=1.0)  # the planner needs no loads
 
     def control(seen: Sight, /) -> FluidOrder | None:
         members = next((n for t_s, n in reversed(due) if t_s <= seen.t_s), None)

@@ -1,16 +1,13 @@
-"""Who chooses a broker for each record, and what they know: from nothing to everything.
+"""Dispatching policies that choose a broker for each record, from no to full knowledge.
 
-Why      Between a choice by chance and one that sees all work lies all that knowledge can be worth;
-         a partitioner stands somewhere on that way.
-Promise  A policy answers with a place among the world's brokers for each record, always one that
-         leads the record's topic; foreign records go where they go. Equal arguments give equal
-         answers. Ties are broken by chance. Nobody knows the future: neither how long a record will
-         take nor when a broker will change.
-Cost     Arrays where nothing is looked at: a million records in 0.2 s. Else a heap of departures:
-         some 2–4 µs per record for 10 brokers, growing with the brokers that are looked at.
-Paper    Burato, chapter 5. `jiq` is that of Lu et al. 2011, where a dispatcher without idle broker
-         chooses at random; Burato's dispatchers hold their records until a broker idles, which is
-         one queue for all: `least-work`. `jsq-own` and ages are ours, as the rest of the names.
+Promise  A policy returns for each record the position of a broker that leads its topic; foreign
+         records keep their broker. Equal arguments give equal choices; ties are broken at random.
+         No policy knows the future: neither service times nor speed changes.
+Cost     Without observation of queues 0.2 s for a million records; else a heap of departures, about
+         2–4 µs per record for 10 brokers, growing with the observed brokers.
+Paper    Burato, chapter 5. `jiq` is that of Lu et al. 2011, where a dispatcher without an idle
+         broker chooses at random; Burato's dispatchers hold their records until a broker is idle,
+         which is one queue for all: `least-work`. `jsq-own` and refresh intervals are ours.
 
 >>> from trimtab.simulate.brokers import QueueWorld, arrivals, served
 >>> world = QueueWorld.even(4)
@@ -35,16 +32,23 @@ from trimtab.errors import UnknownPlanner
 from trimtab.plan.records.partitioner import RoutingOptions
 from trimtab.plan.records.registry import OURS, PEERS, partitioner_of
 from trimtab.simulate.brokers import Ints, QueueWorld, Records
-from trimtab.simulate.lookers import OwnLengths, Tokens, least_work, lengths, looking, some_lengths
 from trimtab.simulate.policy import DEFAULTS, DispatchPolicy, DispatchSettings
+from trimtab.simulate.queue_observers import (
+    OwnLengths,
+    Tokens,
+    least_work,
+    lengths,
+    observed_choices,
+    some_lengths,
+)
 
-_RECORD_BYTES = 1000  # all alike: a partitioner cannot tell from its size how long a record takes
+_RECORD_BYTES = 1000  # constant: the size of a record does not show its service time
 
 
 def choices(
     name: str, world: QueueWorld, records: Records, settings: DispatchSettings = DEFAULTS
 ) -> Ints:
-    """The broker that the policy of that name gives each record to, by place."""
+    """The broker of each record under the policy of that name, by position."""
     return policy_of(name).choose(world, records, settings)
 
 
@@ -56,14 +60,14 @@ def policy_of(name: str) -> DispatchPolicy:
         close = get_close_matches(name.lower(), known, n=1)
         hint = f'Did you mean "{close[0]}"?' if close else None
         if name in PEERS:
-            hint = "It keeps to a partition for a whole batch, and here are only records."
+            hint = "It chooses per batch; the simulation has single records only."
         raise UnknownPlanner(
-            f'No policy is called "{name}"; there are {", ".join(known)}.', hint=hint
+            f'There is no policy "{name}"; known are {", ".join(known)}.', hint=hint
         )
     return found
 
 
-# ---------------------------------------------------------------- nothing is looked at
+# ---------------------------------------------------------------- without observation
 
 
 def _random(world: QueueWorld, records: Records, settings: DispatchSettings) -> Ints:
@@ -73,7 +77,7 @@ def _random(world: QueueWorld, records: Records, settings: DispatchSettings) -> 
 
 
 def _round_robin(world: QueueWorld, records: Records, settings: DispatchSettings) -> Ints:
-    """Each dispatcher goes round the leaders of each topic, from somewhere on."""
+    """Each dispatcher rotates over the leaders of each topic, from a random start."""
     table, sizes, rows = _leaders(world, records)
     topics = len(world.topics)
     turns = np.where(records.foreign < 0, records.dispatcher * topics + records.topic, -1)
@@ -87,7 +91,7 @@ def _round_robin(world: QueueWorld, records: Records, settings: DispatchSettings
 
 
 def _leaders(world: QueueWorld, records: Records) -> tuple[Ints, Ints, Ints]:
-    """Leaders by span and topic as a table, how many each row has, and each record's row."""
+    """Leaders by span and topic as a table, the length of each row, and each record's row."""
     led = world.led
     table = np.zeros((len(led), len(world.brokers)), np.int64)
     for row, places in enumerate(led):
@@ -105,7 +109,7 @@ def _sent(records: Records, chosen: Ints) -> Ints:
 def _partitioner(
     name: str, world: QueueWorld, records: Records, settings: DispatchSettings
 ) -> Ints:
-    """Each dispatcher has an instance of its own, over all topics that it sends."""
+    """Each dispatcher has its own instance for all its topics."""
     weights: list[Mapping[int, float]] = [{}]
     instances = [
         partitioner_of(
@@ -140,11 +144,11 @@ def _partitioner(
 
 
 def ideal_weights(world: QueueWorld, records: Records, at: float = 0.0) -> dict[int, float]:
-    """The weights with which `weighted-node` makes all brokers equally busy, as far as it can.
+    """The weights with which `weighted-node` makes all brokers equally busy, if possible.
 
-    What a steering that knows speeds, foreign load and rates of that moment would say. The weight
-    of each broker is scaled by what it should get over what it gets, until that is so (iterative
-    proportional fitting); where topics do not allow it, this tends to the nearest they do.
+    These are the weights of an ideal steering that knows speeds, foreign load and rates. The weight
+    of each broker is scaled by its target over its present share until both agree (iterative
+    proportional fitting); if the topics do not allow it, the result is the closest possible.
     """
     speeds = {b: _speed(world, b, at) for b in world.brokers}
     span = int(world.spans(np.array([at]))[0])
@@ -177,7 +181,7 @@ def _speed(world: QueueWorld, broker: int, at: float) -> float:
 def _level(
     speeds: Mapping[int, float], foreign: Mapping[int, float], rate: float
 ) -> dict[int, float]:
-    """What each broker gets when those that get anything are equally busy."""
+    """The target of each broker if all brokers with records are equally busy."""
     open_to = {b for b in foreign if speeds[b] > 0}
     while open_to:
         busy = (rate + sum(foreign[b] for b in open_to)) / sum(speeds[b] for b in open_to)
@@ -195,45 +199,45 @@ def _table(*policies: DispatchPolicy) -> Mapping[str, DispatchPolicy]:
 POLICIES = _table(
     DispatchPolicy(name="random", knows="who leads", choose=_random),
     DispatchPolicy(
-        name="round-robin", knows="what it sent last", choose=_round_robin, own_view=True
+        name="round-robin", knows="its own last choice", choose=_round_robin, own_view=True
     ),
     DispatchPolicy(
         name="jsq-d",
         knows="the length of d queues",
-        choose=partial(looking, some_lengths),
+        choose=partial(observed_choices, some_lengths),
         looks=True,
     ),
     DispatchPolicy(
         name="jiq",
-        knows="who idles, of those that told it",
-        choose=partial(looking, Tokens),
+        knows="idle brokers that reported to it",
+        choose=partial(observed_choices, Tokens),
         own_view=True,
     ),
     DispatchPolicy(
         name="jsq-own",
         knows="how many of its own records each broker has",
-        choose=partial(looking, OwnLengths),
+        choose=partial(observed_choices, OwnLengths),
         own_view=True,
     ),
     DispatchPolicy(
         name="jsq",
         knows="the length of every queue",
-        choose=partial(looking, lengths),
+        choose=partial(observed_choices, lengths),
         looks=True,
     ),
     DispatchPolicy(
         name="least-work",
-        knows="how much work every queue holds",
+        knows="the work in every queue",
         choose=least_work,
     ),
 )
-"""The yardsticks, by how much they know."""
+"""The reference policies, by increasing knowledge."""
 
 PARTITIONERS = _table(
     *(
         DispatchPolicy(
             name=name,
-            knows="what it sent"
+            knows="what it sent itself"
             if name != "weighted-node"
             else "speeds, foreign load and rates, as weights",
             choose=partial(_partitioner, name),
@@ -242,4 +246,4 @@ PARTITIONERS = _table(
         for name in OURS
     )
 )
-"""Those of `plan/records` that choose for each record."""
+"""The partitioners of `plan/records` that choose per record."""

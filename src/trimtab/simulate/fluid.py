@@ -1,13 +1,11 @@
-"""A fluid world: partitions fill, consumers drain them, and a controller watches and scales.
+"""A fluid simulation of a consumer group: partitions fill, consumers read, a controller scales.
 
-Why      A plan is judged by what users feel: how long records waited, and how many replicas it took
-         until they did not. Neither shows in a single plan.
+Why      Users notice how long records wait and how many replicas run; a single plan shows neither.
 Promise  Deterministic. Partitions are first in, first out, to the step. Consumers share their time
-         equally among partitions that have something to read, and waste none. A partition that
-         changes its owner is not read for a while; one that waits for a consumer which is still
-         starting stays with its old owner. A controller sees only what one could: rates since it
-         last looked, and lags.
-Cost     O(partitions) in a few array steps per step of time, twice that while some fall behind.
+         equally among partitions with unread records, without idle time. A partition that changes
+         its owner is not read for a while; one that waits for a starting consumer stays with its
+         old owner. A controller sees only observable facts: rates since its last decision, lags.
+Cost     O(partitions) in a few array operations per time step, twice that while some fall behind.
 Paper    Ezzeddine et al., section 4, as a fluid.
 
 >>> group = fluid(RateSchedule.constant([60, 60], duration_s=10), unchanged, world=FluidWorld())
@@ -33,14 +31,14 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
 from trimtab.workload.rate_streams import RateSchedule
 
-_CHUNK = 4096  # steps between two looks at who waited how long
-_ROUNDING = 1 + 1e-9  # a consumer that is exactly busy leaves nothing behind but rounding
+_CHUNK = 4096  # steps between two updates of the waiting times
+_ROUNDING = 1 + 1e-9  # at exactly full utilisation only a rounding error remains
 _DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What a controller can observe: rates since it last looked, lags, and the group as ordered.
+    """What a controller can observe: rates since the last decision, lags, and the ordered group.
 
     `decision` counts from 0. `consumers` are those alive or already requested, with or without
     partitions.
@@ -57,35 +55,35 @@ class Sight:
 
 
 class FluidOrder(NamedTuple):
-    """What a controller wants: who reads what, and which consumers are to live."""
+    """An order of a controller: the assignment, and the consumers that should run."""
 
     assignment: Assignment
     consumers: frozenset[int]
 
     @classmethod
     def using(cls, assignment: Assignment) -> FluidOrder:
-        """Returns the order that lets exactly those live that read something."""
+        """An order with exactly the consumers that have partitions."""
         return cls(assignment, frozenset(assignment.consumers))
 
     @classmethod
     def of(cls, assignment: Assignment, consumers: int) -> FluidOrder:
-        """Returns the order of so many consumers, though some of them read nothing."""
+        """An order with this number of consumers, some of which may have no partitions."""
         busy = frozenset(assignment.consumers)
         free = (index for index in count() if index not in busy)
         return cls(assignment, busy.union(islice(free, consumers - len(busy))))
 
 
 class FluidController(Protocol):
-    """Decides at every interval; None leaves the group as it is."""
+    """Decides at every interval; None changes nothing."""
 
     def __call__(self, seen: Sight, /) -> FluidOrder | None:
-        """Decides on what it sees."""
+        """Returns an order for the observed state, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FluidWorld:
-    """How consumers and their surroundings behave."""
+    """The parameters of the simulated consumers."""
 
     service_rate: float = 100.0
     service_rates: Mapping[int, float] = field(default_factory=dict)
@@ -97,16 +95,16 @@ class FluidWorld:
     def __post_init__(self) -> None:
         rates = (self.service_rate, *self.service_rates.values())
         if not all(0 < rate < math.inf for rate in rates):
-            raise ValueError(f"a service rate is positive and finite, not {rates}")
+            raise ValueError(f"service rates must be positive and finite, not {rates}")
         if not 0 < self.step_s <= self.decision_interval_s:
             raise ValueError(
-                f"a step is positive and no longer than a decision interval: {self.step_s}"
+                f"the step must be positive and at most the decision interval, not {self.step_s}"
             )
         if self.block_s < 0 or self.startup_s < 0:
-            raise ValueError("times of block and startup are not negative")
+            raise ValueError("block and startup times must not be negative")
 
     def steps(self, seconds: float) -> int:
-        """How many whole steps that takes."""
+        """The number of steps for this time."""
         return round(seconds / self.step_s)
 
 
@@ -124,7 +122,7 @@ class FluidChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FluidOutcome:
-    """What became of a workload.
+    """The outcome of a simulated workload.
 
     `replicas` and `lag` are those at `times_s`, one per step, until the last queue was empty.
     """
@@ -140,7 +138,7 @@ class FluidOutcome:
 
     @property
     def moves(self) -> int:
-        """How many partitions changed their consumer, all in all."""
+        """The total number of moves."""
         return sum(change.moves for change in self.changes)
 
     @property
@@ -161,13 +159,13 @@ def fluid(
 ) -> FluidOutcome:
     """Runs a workload to its end, and on until every queue is empty.
 
-    A group begins as `start`, by default with one consumer that reads everything. `backlog` waits
-    from the beginning. The controller decides as long as the workload lasts; what it ordered last
-    stands afterwards. `on_step` hears how many steps of the workload are done, and of how many.
+    A group begins as `start`, by default with one consumer that reads everything, and with
+    `backlog` unread. The controller decides while the workload lasts; its last order stays in
+    effect. `on_step` is called with (done, total) steps of the workload.
     """
     partitions = names or [TopicPartition("workload", n) for n in range(len(schedule.partitions))]
     if len(partitions) != len(schedule.partitions) or len(set(partitions)) != len(partitions):
-        raise ValueError("every partition of the workload needs a name of its own")
+        raise ValueError("every partition of the workload needs a unique name")
     begin = start or FluidOrder.using(Assignment(dict.fromkeys(partitions, 0)))
     waiting = np.array([(backlog or {}).get(p, 0.0) for p in partitions], dtype=np.float64)
     run = _Fluid(schedule, world, partitions, begin, waiting)
@@ -189,7 +187,7 @@ def fluid(
 
 
 class _Fluid:
-    """The state of the fluid world: totals received and read, who reads what, who may read."""
+    """The state of the simulation: totals received and read, owners, blocked partitions."""
 
     def __init__(
         self,
@@ -202,7 +200,7 @@ class _Fluid:
         if set(start.assignment) != set(names) or not start.consumers >= set(
             start.assignment.consumers
         ):
-            raise ValueError("the group must begin with living consumers for all partitions")
+            raise ValueError("the group must start with a running consumer for every partition")
         self.schedule, self.world, self.names = schedule, world, names
         self.backlog = backlog
         self.ordered = start
@@ -225,10 +223,10 @@ class _Fluid:
         self.arriving = np.empty((0, len(names)))
         self.first = 0
         self.last_start = 0
-        self.alive: int | None = None  # None: to be counted anew
+        self.alive: int | None = None  # None: must be recomputed
 
     def decide(self, controller: FluidController, step: int, every: int) -> None:
-        """Lets the controller look and obeys it."""
+        """Calls the controller and applies its order."""
         t_s, elapsed = round(step * self.world.step_s, 9), every * self.world.step_s
         rates = _observed((self.received - self.seen_received) / elapsed)
         self.seen_received = self.received.copy()
@@ -251,7 +249,9 @@ class _Fluid:
         if set(order.assignment) != set(self.names):
             raise ValueError("an order must place every partition")
         if not order.consumers >= set(order.assignment.consumers):
-            raise ValueError("an order lets nobody read who is not to live")
+            raise ValueError(
+                "an order must not assign partitions to a consumer that should not run"
+            )
         before, after = len(old.consumers), len(order.consumers)
         action = Action.SCALE_UP if after > before else Action.SCALE_DOWN
         if after == before:
@@ -276,7 +276,7 @@ class _Fluid:
         self.room = self._rooms()
 
     def go(self, step: int) -> None:
-        """One step: hand over what can be, receive, read."""
+        """One step: hand over, receive, read."""
         self._hand_over(step)
         if step - self.first >= len(self.arriving):
             self._look(step)
@@ -304,9 +304,9 @@ class _Fluid:
                 self.blocked_until[i] = step + self.world.steps(self.world.block_s)
 
     def _alive(self, step: int) -> int:
-        """Those that are to live and have started, and those that still read what others wait for.
+        """The number of running consumers, including those that still hand over partitions.
 
-        A consumer that is told to stop does so once its partitions have gone.
+        A consumer that should stop does so once its partitions have moved.
         """
         if self.alive is None or step <= self.last_start:
             started = {self.slots[c] for c in self.ordered.consumers if self.ready[c] <= step}
@@ -329,7 +329,7 @@ class _Fluid:
         return np.fromiter(rates, dtype=np.float64) * self.world.step_s
 
     def outcome(self, steps: int) -> FluidOutcome:
-        """What became of it all."""
+        """The outcome of the simulation."""
         self.waited.settle()
         return FluidOutcome(
             delays=Delays(self.world.step_s, self.waited.amounts),
@@ -344,7 +344,7 @@ class _Fluid:
 
 
 class _Waited:
-    """Amounts by the steps they waited, from running totals of what came and what was read.
+    """Amounts by the steps they waited, from running totals of arrivals and reads.
 
     Per partition the k-th unit to come is the k-th to be read. Between two neighbouring totals,
     whether of arrivals or of reads, all units came in one step and were read in one step.
@@ -352,19 +352,19 @@ class _Waited:
 
     def __init__(self, backlog: NDArray[np.float64]) -> None:
         self.amounts: NDArray[np.float64] = np.zeros(1)
-        self.settled = np.zeros_like(backlog)  # read totals up to which all is counted
+        self.settled = np.zeros_like(backlog)  # read totals that are already counted
         self.came: list[NDArray[np.float64]] = []
         self.went: list[NDArray[np.float64]] = []
-        # Per partition the totals received by the last steps, as far as these are not wholly read.
+        # Per partition the totals received in the last steps that are not completely read.
         self.open = [np.empty(0) for _ in backlog]
 
     def note(self, received: NDArray[np.float64], read: NDArray[np.float64]) -> None:
-        """Takes down the totals after one step."""
+        """Stores the totals after one step."""
         self.came.append(received)
         self.went.append(read)
 
     def settle(self) -> None:
-        """Counts all that was read since the last time."""
+        """Counts everything read since the last call."""
         if not self.came:
             return
         came, went = np.array(self.came), np.array(self.went)
@@ -408,11 +408,11 @@ def received(schedule: RateSchedule, times_s: NDArray[np.float64]) -> NDArray[np
         spent = times - starts[at]
         slope = (last - first)[at] / lengths[at]
         out[:, p] = before[at] + first[at] * spent + slope * spent**2 / 2
-    return np.maximum.accumulate(out, axis=0)  # rounding must not take back what has come
+    return np.maximum.accumulate(out, axis=0)  # rounding must not decrease the totals
 
 
 def _observed(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rates to nine digits, the rest cut off: rounding alone must not overfill a consumer.
+    """Rates truncated to nine digits, so that rounding alone cannot overload a consumer.
 
     >>> _observed(np.array([20.000000000001, 19.999999999999, 200 / 3, 0.0])).tolist()
     [20.0, 20.0, 66.6666666, 0.0]
@@ -427,11 +427,11 @@ def _observed(rates: NDArray[np.float64]) -> NDArray[np.float64]:
 def _shared(
     wanted: NDArray[np.float64], owner: NDArray[np.int64], room: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Of each owner's room equal parts, to nobody more than wanted, what is left to the others.
+    """Max-min fair shares of each owner's room: equal parts, at most what is wanted.
 
-    Filling the smallest wishes first, the part that each of the others could have rises as long as
-    wishes are met and falls from then on: its peak is what nobody gets more of. All owners must
-    have less room than is wanted of them.
+    With the smallest demands filled first, the equal share of the others rises while demands are
+    met and falls afterwards: its maximum is the upper limit of a share. All owners must have less
+    room than is wanted of them.
 
     >>> _shared(np.array([1.0, 9.0, 9.0, 4.0]), np.array([0, 0, 0, 1]), np.array([7.0, 2.0]))
     array([1., 3., 3., 2.])
@@ -450,4 +450,4 @@ def _shared(
 
 
 def unchanged(seen: Sight, /) -> None:
-    """Leaves a group as it began: fixed provisioning."""
+    """Never changes the group: fixed provisioning."""

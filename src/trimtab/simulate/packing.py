@@ -1,10 +1,9 @@
-"""A planner over a stream of loads: each step starts from where the one before left the group.
+"""Runs a planner over a stream of loads: each step starts from the previous assignment.
 
-Why      One plan says little of a planner: what it leaves behind is what the next one starts from.
-Promise  Figures are computed from the assignments, never asked of the planner. Departures are
-         dropped and arrivals placed, neither being a move; what dead consumers had is an orphan.
-         Equal arguments give equal runs, but for the seconds that the planner took.
-Cost     That of the planner at each step, and O(n log n) to judge it.
+Promise  Figures are computed from the assignments, not by the planner. Departures are dropped and
+         arrivals placed; neither is a move. Partitions of dead consumers are orphans. Equal
+         arguments give equal runs, except for the run time of the planner.
+Cost     That of the planner at each step, plus O(n log n) for the figures.
 Paper    Landau et al., section VI.
 """
 
@@ -21,12 +20,12 @@ from trimtab.model.load import GroupLimits, Loads
 from trimtab.plan.consumers.bins import check_countable
 from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
 
-NOBODY_DIES: Mapping[int, frozenset[int]] = MappingProxyType({})
+NO_FAILURES: Mapping[int, frozenset[int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingStep(Iteration):
-    """One step: its figures, who got what, and how long the planner took."""
+    """One step: its figures, the assignment, and the run time of the planner."""
 
     orphan_load: float
     assignment: Assignment
@@ -35,7 +34,7 @@ class PackingStep(Iteration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingRun:
-    """A planner's way through a stream."""
+    """The run of a planner over a stream."""
 
     planner: str
     steps: tuple[PackingStep, ...]
@@ -47,14 +46,14 @@ def simulate(
     planner: PackingPlanner,
     options: PackingOptions = DEFAULTS,
     *,
-    dead: Mapping[int, frozenset[int]] = NOBODY_DIES,
+    dead: Mapping[int, frozenset[int]] = NO_FAILURES,
     on_step: Callable[[int], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> PackingRun:
     """Runs a planner over every step of a stream.
 
-    `dead` names the consumers that are gone when a step begins. `on_step` hears how many steps
-    are done.
+    `dead` names the consumers that fail before a step. `on_step` is called with the number of
+    finished steps.
     """
     limits = GroupLimits(capacity=stream.capacity, capacities=stream.capacities, unit=stream.unit)
     sla_s = stream.sla_s if options.sla_s is None else options.sla_s
@@ -90,7 +89,7 @@ def simulate(
 
 
 def summary(run: PackingRun) -> dict[str, float]:
-    """What the run cost: means over its steps; moves, orphan load and seconds are sums."""
+    """The figures of a run: means over its steps; moves, orphan load and seconds are sums."""
     return {
         **over_all(run.steps)._asdict(),
         "orphan_load": sum(step.orphan_load for step in run.steps),

@@ -1,4 +1,4 @@
-"""What a dispatching policy is, and what it may be told."""
+"""Dispatching policies and their settings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from trimtab.simulate.brokers import Ints, QueueWorld, Records
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchSettings:
-    """What a policy may be told.
+    """Settings of policies.
 
     Attributes:
-        d: How many queues `jsq-d` looks at.
-        refresh: How often `jsq` and `jsq-d` are told the lengths of queues; in between each
-            dispatcher adds what it sends itself. None: they always know.
-        seed: Of starts, draws and ties.
+        d: Number of queues that `jsq-d` compares.
+        refresh: Interval at which `jsq` and `jsq-d` learn the queue lengths; in between each
+            dispatcher adds its own records. None: always current.
+        seed: Seed of starts, draws and ties.
     """
 
     d: int = 2
@@ -25,9 +25,9 @@ class DispatchSettings:
 
     def __post_init__(self) -> None:
         if self.d < 1:
-            raise ValueError(f"at least one queue must be looked at, not {self.d}")
+            raise ValueError(f"d must be at least 1, not {self.d}")
         if self.refresh is not None and not self.refresh > 0:
-            raise ValueError(f"time passes between two refreshes, not {self.refresh}")
+            raise ValueError(f"refresh must be greater than 0, not {self.refresh}")
 
 
 Choose = Callable[[QueueWorld, Records, DispatchSettings], Ints]
@@ -35,7 +35,7 @@ Choose = Callable[[QueueWorld, Records, DispatchSettings], Ints]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchPolicy:
-    """A way to choose, what it must know for that, and whether each dispatcher knows its own."""
+    """A policy, the knowledge it needs, and whether that differs between dispatchers."""
 
     name: str
     knows: str
@@ -44,7 +44,7 @@ class DispatchPolicy:
     looks: bool = False
 
     def alike(self, settings: DispatchSettings) -> bool:
-        """Whether it makes no difference how many dispatchers there are."""
+        """Whether the number of dispatchers makes no difference."""
         return not self.own_view and not (self.looks and settings.refresh is not None)
 
 

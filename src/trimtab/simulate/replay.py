@@ -1,13 +1,11 @@
-"""What if: any planner over the rates that a real cluster had.
+"""Replays recorded rates of a real cluster with any planner.
 
-Why      A planner that wins on random walks may lose on one's own load. What `measure` has written
-         is the load of the past; a group that never existed can be run through it.
-Promise  Windows follow one another without gaps, whatever lay between them; how many gaps, repeats
-         and unknown rates were bridged is said. A rate that is unknown stays what it was, as the
-         controller would take it; a partition without a row between two others was idle if rates
-         come from counted events, else unchanged. Every planner meets the same load, and its own
-         lags: those of the past belong to the group of the past, save the backlog at the start.
-Cost     That of the fluid world.
+Why      A planner that is best on random walks may not be best on a user's own load.
+Promise  Windows are joined without gaps; the notes count closed gaps, repeats and unknown rates. An
+         unknown rate is taken as unchanged, as the controller does; a partition without a row
+         between two others was idle if rates come from counted events, else unchanged. Every
+         planner gets the same load, and the lags that it causes itself, plus the initial backlog.
+Cost     That of the fluid simulation.
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ from trimtab.simulate.fluid import FluidOrder, FluidOutcome, FluidWorld, fluid
 from trimtab.workload.rate_streams import RateSchedule
 
 _MICROS = 1_000_000
-_LONGEST = 100  # times the history, for one partition to be read by a consumer of its own
+_LONGEST = 100  # longest time to read one partition alone, in multiples of the history
 _SOURCES = (Source.LOG_DIRS, Source.OFFSETS, Source.EVENTS)
 
 
 class RateRow(NamedTuple):
-    """A row of `partition_rates`; None is unknown."""
+    """A row of `partition_rates`; unknown values are None."""
 
     window_start: int
     window_end: int
@@ -52,7 +50,7 @@ class RateRow(NamedTuple):
 
 
 class LagRow(NamedTuple):
-    """A row of `lag`; None is unknown."""
+    """A row of `lag`; unknown values are None."""
 
     ts: int
     group: str
@@ -62,9 +60,9 @@ class LagRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Rates window by window, each with every partition, and what waited when they began.
+    """Rates by window, each with every partition, and the backlog at the start.
 
-    `notes` say what had to be bridged.
+    `notes` list closed gaps and assumed rates.
     """
 
     window_s: float
@@ -84,13 +82,13 @@ def history_of(
     group: str | None = None,
     window_s: float | None = None,
 ) -> History:
-    """Puts rows of the tables in order: one kind of window, one source, one row per partition."""
+    """Builds a history from table rows: one window length, one source, one row per partition."""
     wanted = [row for row in rows if topics is None or row.name.topic in topics]
     kept, notes = _one_kind(wanted, window_s)
     if not any(row.rate(unit) is not None for row in kept):
         raise ThinData(
             f"The history has no rate in {unit}.",
-            hint="Measure first, look at another topic, or take the other --unit.",
+            hint="Measure first, choose another topic, or use the other --unit.",
         )
     _check(kept, unit)
     windows = sorted({row.window_start for row in kept})
@@ -120,29 +118,29 @@ def history_of(
 
 
 def _check(rows: Iterable[RateRow], unit: Unit) -> None:
-    """Refuses rows that no measurement could have given."""
+    """Rejects invalid rows."""
     for row in rows:
         rate = row.rate(unit)
         if rate is not None and not 0 <= rate < math.inf:
             raise BadFile(
                 f"The history has a rate of {rate:g} {unit} for {row.name}; "
-                "a rate is finite and not negative."
+                "a rate must be finite and not negative."
             )
         if row.window_end <= row.window_start:
-            raise BadFile(f"The history has a window of {row.name} that ends before it begins.")
+            raise BadFile(f"The history has a window of {row.name} that ends before it starts.")
 
 
 def _one_kind(rows: Sequence[RateRow], window_s: float | None) -> tuple[list[RateRow], list[str]]:
-    """The rows of one source and of one length of window: the one asked for, else the commonest."""
+    """The rows of one source and one window length: the requested one, else the most common."""
     source = next((s for s in _SOURCES if any(row.source == s for row in rows)), None)
     kept = [row for row in rows if row.source == source]
     lengths = Counter(row.window_end - row.window_start for row in kept)
     if not lengths:
-        raise ThinData("The history has no row of these topics.", hint="Measure first.")
+        raise ThinData("The history has no rows for these topics.", hint="Measure first.")
     length = round(window_s * _MICROS) if window_s else max(lengths, key=lambda n: (lengths[n], n))
     if length not in lengths:
         known = ", ".join(f"{n / _MICROS:g}" for n in sorted(lengths))
-        raise ConfigError(f"The history has no windows of {window_s:g} s; it has those of {known}.")
+        raise ConfigError(f"The history has no windows of {window_s:g} s, only of {known}.")
     notes = []
     if len(rows) != len(kept):
         notes.append(f"{len(rows) - len(kept)} row(s) from other sources than {source} left out")
@@ -155,13 +153,13 @@ def _one_kind(rows: Sequence[RateRow], window_s: float | None) -> tuple[list[Rat
 
 
 def _best(rows: Iterable[RateRow], notes: list[str]) -> dict[tuple[int, TopicPartition], RateRow]:
-    """One row per window and partition: a complete one before others, then that of most samples."""
+    """One row per window and partition: complete rows first, then the most samples."""
     best: dict[tuple[int, TopicPartition], RateRow] = {}
     repeats = 0
     for row in rows:
         place = (row.window_start, row.name)
         repeats += place in best
-        # The rates at last, so that the order of files plays no part.
+        # Rates last, so that the order of files does not matter.
         best[place] = max(best.get(place, row), row, key=_worth)
     if repeats:
         notes.append(f"{repeats} row(s) of windows measured more than once left out")
@@ -179,7 +177,7 @@ def _is_counted(rows: Sequence[RateRow]) -> bool:
 def _column(
     rows: Sequence[RateRow | None], unit: Unit, *, counted: bool
 ) -> tuple[list[float], int]:
-    """One partition's rate in every window, and how many of them had to be guessed."""
+    """One partition's rate in every window, and how many of them were assumed."""
     known = [None if row is None else row.rate(unit) for row in rows]
     there = [i for i, rate in enumerate(known) if rate is not None]
     first, last = there[0], there[-1]
@@ -188,7 +186,7 @@ def _column(
         if found is not None:
             rate = found
         elif not first < i < last or (counted and rows[i] is None):
-            rate = 0.0  # not yet there, gone, or without a single event
+            rate = 0.0  # not yet created, deleted, or without any event
         else:
             bridged += 1
         column.append(rate)
@@ -198,7 +196,7 @@ def _column(
 def _ratios(
     rows: Iterable[RateRow], names: Collection[TopicPartition], unit: Unit
 ) -> dict[TopicPartition, float]:
-    """What one record of each partition weighs in the unit, in the mean; 1 if it is records."""
+    """The mean size of a record of each partition in the unit; 1 if the unit is records."""
     if unit is Unit.RECORDS_S:
         return dict.fromkeys(names, 1.0)
     sums: dict[TopicPartition, list[float]] = {}
@@ -216,12 +214,12 @@ def _backlog(
     before: int,
     weights: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, float]:
-    """What the group had not yet read in the first window, by the first look at each partition."""
+    """The unread records of the group at the first sample of each partition."""
     groups = sorted({row.group for row in lags if row.name in weights})
     if group is None and len(groups) > 1:
         raise ConfigError(
             f"The history has lags of several groups: {', '.join(groups)}.",
-            hint="Say with --group whose backlog there is at the start.",
+            hint="Select the group of the initial backlog with --group.",
         )
     if group is not None and group not in groups:
         raise ConfigError(
@@ -240,7 +238,7 @@ def _backlog(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What a planner would have made of the history; latencies are None if nothing was read."""
+    """The result of a planner on the history; latencies are None if nothing was read."""
 
     planner: str
     sla_s: float
@@ -271,9 +269,9 @@ def replay(
     sla_s: float,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Replayed:
-    """Runs a group through the history, planned by what the last interval has shown.
+    """Runs a group through the history, planned from the rates of the last interval.
 
-    It begins with a plan for the first window. After that it decides as often as `world` says.
+    It starts with a plan for the first window, then decides at the interval of `world`.
     """
     _check_capacity(history, world)
     told = replace(options, sla_s=sla_s)
@@ -293,16 +291,16 @@ def replay(
 
 
 def _check_capacity(history: History, world: FluidWorld) -> None:
-    """Refuses consumers so slow that the run would not end in a lifetime: units mixed up."""
+    """Rejects consumers so slow that the run would not end: usually a wrong unit."""
     length_s = history.window_s * len(history.rates)
     for name, rates in zip(history.names, zip(*history.rates, strict=True), strict=True):
         amount = sum(rates) * history.window_s + history.backlog.get(name, 0.0)
         fastest = max((world.service_rate, *world.service_rates.values()))
         if amount > _LONGEST * length_s * fastest:
             raise ConfigError(
-                f"{name} alone would take a consumer that reads {fastest:g} {history.unit} more "
-                f"than {_LONGEST} times as long as the history.",
-                hint=f"Are --capacity and --service-rate in {history.unit}?",
+                f"A consumer that reads {fastest:g} {history.unit} would need more than {_LONGEST} "
+                f"times the length of the history for {name} alone.",
+                hint=f"Check that --capacity and --service-rate are in {history.unit}.",
             )
 
 
@@ -315,7 +313,7 @@ def _judged(
 
     minutes = history.window_s * len(history.rates) / 60
     load = sum(change.moved_load for change in outcome.changes)
-    looked = outcome.decisions + 1  # the plan at the start included, which moves nothing
+    looked = outcome.decisions + 1  # including the plan at the start, which moves nothing
     mean_load = sum(map(sum, history.rates)) / len(history.rates)
     return Replayed(
         planner=planner,

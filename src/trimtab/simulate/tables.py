@@ -1,7 +1,7 @@
-"""Parquet in and out: the history that `measure` keeps, and streams of loads.
+"""Reads and writes Parquet: the history stored by `measure`, and streams of loads.
 
-A stream has the columns `step`, `topic`, `partition`, `load` and, where there are lags, `lag`; what
-a loads file says beside its steps stands in the metadata of the schema, as JSON under `trimtab`.
+A stream has the columns `step`, `topic`, `partition`, `load` and, if there are lags, `lag`; the
+other fields of a loads file are in the metadata of the schema, as JSON under `trimtab`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def read_stream(path: Path) -> tuple[Loads, list[str]]:
     found, warnings = read_loads(path)
     if not isinstance(found, Loads):
         raise ConfigError(
-            f"{path} is a measurement, one look at the load; a simulation needs a stream of them.",
-            hint="Give a loads file with its steps, or replay what `measure` has kept.",
+            f"{path} is a single measurement; a simulation needs a stream of loads.",
+            hint="Give a loads file with steps, or use `trimtab simulate replay` on a warehouse.",
         )
     return found, warnings
 
@@ -69,7 +69,7 @@ def write_stream(path: Path, stream: Loads) -> None:
 
 
 def _alike(numbers: Sequence[float]) -> Sequence[float]:
-    """A column is of one kind: whole numbers stay exact if all of them are whole."""
+    """A column has one type: integers stay exact if all values are integers."""
     whole = all(isinstance(number, int) for number in numbers)
     return numbers if whole else [float(number) for number in numbers]
 
@@ -79,7 +79,7 @@ def _stream_from(path: Path) -> tuple[Loads, list[str]]:
     header = (table.schema.metadata or {}).get(_HEADER)
     if header is None:
         raise BadFile(
-            f"{path}: the schema says nothing of capacity and unit.",
+            f"{path}: the schema has no metadata with capacity and unit.",
             hint="Write streams with `trimtab simulate stream -o FILE.parquet`.",
         )
     body = parse(header, origin=str(path))
@@ -88,20 +88,20 @@ def _stream_from(path: Path) -> tuple[Loads, list[str]]:
     rows = _columns(table, (*_STREAM, "lag") if lagging else _STREAM, str(path))
     for row, (k, topic, number, load, *lags) in enumerate(rows):
         if not 0 <= k < len(steps):
-            raise BadFile(f"{path}: row {row}: there is no step {k}")
+            raise BadFile(f"{path}: row {row}: step {k} does not exist")
         loads = steps[k]["loads"].setdefault(topic, {})
         if str(number) in loads:
-            raise BadFile(f"{path}: row {row}: {topic}-{number} stands twice in step {k}")
+            raise BadFile(f"{path}: row {row}: {topic}-{number} occurs twice in step {k}")
         loads[str(number)] = load
         if lags and lags[0] is not None:
             steps[k].setdefault("lags", {}).setdefault(topic, {})[str(number)] = lags[0]
-    # Through text, so that one reader judges all streams, and names the place alike.
+    # Via JSON text, so that one reader checks all streams and reports places the same way.
     whole = parse(json.dumps({**body.object(), "steps": steps}), origin=str(path))
     return loads_from(whole), whole.warnings
 
 
 def read_history(path: Path) -> tuple[list[RateRow], list[LagRow]]:
-    """The tables `partition_rates` and, where it is, `lag` of a warehouse; or one file of rates."""
+    """The tables `partition_rates` and `lag` (if present) of a warehouse; or one file of rates."""
     rates = path / "partition_rates"
     rates = rates if rates.is_dir() else path
     lag = path / "lag"
@@ -137,15 +137,15 @@ def _columns(table: pa.Table, names: Sequence[str], origin: str) -> Iterator[tup
             here = ", ".join(table.column_names) or "none"
             raise SchemaMismatch(
                 f"{origin}: column {name} is missing.",
-                hint=f"It needs {', '.join(names)}; here are {here}.",
+                hint=f"It needs {', '.join(names)}; found: {here}.",
             )
         column = table.column(name)
         if column.null_count == len(column) and name in _UNKNOWN:
-            continue  # whatever its type
+            continue  # of any type
         if wanted := _should_be(name, column.type):
             raise SchemaMismatch(f"{origin}: column {name} is {column.type}, should be {wanted}.")
         if column.null_count and name not in _UNKNOWN:
-            raise BadFile(f"{origin}: column {name} has {column.null_count} row(s) of null.")
+            raise BadFile(f"{origin}: column {name} has {column.null_count} null value(s).")
 
     def values(name: str) -> list[Any]:
         column = table.column(name)
@@ -158,7 +158,7 @@ def _columns(table: pa.Table, names: Sequence[str], origin: str) -> Iterator[tup
 
 
 def _should_be(name: str, kind: pa.DataType) -> str | None:
-    """What a column should hold, if it does not."""
+    """The expected type of a column; None if the type is right."""
     import pyarrow.types as of
 
     whole = of.is_integer(kind)

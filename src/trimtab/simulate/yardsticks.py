@@ -1,11 +1,11 @@
-"""Policies over utilisations and numbers of dispatchers, beside closed forms where there are any.
+"""Simulates policies over utilisations and numbers of dispatchers, and compares closed forms.
 
-Why      How much of the wait is due to what a dispatcher does not know?
-Promise  Equal arguments give equal cells. All policies meet the same records, seed by seed. The
-         mean over the seeds has an interval of 95 % (Student); one seed has none. The first fifth
-         of each run is warm-up. Where a broker is given more than it can do no mean is stated;
-         that is so by what it can be expected to get, else beyond what chance explains.
-Cost     Records × seeds × policies, at what `dispatchers` says; closed forms are made once a cell.
+Why      To show how much of the wait is due to missing knowledge of a dispatcher.
+Promise  Equal arguments give equal cells. All policies get the same records for each seed. The mean
+         over the seeds has a 95 % confidence interval (Student); a single seed has none. The first
+         fifth of each run is warm-up. If a broker is overloaded, no mean is given; overload is
+         judged by the expected load if known, else by the measured one beyond random error.
+Cost     Records × seeds × policies, see `dispatchers`; closed forms are computed once per cell.
 Paper    Burato, chapter 5.
 """
 
@@ -45,13 +45,13 @@ _IN_TURN = frozenset({"round-robin", "default", "improved", "node", "sqf", "weig
 _BY_PARTITION = frozenset({"default", "improved"})
 _BY_LEADER = frozenset({"random", "round-robin", "node"})
 _CHANCE = 4.0
-"""Standard errors that a mean may be off by chance."""
+"""Number of standard errors that count as random error."""
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YardstickCell:
-    """One policy at one utilisation, with so many dispatchers; None where it does not matter."""
+    """One policy at one utilisation and number of dispatchers (None if it makes no difference)."""
 
     policy: str
     dispatchers: int | None
@@ -59,16 +59,16 @@ class YardstickCell:
     runs: tuple[QueueOutcome, ...]
     closed_form: ClosedForm | None
     expected: Mapping[int, float] | None = None
-    """What each broker gets in the long run, as a part of what it can do; None: unknown."""
+    """The expected load of each broker over its capacity; None if unknown."""
 
     @property
     def offered(self) -> Mapping[int, float]:
-        """What each broker was given, as a part of what it can do."""
+        """The work that each broker received over its capacity."""
         return self._mean_by_broker([run.offered for run in self.runs])
 
     @property
     def shares(self) -> Mapping[int, float]:
-        """Each broker's part of the dispatchers' records."""
+        """Each broker's share of the dispatchers' records."""
         return self._mean_by_broker([run.shares for run in self.runs])
 
     @staticmethod
@@ -77,7 +77,7 @@ class YardstickCell:
 
     @property
     def overloaded(self) -> tuple[int, ...]:
-        """Brokers that are given more than they can do: the longer the run, the longer waits."""
+        """Brokers that receive more than they can serve: waits grow with the length of the run."""
         if self.expected is not None:
             return tuple(b for b, part in self.expected.items() if part >= 1 - _ROUNDING)
         return tuple(b for b, part in self.offered.items() if part >= 1 + self._margin(b))
@@ -87,7 +87,7 @@ class YardstickCell:
         return _CHANCE * math.hypot(*errors) / len(errors)
 
     def mean(self, figure: Callable[[QueueOutcome], float]) -> float | None:
-        """The mean of a figure over the seeds; None where a broker is overloaded."""
+        """The mean of a figure over the seeds; None if a broker is overloaded."""
         return None if self.overloaded else fmean(map(figure, self.runs))
 
     @property
@@ -97,7 +97,7 @@ class YardstickCell:
 
     @property
     def half_width(self) -> float | None:
-        """Of the interval in which the true mean wait lies with 95 %."""
+        """Half the width of the 95 % confidence interval of the mean wait."""
         if self.overloaded or len(self.runs) < 2:
             return None
         from scipy.stats import t
@@ -107,14 +107,14 @@ class YardstickCell:
 
     @property
     def difference(self) -> float | None:
-        """How far the simulated mean is above the closed form, as a part of it."""
+        """The relative difference of the simulated mean from the closed form."""
         form, mean = self.closed_form, self.mean_wait
         if form is None or mean is None or not 0 < form.mean_wait < math.inf:
             return None
         return mean / form.mean_wait - 1
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; unknown or without bound is None."""
+        """The cell as JSON; unknown or infinite values are None."""
         form = self.closed_form
         return {
             "policy": self.policy,
@@ -144,7 +144,7 @@ class YardstickCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much is simulated: records of each run, and runs with seeds from `seed` on."""
+    """The size of the simulation: records per run, and runs with seeds from `seed` on."""
 
     count: int = 100_000
     seeds: int = 5
@@ -161,9 +161,9 @@ def sweep(
     effort: Effort,
     on_run: Callable[[str], None] | None = None,
 ) -> Iterator[YardstickCell]:
-    """Each utilisation, policy and number of dispatchers; `on_run` hears whose run is over.
+    """Runs each utilisation, policy and number of dispatchers; calls `on_run` after each run.
 
-    The world may depend on the utilisation, so that something happens half way through each run.
+    The world may depend on the utilisation, so that changes happen at a given part of each run.
     """
     for utilisation in utilisations:
         here = world(utilisation)
@@ -187,7 +187,7 @@ def sweep(
 def cells(
     policies: Sequence[DispatchPolicy], dispatchers: Sequence[int], settings: DispatchSettings
 ) -> list[tuple[DispatchPolicy, int | None]]:
-    """What is run at each utilisation."""
+    """The pairs of policy and dispatchers for each utilisation."""
     return [
         (policy, many)
         for policy in policies
@@ -203,7 +203,7 @@ def run(
     settings: DispatchSettings,
     effort: Effort,
 ) -> QueueOutcome:
-    """One run, by the seed of the effort."""
+    """One run with the seed of `effort`."""
     records = arrivals(
         world,
         utilisation=utilisation,
@@ -218,7 +218,7 @@ def run(
 def expected(
     world: QueueWorld, policy: DispatchPolicy, utilisation: float
 ) -> dict[int, float] | None:
-    """How busy each broker is kept in the long run; None where that depends on what happens."""
+    """The expected utilisation of each broker; None if it depends on the simulation."""
     if world.changes or len(world.leaders) > 1:
         return None
     if policy.name not in _BY_LEADER | _BY_PARTITION:
@@ -229,7 +229,7 @@ def expected(
 
 
 def _dealt(world: QueueWorld, utilisation: float, *, by_partition: bool) -> dict[int, float]:
-    """Records per time of each broker if those of a topic are dealt evenly."""
+    """The rate of each broker if the records of a topic are spread evenly."""
     own = world.own_rate(utilisation)
     total = sum(world.rate_of(topic) for topic in world.topics)
     loads = dict.fromkeys(world.brokers, 0.0)
@@ -251,7 +251,7 @@ def curves(
     *,
     points: int = 15,
 ) -> dict[tuple[str, int | None], list[tuple[float, ClosedForm]]]:
-    """Closed forms between the least and the most utilisation, by policy and dispatchers."""
+    """Closed forms between the lowest and highest utilisation, by policy and dispatchers."""
     low, high = min(c.utilisation for c in shown), max(c.utilisation for c in shown)
     steps = sorted({low + (high - low) * i / (points - 1) for i in range(points)})
     found = {}
@@ -268,7 +268,7 @@ def known(
     dispatchers: int,
     settings: DispatchSettings,
 ) -> ClosedForm | None:
-    """What theory says of a policy in such a world; None where it says nothing."""
+    """The closed form of a policy in this world; None if there is none."""
     if world.changes or len(world.leaders) > 1:
         return None
     if policy.name == "random":
@@ -300,7 +300,7 @@ def known(
 def _alone(
     world: QueueWorld, policy: DispatchPolicy, dispatchers: int, settings: DispatchSettings
 ) -> bool:
-    """Whether one view decides: all see the same, or a single one goes round all brokers."""
+    """Whether a single view decides: all see the same, or there is one dispatcher."""
     if policy.looks:
         return settings.refresh is None
     if policy.name in _IN_TURN:
@@ -310,7 +310,7 @@ def _alone(
 
 
 def _partitions_take_turns(world: QueueWorld) -> bool:
-    """Whether the leaders of the topic's partitions, in order, go round all of them."""
+    """Whether the leaders of the topic's partitions, in order, rotate over all leaders."""
     table = world.leaders[0][1].topic(world.topics[0])
     leaders, n = [table.leader[p] for p in table.available], len(table.brokers)
     rounds = [tuple(leaders[i : i + n]) for i in range(0, len(leaders), n)]
@@ -320,9 +320,9 @@ def _partitions_take_turns(world: QueueWorld) -> bool:
 def _idle_queue(
     world: QueueWorld, brokers: int, busy: float, dispatchers: int
 ) -> ClosedForm | None:
-    """The limit is that of dispatchers who send equally much and get equally many tokens."""
+    """The limit applies to dispatchers with equal rates and equal numbers of tokens."""
     rates = sending_rates(world, dispatchers)
-    if dispatchers == 1:  # it has all tokens, which is another system
+    if dispatchers == 1:  # one dispatcher has all tokens, which is another system
         return None
     if max(rates) - min(rates) > _ROUNDING * max(rates):
         return None
@@ -342,7 +342,7 @@ def _by_length(
 
 
 def _by_chance(world: QueueWorld, utilisation: float) -> ClosedForm:
-    """A split by chance makes each broker a queue of its own."""
+    """A random split makes each broker a separate queue."""
     loads = _dealt(world, utilisation, by_partition=False)
     constant = world.service is Service.CONSTANT
     busy = {(load / world.speeds[broker], world.speeds[broker]) for broker, load in loads.items()}

@@ -20,7 +20,7 @@ own sticky assignor, given the same number of replicas at the same times.
 |---|---|
 | LL-FFD and the autoscaling decision | `plan/consumers/least_loaded_ffd.py` |
 | the integer programme | `plan/consumers/ilp.py` |
-| Kafka's sticky assignor, the lag-based one, KEDA's rule | `plan/consumers/rivals.py` |
+| Kafka's sticky assignor, the lag-based one, KEDA's rule | `plan/consumers/baselines.py` |
 | workload 1 | `workload/rate_streams.py` |
 | consumers as a fluid | `simulate/fluid.py`, `simulate/controllers.py` |
 | SLA share and percentiles | `evaluate/latency.py` |

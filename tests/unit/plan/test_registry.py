@@ -5,11 +5,11 @@ import pytest
 from trimtab.errors import UnknownPlanner
 from trimtab.model.plan import Layer
 from trimtab.plan.consumers.any_fit import ANY_FIT
+from trimtab.plan.consumers.baselines import BASELINES
 from trimtab.plan.consumers.ilp import EXACT
 from trimtab.plan.consumers.least_loaded_ffd import LATENCY
 from trimtab.plan.consumers.modified_any_fit import MODIFIED_ANY_FIT
 from trimtab.plan.consumers.planner import PackingOptions
-from trimtab.plan.consumers.rivals import RIVALS
 from trimtab.plan.consumers.trim import TRIM
 from trimtab.plan.registry import PLANNERS, planner_of
 
@@ -27,7 +27,7 @@ def test_every_option_that_a_planner_reads_exists():
 
 
 def test_no_planner_hides_another_of_the_same_name():
-    families = (ANY_FIT, MODIFIED_ANY_FIT, LATENCY, EXACT, TRIM, RIVALS)
+    families = (ANY_FIT, MODIFIED_ANY_FIT, LATENCY, EXACT, TRIM, BASELINES)
     assert len(PLANNERS[Layer.CONSUMERS]) == sum(map(len, families))
 
 

@@ -70,7 +70,7 @@ def test_what_finds_a_broker_idle_but_standing_still_waits_for_it():
 def test_a_broker_that_never_serves_again_is_refused():
     world = replace(QueueWorld.even(2), changes=(SpeedChange(broker=2, at=1.0, speed=0.0),))
 
-    with pytest.raises(ValueError, match="broker 2 never serves again"):
+    with pytest.raises(ValueError, match="broker 2 ends at speed 0"):
         _ = world.paces
 
 
@@ -190,16 +190,16 @@ def test_what_a_broker_is_given_is_told_as_a_part_of_what_it_can_do():
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"leaders": ()}, "from 0 on"),
-        ({"leaders": ((1.0, OVERLAP),)}, "from 0 on"),
-        ({"leaders": ((0.0, LeaderSnapshot({"A": {0: -1}})),)}, "no leader at all"),
+        ({"leaders": ()}, "from time 0 on"),
+        ({"leaders": ((1.0, OVERLAP),)}, "from time 0 on"),
+        ({"leaders": ((0.0, LeaderSnapshot({"A": {0: -1}})),)}, "has no leader"),
         ({"speeds": {}}, "there must be a broker"),
         ({"speeds": {1: 1.0, 2: 0.0, 3: 1.0}}, "speed above 0"),
-        ({"speeds": {1: 1.0, 2: 1.0}}, "broker 3, which leads B, is not there"),
-        ({"foreign": {9: 0.1}}, "broker 9 is not there"),
+        ({"speeds": {1: 1.0, 2: 1.0}}, "broker 3, which leads B, does not exist"),
+        ({"foreign": {9: 0.1}}, "broker 9 does not exist"),
         ({"foreign": {1: 1.0}}, "below 1"),
-        ({"rates": {"A": 0.0, "B": 0.0}}, "one above"),
-        ({"rates": {"A": -1.0}}, "from 0 up"),
+        ({"rates": {"A": 0.0, "B": 0.0}}, "one of them above 0"),
+        ({"rates": {"A": -1.0}}, "must be at least 0"),
     ],
 )
 def test_a_world_that_cannot_be_is_refused(changed, says):
@@ -210,7 +210,7 @@ def test_a_world_that_cannot_be_is_refused(changed, says):
 def test_foreign_load_that_leaves_no_room_is_refused():
     world = replace(QueueWorld.even(2), foreign={1: 0.9, 2: 0.9})
 
-    with pytest.raises(ValueError, match=r"foreign load alone takes 0\.9"):
+    with pytest.raises(ValueError, match=r"foreign load alone uses 0\.9"):
         arrivals(world, utilisation=0.8, count=10)
 
 

@@ -106,5 +106,5 @@ def test_kafka_deals_partitions_by_their_place_in_order():
     "how", [{"capacity": 0}, {"capacity_ratio": 1.5}, {"rebalance_s": 30}, {"rebalance_s": -1}]
 )
 def test_a_world_that_makes_no_sense_is_refused(how):
-    with pytest.raises(ValueError, match="capacity is positive"):
+    with pytest.raises(ValueError, match="capacity must be positive"):
         landau([], [], **{"capacity": 10, **how})

@@ -207,7 +207,7 @@ def test_ideal_weights_of_brokers_that_all_stand_still_are_none():
 
 
 def test_a_policy_that_is_not_there_is_named_with_the_nearest():
-    with pytest.raises(UnknownPlanner, match=r'called "jsk"') as caught:
+    with pytest.raises(UnknownPlanner, match=r'no policy "jsk"') as caught:
         policy_of("jsk")
 
     assert caught.value.hint == 'Did you mean "jsq"?'

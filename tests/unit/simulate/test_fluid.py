@@ -215,7 +215,7 @@ def test_an_order_that_cannot_be_obeyed_is_refused(order):
     schedule = RateSchedule.constant([1, 1], duration_s=4)
     with pytest.raises(ValueError, match="order"):
         fluid(schedule, at((2, order)), world=FluidWorld())
-    with pytest.raises(ValueError, match="begin"):
+    with pytest.raises(ValueError, match="must start with a running consumer"):
         fluid(schedule, unchanged, world=FluidWorld(), start=order)
 
 

@@ -55,12 +55,12 @@ def written(path, **columns):
         ({"load": [-1.0]}, r"s.parquet: steps\[0\].loads.a.0: is negative"),
         ({"load": [float("nan")]}, r"steps\[0\].loads.a.0: should be a finite number"),
         ({"load": [None]}, r"steps\[0\].loads.a.0: should be a number, is null"),
-        ({"step": [2]}, r"row 0: there is no step 2"),
+        ({"step": [2]}, r"row 0: step 2 does not exist"),
         ({"partition": [-1]}, r"\"-1\" is not an index"),
-        ({"topic": pa.array([None], pa.string())}, r"column topic has 1 row\(s\) of null"),
+        ({"topic": pa.array([None], pa.string())}, r"column topic has 1 null value\(s\)"),
         (
             {"step": [0, 0], "topic": ["a"] * 2, "partition": [0] * 2, "load": [1.0] * 2},
-            "row 1: a-0 stands twice in step 0",
+            "row 1: a-0 occurs twice in step 0",
         ),
     ],
 )
@@ -98,7 +98,7 @@ def test_text_that_is_kept_as_a_dictionary_is_text(tmp_path):
 
 def test_a_parquet_file_that_is_no_stream_is_refused(tmp_path):
     pq.write_table(pa.table({"step": [0]}), tmp_path / "s.parquet")
-    with pytest.raises(BadFile, match="says nothing of capacity"):
+    with pytest.raises(BadFile, match="no metadata with capacity"):
         read_stream(tmp_path / "s.parquet")
     (tmp_path / "t.parquet").write_text("no Parquet")
     with pytest.raises(BadFile, match="cannot be read as Parquet"):
@@ -111,7 +111,7 @@ def test_a_measurement_is_no_stream(tmp_path):
     path = tmp_path / "m.json"
     measured = {"from_ts": 0, "to_ts": 1, "window_s": 1, "rejects": 0, "partitions": []}
     path.write_text(json.dumps({"v": 1, "kind": "measurement", **measured}))
-    with pytest.raises(ConfigError, match="is a measurement"):
+    with pytest.raises(ConfigError, match="is a single measurement"):
         read_stream(path)
 
 

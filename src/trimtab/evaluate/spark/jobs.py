@@ -1,4 +1,4 @@
-"""The jobs of judging: read receipts or records, chain the steps, keep the tables, sum up."""
+"""The evaluation jobs: read receipts or records, run the steps, store tables, summarise."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from trimtab.spark.session import spark_errors, storage_path
 from trimtab.spark.warehouse import Warehouse
 
 SHOWN = 20
-"""So many violations of each kind are told; the table keeps them all."""
+"""Number of violations of each kind in the result; the table keeps all."""
 
 _PLACES = "topic string, partition int, offset long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptQuery:
-    """Whose receipts are wanted, and of which time; None is all."""
+    """Which receipts to read: group, run and time; None means all."""
 
     group: str
     run: str | None = None
@@ -48,11 +48,11 @@ class ReceiptQuery:
 
     @property
     def label(self) -> str:
-        """The name under which results are kept."""
+        """The name under which results are stored."""
         return self.run or f"all-{self.group}"
 
     def wanted(self) -> Column:
-        """Whether a receipt is among them."""
+        """A column that is true for the selected receipts."""
         rules = [F.col("group") == self.group]
         rules.append(sources.between("finished_ts", self.from_ts, self.to_ts))
         if self.run is not None:
@@ -67,7 +67,7 @@ class ReceiptQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptTables:
-    """What is judged: receipts, and beside them what the controller said and decided."""
+    """The input: receipts, and control messages and decisions of the controller."""
 
     receipts: DataFrame
     rejects: DataFrame | None = None
@@ -81,7 +81,7 @@ class ReceiptTables:
 def from_kafka(
     session: SparkSession, admin: Admin, cluster: Cluster, asked: ReceiptQuery
 ) -> ReceiptTables:
-    """Reads the topics of receipts, decisions and control, where they are."""
+    """Reads the topics of receipts, decisions and control messages that exist."""
     raw = _read(session, admin, cluster, [cluster.topics.receipts], asked)
     if raw is None:
         raise ThinData(
@@ -117,7 +117,7 @@ def records_of(
     seq: Column,
     span: tuple[int, int],
 ) -> DataFrame:
-    """Records of users' own topics, with the sequence number that they carry."""
+    """Records of users' own topics, with their sequence numbers."""
     named = sorted(topics)
     asked = ReceiptQuery(group="", from_ts=span[0], to_ts=span[1])
     raw = _read(session, admin, cluster, named, asked, headers=True)
@@ -128,9 +128,9 @@ def records_of(
 
 
 def seq_in_header(name: str) -> Column:
-    """The number in a header: eight bytes, the highest first, or digits."""
+    """The number in a header: eight bytes, big-endian, or digits."""
     found = F.filter("headers", lambda h: h.getField("key") == name)
-    value = F.element_at(found, -1).getField("value")  # the last of that name, as Kafka has it
+    value = F.element_at(found, -1).getField("value")  # the last header of that name, as in Kafka
     text = value.cast("string")
     number = F.conv(F.hex(value), 16, -10).cast("long")
     return (
@@ -141,7 +141,7 @@ def seq_in_header(name: str) -> Column:
 
 
 def seq_in_json(path: str) -> Column:
-    """The number in a field of a JSON value, as `order.seq`."""
+    """The number in a field of a JSON value, such as `order.seq`."""
     return F.get_json_object(F.col("value").cast("string"), f"$.{path}").try_cast("long")
 
 
@@ -152,7 +152,7 @@ def expected_places(
     topic: str | None = None,
     offsets: Mapping[TopicPartition, tuple[int, int]] | None = None,
 ) -> DataFrame | None:
-    """What must have been processed: a recording of `trimtab load`, ranges of offsets, or both."""
+    """The expected records: a recording of `trimtab load`, ranges of offsets, or both."""
     frames = []
     if acknowledged is not None:
         frames.append(_acknowledged(session, acknowledged, topic))
@@ -174,19 +174,19 @@ def expected_places(
 
 def _acknowledged(session: SparkSession, path: Path, topic: str | None) -> DataFrame:
     if not path.exists():
-        raise BadFile(f"{path}: there is no such file")
+        raise BadFile(f"{path} does not exist")
     with spark_errors(f"reading {path}"):
         frame = session.read.parquet(storage_path(path))
     if missing := {"partition", "offset"} - set(frame.columns):
         raise BadFile(
             f"{path}: column {min(missing)} is missing",
-            hint="Give what `trimtab load … --record FILE` wrote.",
+            hint="Give a file written by `trimtab load … --record FILE`.",
         )
     if "topic" not in frame.columns:
         if topic is None:
-            raise ConfigError(f"{path} does not say of which topic: give one --topic.")
+            raise ConfigError(f"{path} does not name its topic: give one --topic.")
         frame = frame.withColumn("topic", F.lit(topic))
-    # −1 is an offset that the broker did not tell.
+    # −1: the broker did not return the offset.
     return frame.where("offset >= 0").select(
         "topic", F.col("partition").cast("int"), F.col("offset").cast("long")
     )
@@ -210,14 +210,14 @@ def _read(
         from_ts=asked.from_ts,
         to_ts=asked.to_ts,
     )
-    # A control topic has a partition for every consumer there may ever be; few have records.
+    # A control topic has a partition for every possible consumer; few have records.
     filled = {p for p in placed if found.starts[p] < found.ends[p]} or {min(placed)}
     span = sources.KafkaSpan(
         cluster=cluster,
         starts={p: found.starts[p] for p in filled},
         ends={p: found.ends[p] for p in filled},
         options={
-            # The controller writes in transactions; what it took back was never said.
+            # The controller writes in transactions; aborted messages must not be read.
             "kafka.isolation.level": "read_committed",
             **({"includeHeaders": "true"} if headers else {}),
         },
@@ -238,7 +238,7 @@ def audit_receipts(
     expected: DataFrame | None = None,
     warehouse: Warehouse | None = None,
 ) -> Audited:
-    """Audits the receipts of a group, and keeps the violations."""
+    """Audits the receipts of a group, and stores the violations."""
     receipts = given.receipts.persist()
     try:
         with spark_errors("auditing receipts"):
@@ -269,7 +269,7 @@ def audit_log(
     expected: DataFrame | None = None,
     warehouse: Warehouse | None = None,
 ) -> Audited:
-    """Audits the sequences that users' own records carry, and keeps the violations."""
+    """Audits the sequence numbers of users' own records, and stores the violations."""
     kept = records.persist()
     try:
         with spark_errors("auditing records"):
@@ -294,7 +294,7 @@ def _audited(
     ).collect()[0]
     if not looked.receipts:
         raise ThinData(
-            "There is nothing to audit.", hint="Look at --group, --run, --topic and the span."
+            "There are no records to audit.", hint="Check --group, --run, --topic and the span."
         )
     violations = found.persist()
     try:
@@ -318,7 +318,7 @@ def _audited(
 
 
 def _first(violations: DataFrame) -> list[Row]:
-    """The first violations of each kind, with the number of all of it."""
+    """The first violations of each kind, with the total number of that kind."""
     same = Window.partitionBy("kind")
     nth = F.row_number().over(same.orderBy("topic", "partition", "at", "key"))
     numbered = violations.withColumns({"of_kind": F.count("*").over(same), "nth": nth})
@@ -340,7 +340,7 @@ def _violation(row: Row) -> Violation:
 
 
 class ReplicasFrom(StrEnum):
-    """What the replica timeline rests on; `auto` is the control topic where it has reports."""
+    """The source of the replica timeline; `auto` is the control topic if it has reports."""
 
     AUTO = "auto"
     CONTROL = "control"
@@ -366,9 +366,9 @@ def judge(
     how: Judging,
     warehouse: Warehouse | None = None,
 ) -> Outcome:
-    """Says what a run came to, and keeps the table of its windows."""
+    """Computes the outcome of a run, and stores the table of its windows."""
     receipts = given.receipts.transform(distinct_receipts).persist()
-    # Several questions are asked of it, and each would read the topic anew.
+    # Cached: several queries use it, and each would read the topic again.
     control = None if given.control is None else given.control.persist()
     try:
         with spark_errors("judging receipts"):
@@ -396,7 +396,7 @@ def _judged(
     if not span.receipts:
         raise ThinData(
             f"There are no receipts of group {asked.group} in this span.",
-            hint="Look at --group, --run and the span.",
+            hint="Check --group, --run and the span.",
         )
     replicas, source = _replicas(given, how, receipts, (span.from_ts, span.to_ts))
     table = steps.outcomes(
@@ -414,7 +414,7 @@ def _judged(
         whole = receipts.transform(steps.first_receipts).transform(steps.latencies, sla_s=how.sla_s)
         latency = _latency(whole.collect()[0].asDict())
         work = _consumers(receipts)
-        # By incarnation: in group mode the members have no index of their own.
+        # By incarnation: in group mode members have no index.
         busy = [one.busy_s for one in work]
         busiest, total = max(busy), sum(busy)
         minutes = replicas.transform(steps.replica_minutes).collect()[0].replica_minutes
@@ -444,7 +444,7 @@ def _judged(
 def _replicas(
     given: ReceiptTables, how: Judging, receipts: DataFrame, span: tuple[int, int]
 ) -> tuple[DataFrame, str]:
-    """The replica timeline, and what it rests on."""
+    """The replica timeline, and its source."""
     source, (from_ts, to_ts) = how.replicas_from, span
     if source is ReplicasFrom.AUTO:
         reported = given.control is not None and not given.control.where(_REPORTED).isEmpty()

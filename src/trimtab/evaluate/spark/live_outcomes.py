@@ -1,12 +1,11 @@
-"""The continuous job of judging: receipts → the outcome of every window, while a group works.
+"""The continuous evaluation job: receipts → the outcome of every window, while a group runs.
 
-Windows are of the time at which a record was finished: only those are complete a moment after they
-end, while a record of a window of event time may be hours behind. A record that is processed again
-in a later window counts there too, and a consumer that finished anything in one was there for all
-of it.
+Windows are of the time at which processing finished: they are complete shortly after they end,
+while windows of event time may be hours behind. A record processed again in a later window counts
+there too, and a consumer that finished a record in a window counts for the whole window.
 
-Promise  The receipts of each micro-batch are kept under its number until their windows are closed,
-         and a window's rows carry its time: what is done again after a crash replaces itself.
+Promise  The receipts of each micro-batch are stored under its number until their windows are
+         closed, and a window's rows carry its time: work repeated after a crash overwrites itself.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _KEPT = StructType([*RECEIPTS.fields]).add("window", LongType()).add("batch", Lo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """What is judged and how; `delay_s` is how long a window waits for receipts that come late."""
+    """The parameters of the job; `delay_s` is how long a window waits for late receipts."""
 
     window_s: float
     sla_s: float | None = None
@@ -52,7 +51,7 @@ class Watching:
 
     @property
     def width(self) -> int:
-        """Of a window, in microseconds."""
+        """The width of a window, in microseconds."""
         return round(self.window_s * MICROS)
 
 
@@ -65,7 +64,7 @@ def outcomes_query(
     warehouse: Warehouse,
     checkpoint: str,
 ) -> SupervisedQuery:
-    """The query, with the receipts that its predecessor had not yet judged."""
+    """The query, with the receipts that the previous driver had not yet evaluated."""
     asked = how.asked
     identity = short_hash(
         {
@@ -120,7 +119,7 @@ class OutcomesQuery:
         return (now_ts() - ended) / MICROS if ended else float("nan")
 
     def resume(self, session: SparkSession) -> None:
-        """Takes up the receipts that the last driver had not yet judged."""
+        """Loads the receipts that the previous driver had not yet evaluated."""
         self.closed_until = max((int(name) for name in self.marks.names(session)), default=0)
         names = self.kept.names(session)
         if names:
@@ -131,7 +130,7 @@ class OutcomesQuery:
         self._forget(session)
 
     def on_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """Keeps a batch of `receipt_records`, and closes what the watermark has passed."""
+        """Stores a batch of `receipt_records`, and closes windows that the watermark has passed."""
         session = batch.sparkSession
         parsed = batch.persist()
         try:
@@ -154,7 +153,7 @@ class OutcomesQuery:
                     self.kept.write(rows.withColumn("batch", F.lit(batch_id)), str(batch_id))
                 for window in fresh:
                     self._open.setdefault(window, set()).add(batch_id)
-                # A receipt stamped in the future must not close windows before their time.
+                # A receipt with a time in the future must not close windows too early.
                 newest = (min(r.newest, now_ts()) for r in windows.values())
                 self._newest_ts = max(self._newest_ts, max(newest, default=0))
                 self._close(session, self._newest_ts)
@@ -162,7 +161,7 @@ class OutcomesQuery:
             parsed.unpersist()
 
     def caught_up(self, session: SparkSession, ts: int) -> None:
-        """All that was in Kafka at `ts` has been kept: closes the windows before it."""
+        """Called when all receipts up to `ts` are stored: closes the windows before it."""
         with self._lock:
             self._close(session, ts)
 
@@ -212,7 +211,7 @@ class OutcomesQuery:
             whole.unpersist()
 
     def _at_work(self, receipts: DataFrame, number: int) -> DataFrame:
-        """Every incarnation that finished something counts for the whole window."""
+        """Every incarnation that finished a record counts for the whole window."""
         start, end = (F.timestamp_micros(F.lit(n * self.how.width)) for n in (number, number + 1))
         return (
             receipts.select("incarnation")
@@ -232,7 +231,7 @@ class OutcomesQuery:
 
 
 def _show(table: DataFrame) -> None:
-    """Tells Prometheus what the newest window came to."""
+    """Updates the Prometheus metrics with the newest window."""
     for row in table.select("group", "within_sla", "max_ms", *steps.QUANTILES).collect():
         if row.within_sla is not None:
             metrics.outcome_within_sla_ratio.labels(row.group).set(row.within_sla)

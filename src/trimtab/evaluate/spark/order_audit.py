@@ -1,8 +1,8 @@
 """The order audit on Spark: the rules of `evaluate.order`, over any number of receipts.
 
-Each rule is a native step; what is left of a partition after its receipts are folded into holds is
-judged by the same plain function that the unit tests call. The log of a topic is audited by the
-same steps: there a record is processed where it was appended, and order is that of its partition.
+Each rule is a native step; the ownership intervals of a partition are checked by the same Python
+function that the unit tests call. The log of a topic is audited by the same steps: a record counts
+as processed where it was appended, and order is that of its partition.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def order_audit(
 
 
 def distinct_receipts(receipts: DataFrame) -> DataFrame:
-    """Each receipt once: a producer that insists may send one twice."""
+    """Each receipt once: a producer that retries may send a receipt twice."""
     times = ["started_ts", "finished_ts"]
     return receipts.dropDuplicates(["topic", "partition", "offset", "incarnation", *times])
 
@@ -73,7 +73,7 @@ def log_audit(
 ) -> DataFrame:
     """Records of topics (topic, partition, offset, key, seq) → violations of their sequences.
 
-    Kafka promises no order between partitions, so a key's records are compared within each.
+    Kafka guarantees no order between partitions, so a key's records are compared within each.
     """
     steps = records.where("seq is not null").select(
         *("topic", "partition", "offset", "key", "seq"),
@@ -109,14 +109,14 @@ def _of_streams(
         known = expected if expected is not None else covered
         numbered = records.where("numbered")
         if known is not None:
-            # A number that was never acknowledged is not lost: what is expected knows better.
+            # A number that was never acknowledged is not lost: expected records replace this rule.
             numbered = numbered.join(known.select("topic").distinct(), "topic", "left_anti")
         found.append(numbered.transform(_gaps, from_first=rules.from_first))
     return found
 
 
 def _placed(steps: DataFrame) -> DataFrame:
-    """Every processing with its stream, and its position there."""
+    """Every receipt with its stream and its position there."""
     numbered = F.col("seq").isNotNull()
     keyed = numbered & F.col("key").isNotNull()
     ones = F.collect_set(F.when(F.col("seq") == 1, F.col("offset"))).over(
@@ -139,7 +139,7 @@ def _first() -> Column:
 
 
 def _records(placed: DataFrame) -> DataFrame:
-    """One row per record of a stream and lane: its first occurrence, its last, their number."""
+    """One row per record of a stream and lane: first and last occurrence, and their number."""
     return placed.groupBy(*_STREAM, "lane", "position").agg(
         _first().alias("first"),
         F.max("started").alias("last_started"),
@@ -206,7 +206,7 @@ def _inversions(placed: DataFrame, records: DataFrame, skew: int) -> DataFrame:
     across = records.withColumns(
         {
             "by": F.lit(""),
-            # In a partition's stream a record counts by its last processing: see evaluate.order.
+            # In a partition's stream a record counts by its last processing: see ViolationKind.
             "other_started": F.when(
                 F.col("stream_key").isNotNull(), F.col("first.started")
             ).otherwise(F.col("last_started"))
@@ -228,7 +228,7 @@ def _inversions(placed: DataFrame, records: DataFrame, skew: int) -> DataFrame:
     both = across.select(*columns, F.lit(False).alias("own")).unionByName(
         within.select(*columns, F.lit(True).alias("own"))
     )
-    # From the last position to the first, so that Spark folds each stream once.
+    # From the last position to the first, so that Spark scans each stream once.
     later = (
         Window.partitionBy(*_STREAM, "lane", "own", "by")
         .orderBy(F.desc("position"))
@@ -258,9 +258,9 @@ def _inversions(placed: DataFrame, records: DataFrame, skew: int) -> DataFrame:
 
 
 def holds(receipts: DataFrame) -> DataFrame:
-    """Who held each partition, one after the other: one row per hold, numbered.
+    """The successive owners of each partition: one numbered row per ownership interval.
 
-    `first_event_ts` is the event time of the record that a hold began with.
+    `first_event_ts` is the event time of the first record of an interval.
     """
     in_turn = Window.partitionBy("topic", "partition").orderBy(
         "started_ts", "finished_ts", "offset", "incarnation"
@@ -317,7 +317,7 @@ def _row(violation: Violation, run: str) -> Mapping[str, Any]:
 
 
 def _rewinds(receipts: DataFrame, commits: DataFrame, skew: int) -> DataFrame:
-    """Work, or reports of work, below what had been reported as committed before."""
+    """Processing, or reports of it, below an offset that was reported as committed before."""
     started = receipts.select(
         *("topic", "partition", "incarnation"),
         F.col("offset").alias("at"),
@@ -338,7 +338,7 @@ def _rewinds(receipts: DataFrame, commits: DataFrame, skew: int) -> DataFrame:
         F.unix_micros("ts").alias("ts"),
         "committed",
     )
-    # By value, not by row: what was committed at that very moment does not count as before.
+    # By value, not by row: a commit at the same moment does not count as earlier.
     earlier = (
         Window.partitionBy("topic", "partition")
         .orderBy("ts")

@@ -1,10 +1,10 @@
-"""Receipts → what a run came to: latency, the share within the SLA, replica-minutes, moves.
+"""Receipts → the outcome of a run: latency, the share within the SLA, replica-minutes, moves.
 
-Latency is from a record's event time to the end of its first processing; a repeat is no further
-record. Quantiles are exact. Windows are integers (`micros div W`) of event time. Replicas are spans
-with a weight: an incarnation counts as one from its first report on the control topic to its last,
+Latency is from a record's event time to the end of its first processing; repeats are not counted
+again. Quantiles are exact. Windows are integers (`micros div W`) of event time. Replicas are
+weighted spans: an incarnation counts as one from its first report on the control topic to its last,
 or from the first record that it started to the last that it finished; a row of a timeline, such as
-a decision, holds until the next.
+a decision, is valid until the next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def first_receipts(receipts: DataFrame) -> DataFrame:
 
 
 def latencies(records: DataFrame, *, sla_s: float | None, by: tuple[str, ...] = ()) -> DataFrame:
-    """Exact quantiles and the share within the SLA if there is one, over all or per column."""
+    """Exact quantiles and the share within the SLA, if given, over all or per column."""
     level = F.percentile("latency_ms", list(QUANTILES.values()))
     in_time = F.lit(None) if sla_s is None else F.col("latency_ms") <= sla_s * 1000
     counted = records.groupBy(*by).agg(
@@ -55,11 +55,10 @@ def outcomes(
     window_s: float,
     timed_by: str = "event_ts",
 ) -> DataFrame:
-    """One row per window of event time; `replicas` are spans as the functions below make them.
+    """One row per window of event time; `replicas` are spans from the functions below.
 
-    With `timed_by` the windows are of another time that receipts have. `replicas` of a window is
-    their mean while there were any, `busiest_share` the part of all processing time that the
-    busiest consumer had.
+    With `timed_by` the windows are of another time of receipts. `replicas` of a window is the mean
+    while there were any, `busiest_share` the share of all processing time of the busiest consumer.
     """
     worked = "started_ts" if timed_by == "event_ts" else timed_by
     records = receipts.transform(first_receipts).withColumn(
@@ -101,7 +100,7 @@ def replicas_from_control(control: DataFrame, *, from_ts: int, to_ts: int) -> Da
 
 def replicas_from_timeline(timeline: DataFrame, *, from_ts: int, to_ts: int) -> DataFrame:
     """Spans of a timeline (ts, replicas), each row until the next, cut to a span of time."""
-    in_time = Window.orderBy("ts")  # one row per decision: few enough for one task
+    in_time = Window.orderBy("ts")  # one row per decision: few enough for one task to handle
     until = F.coalesce(F.lead("ts").over(in_time), F.timestamp_micros(F.lit(to_ts)))
     spans = timeline.withColumn("to_ts", until).withColumnRenamed("ts", "from_ts")
     return _cut(spans, from_ts, to_ts)
@@ -117,7 +116,7 @@ def _cut(spans: DataFrame, from_ts: int, to_ts: int) -> DataFrame:
 
 
 def timeline_of_decisions(decisions: DataFrame) -> DataFrame:
-    """How many consumers each decision asked for, refusals and all: (ts, replicas)."""
+    """The number of consumers of each decision, including refusals: (ts, replicas)."""
     return decisions.select("ts", F.col("to").alias("replicas"))
 
 
@@ -156,9 +155,9 @@ def _replicas_by_window(replicas: DataFrame, *, window_s: float) -> DataFrame:
 
 
 def _busy(receipts: DataFrame) -> DataFrame:
-    """Every receipt with the microseconds that it adds to its consumer's working time.
+    """Every receipt with the microseconds that it adds to its consumer's busy time.
 
-    A batch handler has many records in hand at once; their time counts once.
+    A batch handler processes many records at once; their time counts once.
     """
     before = (
         Window.partitionBy("incarnation")
@@ -171,7 +170,7 @@ def _busy(receipts: DataFrame) -> DataFrame:
 
 
 def consumers(receipts: DataFrame) -> DataFrame:
-    """One row per incarnation: its records, working time, life and utilisation."""
+    """One row per incarnation: its records, busy time, lifetime and utilisation."""
     return (
         receipts.transform(_busy)
         .groupBy("consumer", "incarnation")
@@ -205,7 +204,7 @@ def moves(receipts: DataFrame) -> DataFrame:
     """One row per change of owner of a partition.
 
     `gap_s` is from the last record that the old owner finished to the first that the new one
-    started; `blocked_s` is the part of it in which that record was already there to be processed.
+    started; `blocked_s` is the part of it in which that record was already waiting.
     """
     in_turn = Window.partitionBy("topic", "partition").orderBy("hold")
     held = receipts.transform(holds).withColumns(
@@ -233,7 +232,7 @@ def handovers(control: DataFrame) -> DataFrame:
         "ts", F.when(F.col("type") == "stop", 0).otherwise(1)
     )
     ends = control.where(F.col("type").isin("stop", "started"))
-    # A stop that was sent again belongs to the hand-over that is under way.
+    # A stop that was sent again belongs to the current hand-over.
     rounds = F.coalesce(
         F.sum(F.when(F.col("type") == "started", 1).otherwise(0)).over(
             in_time.rowsBetween(Window.unboundedPreceding, -1)

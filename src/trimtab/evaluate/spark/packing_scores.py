@@ -42,14 +42,14 @@ def packing_scores(
 ) -> DataFrame:
     """One row per run, delta and algorithm, of rows (run, …, partition, load, consumer).
 
-    Every algorithm of `reference` must be there for each run and delta; all consumers carry the
-    same. An iteration without partitions has no row, and is therefore none.
+    Every algorithm of `reference` must be present for each run and delta; all consumers have the
+    same capacity. An iteration without partitions has no row and is not counted.
     """
     missing = [name for name in COLUMNS if name not in placed.columns]
     if missing:
         raise SchemaMismatch(
             f"The table of assignments has no column {missing[0]}.",
-            hint=f"It needs {', '.join(COLUMNS)}; here are {', '.join(placed.columns) or 'none'}.",
+            hint=f"It needs {', '.join(COLUMNS)}; found: {', '.join(placed.columns) or 'none'}.",
         )
     kinds = {f.name: f.dataType for f in placed.schema.fields}
     schema = StructType(
@@ -97,11 +97,11 @@ def _scores(
 def _judgements(rows: pd.DataFrame, limits: GroupLimits) -> Iterator[Iteration]:
     before = Assignment()
     for _, part in rows.groupby("iteration"):
-        # A partition is whatever the table calls it: its scores ask only who is who.
+        # Any partition name works: scores only compare names.
         names = cast("list[TopicPartition]", part["partition"].tolist())
         loads = dict(zip(names, part["load"].tolist(), strict=True))
         after = Assignment(dict(zip(names, part["consumer"].tolist(), strict=True)))
         if len(after) != len(part):
-            raise ValueError("a partition stands twice in one iteration of one algorithm")
+            raise ValueError("a partition occurs twice in one iteration of one algorithm")
         yield judged(before, after, loads, limits)
         before = after

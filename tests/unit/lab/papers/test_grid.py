@@ -10,7 +10,7 @@ from trimtab_lab.papers import grid, packing_runs
 from trimtab_lab.papers.grid import GridCell, code_version, finished, run_here
 
 ANY_FIT = "trimtab.plan.consumers.any_fit"
-RIVALS = "trimtab.plan.consumers.rivals"
+BASELINES = "trimtab.plan.consumers.baselines"
 
 
 @pytest.fixture
@@ -39,15 +39,15 @@ def test_a_key_depends_on_every_parameter_and_on_the_code_but_not_on_their_order
 def test_a_change_in_a_module_changes_the_version_of_what_imports_it_and_of_nothing_else(
     forget, monkeypatch
 ):
-    modules = {name: [packing_runs.__name__, name] for name in (ANY_FIT, RIVALS)}
+    modules = {name: [packing_runs.__name__, name] for name in (ANY_FIT, BASELINES)}
     before = {name: code_version(roots) for name, roots in modules.items()}
     source = grid._source
 
-    monkeypatch.setattr(grid, "_source", lambda name: source(name) + "#" * (name == RIVALS))
+    monkeypatch.setattr(grid, "_source", lambda name: source(name) + "#" * (name == BASELINES))
     forget()
 
     assert code_version(modules[ANY_FIT]) == before[ANY_FIT]
-    assert code_version(modules[RIVALS]) != before[RIVALS]
+    assert code_version(modules[BASELINES]) != before[BASELINES]
 
 
 def test_a_change_far_away_changes_the_version_too(forget, monkeypatch):

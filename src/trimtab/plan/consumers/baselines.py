@@ -9,7 +9,7 @@ Promise  Deterministic, O(n log n); capacities are ignored. Members are `members
          keda-lag           one consumer per `lag_threshold` of lag; assigned as kafka-sticky
 Sources  Apache Kafka (members ordered by index); kafka-lag-based-assignor (topics together); KEDA.
 
->>> planners = {planner.name: planner for planner in RIVALS}
+>>> planners = {planner.name: planner for planner in BASELINES}
 >>> orders = [TopicPartition("orders", n) for n in range(5)]
 >>> before = Assignment(dict(zip(orders, (0, 0, 0, 0, 1))))
 >>> after = planners["kafka-sticky"](dict.fromkeys(orders, 1), before, GroupLimits(capacity=9))
@@ -175,7 +175,7 @@ def _dealt(
     return Assignment(dealt)
 
 
-RIVALS: tuple[PackingPlanner, ...] = (
+BASELINES: tuple[PackingPlanner, ...] = (
     PackingPlanner(
         name="kafka-range", rule=kafka_range, kind=PlannerKind.DEALS, reads=frozenset({"members"})
     ),

@@ -7,15 +7,15 @@ import pytest
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
+from trimtab.plan.consumers.baselines import BASELINES
 from trimtab.plan.consumers.planner import Keeps, PackingOptions, PlannerKind
-from trimtab.plan.consumers.rivals import RIVALS
 
-DEALS = {planner.name: planner for planner in RIVALS}
+DEALS = {planner.name: planner for planner in BASELINES}
 kafka_range, round_robin, sticky, lag_based, keda_lag = (
     DEALS[name]
     for name in ("kafka-range", "kafka-round-robin", "kafka-sticky", "lag-based", "keda-lag")
 )
-every_rival = pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.name)
+every_rival = pytest.mark.parametrize("rival", BASELINES, ids=lambda rival: rival.name)
 C100 = GroupLimits(capacity=100)
 T = [TopicPartition("t", n) for n in range(8)]
 
@@ -128,13 +128,17 @@ def test_rivals_know_no_capacity(rival):
     assert len(rival(heavy, owners(0, 0, 0, 0), C100).consumers) == 1
 
 
-@pytest.mark.parametrize("rival", [r for r in RIVALS if "members" in r.reads], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "rival", [r for r in BASELINES if "members" in r.reads], ids=lambda r: r.name
+)
 def test_a_group_without_a_past_has_the_fewest_members_that_could_carry_the_load(rival):
     assert rival(dict.fromkeys(T[:5], 60), Assignment(), C100).consumers == (0, 1, 2, 3, 4)
     assert rival(dict.fromkeys(T[:4], 50), Assignment(), C100).consumers == (0, 1)
 
 
-@pytest.mark.parametrize("rival", [r for r in RIVALS if "members" in r.reads], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "rival", [r for r in BASELINES if "members" in r.reads], ids=lambda r: r.name
+)
 def test_members_keep_their_indexes_new_ones_take_the_lowest_free_the_highest_leave(rival):
     before = owners(2, 5, 5, 7, 7, 7)
     assert rival(ones(6), before, C100).consumers == (2, 5, 7)
@@ -142,7 +146,9 @@ def test_members_keep_their_indexes_new_ones_take_the_lowest_free_the_highest_le
     assert rival(ones(6), before, C100, members(2)).consumers == (2, 5)
 
 
-@pytest.mark.parametrize("rival", [r for r in RIVALS if "members" in r.reads], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "rival", [r for r in BASELINES if "members" in r.reads], ids=lambda r: r.name
+)
 def test_a_consumer_that_had_only_departed_partitions_is_no_member(rival):
     before = Assignment({T[0]: 0, TopicPartition("gone", 0): 1})
     assert rival(ones(4), before, C100).consumers == (0,)

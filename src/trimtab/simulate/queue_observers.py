@@ -1,8 +1,8 @@
-"""Dispatchers that look at queues: the event loop, and what each of them sees.
+"""Dispatchers that observe queues: the event loop, and what each policy observes.
 
-Promise  Departures are heard before the arrivals of the same moment. Who looks sees the past alone.
-Cost     O(log records in queues) per arrival and departure, and what the look costs: O(1) for d
-         queues and for tokens, O(leaders of the topic) else.
+Promise  Departures are processed before arrivals of the same time. Policies see the past only.
+Cost     O(log records in queues) per arrival and departure, plus the observation: O(1) for d
+         queues and for tokens, else O(leaders of the topic).
 """
 
 from __future__ import annotations
@@ -19,37 +19,39 @@ from trimtab.simulate.brokers import Ints, QueueWorld, Records
 from trimtab.simulate.policy import DispatchSettings
 
 
-class Looker(Protocol):
-    """Chooses by what it sees; brokers are places, a foreign record's dispatcher is −1."""
+class QueueObserver(Protocol):
+    """Chooses by what it observes; brokers are positions, foreign records have dispatcher −1."""
 
     def choose(self, k: int, leaders: Sequence[int], dispatcher: int) -> int:
         """The broker for record k of this dispatcher."""
         ...
 
     def joined(self, broker: int, dispatcher: int) -> None:
-        """A record of this dispatcher is in the broker's queue now."""
+        """A record of this dispatcher has entered the broker's queue."""
         ...
 
     def left(self, broker: int, dispatcher: int) -> None:
-        """A record of this dispatcher is served."""
+        """A record of this dispatcher was served."""
         ...
 
-    def told(self) -> None:
-        """The moment has come when lengths are told, if that happens now and then only."""
+    def refreshed(self) -> None:
+        """The queue lengths are refreshed now, if they are refreshed at intervals."""
         ...
 
 
-Look = Callable[[QueueWorld, Records, DispatchSettings], Looker]
+ObserverFactory = Callable[[QueueWorld, Records, DispatchSettings], QueueObserver]
 
 
-def looking(look: Look, world: QueueWorld, records: Records, settings: DispatchSettings) -> Ints:
-    """Goes through arrivals and departures in the order of time."""
-    looker = look(world, records, settings)
-    choose, joined, left = looker.choose, looker.joined, looker.left
+def observed_choices(
+    make: ObserverFactory, world: QueueWorld, records: Records, settings: DispatchSettings
+) -> Ints:
+    """Processes arrivals and departures in order of time."""
+    observer = make(world, records, settings)
+    choose, joined, left = observer.choose, observer.joined, observer.left
     after, led = [pace.after for pace in world.paces], world.led
     free = [0.0] * len(after)
     first = math.inf if settings.refresh is None else 0.0
-    departures: list[tuple[float, int, int]] = [(first, -1, 0)]  # −1: all are told the lengths
+    departures: list[tuple[float, int, int]] = [(first, -1, 0)]  # −1: a refresh of the lengths
     chosen: list[int] = records.foreign.tolist()
     for k, (at, work, row, dispatcher) in enumerate(
         zip(
@@ -65,8 +67,8 @@ def looking(look: Look, world: QueueWorld, records: Records, settings: DispatchS
             if whence >= 0:
                 left(whence, sender)
             elif settings.refresh is not None:
-                looker.told()
-                # While nothing happens there is nothing new to tell.
+                observer.refreshed()
+                # Without events the lengths do not change.
                 quiet = min(at, departures[0][0] if departures else math.inf) - when
                 steps = max(1, math.ceil(quiet / settings.refresh))
                 heappush(departures, (when + steps * settings.refresh, -1, 0))
@@ -81,28 +83,28 @@ def looking(look: Look, world: QueueWorld, records: Records, settings: DispatchS
 
 
 def _draws(records: Records, settings: DispatchSettings) -> list[float]:
-    """A number from 0 to 1 for each record, to break ties with."""
+    """A random number from 0 to 1 for each record, to break ties."""
     drawn: list[float] = np.random.default_rng([settings.seed, 12]).random(len(records)).tolist()
     return drawn
 
 
 class Lengths:
-    """Sees how many records each broker has, those in service included."""
+    """Observes the queue length of each broker, including the record in service."""
 
     def __init__(self, world: QueueWorld, records: Records, settings: DispatchSettings) -> None:
         self.lengths = [0] * len(world.brokers)
         self.draws = _draws(records, settings)
 
     def choose(self, k: int, leaders: Sequence[int], dispatcher: int) -> int:
-        """The shortest of all."""
+        """The broker with the shortest queue."""
         return self.shortest(self.seen(dispatcher), leaders, k)
 
     def seen(self, _dispatcher: int) -> list[int]:
-        """The lengths, as this dispatcher knows them."""
+        """The lengths that this dispatcher knows."""
         return self.lengths
 
     def shortest(self, seen: list[int], among: Sequence[int], k: int) -> int:
-        """The shortest, by chance where there are several."""
+        """The shortest queue; a random one of several."""
         if len(among) == len(seen):
             least = min(seen)
             if seen.count(least) == 1:
@@ -113,71 +115,71 @@ class Lengths:
         return ties[int(self.draws[k] * len(ties))]
 
     def joined(self, broker: int, _dispatcher: int) -> None:
-        """One more."""
+        """Adds one to the length."""
         self.lengths[broker] += 1
 
     def left(self, broker: int, _dispatcher: int) -> None:
-        """One less."""
+        """Subtracts one from the length."""
         self.lengths[broker] -= 1
 
-    def told(self) -> None:
-        """It always knows."""
+    def refreshed(self) -> None:
+        """Does nothing: the lengths are always current."""
 
 
 class OwnLengths(Lengths):
-    """Sees how many of its own records each broker has; others send, and it does not see them."""
+    """Observes only its own records in each queue, not those of others."""
 
     def __init__(self, world: QueueWorld, records: Records, settings: DispatchSettings) -> None:
         super().__init__(world, records, settings)
         self.own = [[0] * len(world.brokers) for _ in range(records.dispatchers)]
 
     def seen(self, dispatcher: int) -> list[int]:
-        """Its own."""
+        """The counts of its own records."""
         return self.own[dispatcher]
 
     def joined(self, broker: int, dispatcher: int) -> None:
-        """One more of its own; nobody counts foreign ones."""
+        """Adds one to its own count; foreign records are not counted."""
         if dispatcher >= 0:
             self.own[dispatcher][broker] += 1
 
     def left(self, broker: int, dispatcher: int) -> None:
-        """One less of its own."""
+        """Subtracts one from its own count."""
         if dispatcher >= 0:
             self.own[dispatcher][broker] -= 1
 
 
 class OldLengths(Lengths):
-    """Is told the lengths at times, and adds what it sends itself until it is told again."""
+    """Knows the lengths of the last refresh, plus its own records since then."""
 
     def __init__(self, world: QueueWorld, records: Records, settings: DispatchSettings) -> None:
         super().__init__(world, records, settings)
         self.known = [list(self.lengths) for _ in range(records.dispatchers)]
 
     def seen(self, dispatcher: int) -> list[int]:
-        """What it was told, and what it sent since."""
+        """The lengths of the last refresh, plus its own records since then."""
         return self.known[dispatcher]
 
     def joined(self, broker: int, dispatcher: int) -> None:
-        """One more, of which only the one who sent it knows."""
+        """Adds one, known only to the dispatcher that sent it."""
         self.lengths[broker] += 1
         if dispatcher >= 0:
             self.known[dispatcher][broker] += 1
 
-    def told(self) -> None:
-        """All know the same now."""
+    def refreshed(self) -> None:
+        """All dispatchers get the current lengths."""
         self.known = [list(self.lengths) for _ in self.known]
 
 
 class SomeLengths:
-    """Sees the lengths of d queues drawn by chance, different ones, as `lengths` knows them."""
+    """Observes d different random queues, with the lengths that `lengths` knows."""
 
     def __init__(self, lengths: Lengths, settings: DispatchSettings) -> None:
         self.lengths, self.d = lengths, settings.d
         self.random = Random(settings.seed * 1_000_003 + 13)
-        self.joined, self.left, self.told = lengths.joined, lengths.left, lengths.told
+        self.joined, self.left, self.refreshed = lengths.joined, lengths.left, lengths.refreshed
 
     def choose(self, k: int, leaders: Sequence[int], dispatcher: int) -> int:
-        """The shortest of d; the first of them where several are."""
+        """The shortest of d queues; the first of several."""
         seen, n = self.lengths.seen(dispatcher), len(leaders)
         if self.d >= n:
             return self.lengths.shortest(seen, leaders, k)
@@ -189,9 +191,9 @@ class SomeLengths:
 
 
 class Tokens:
-    """Each broker that idles tells one dispatcher, by chance among those that can use it.
+    """Each idle broker gives a token to one random dispatcher among those that can use it.
 
-    A broker that is hit by chance meanwhile takes its token back.
+    A broker that receives a record by a random choice takes its token back.
     """
 
     def __init__(self, world: QueueWorld, records: Records, settings: DispatchSettings) -> None:
@@ -210,30 +212,30 @@ class Tokens:
             self.holder[broker] = one
 
     def choose(self, _k: int, leaders: Sequence[int], dispatcher: int) -> int:
-        """The one that has idled longest of those known to idle, else anyone."""
+        """The broker that is idle longest among the known idle ones, else a random one."""
         for broker in self.tokens[dispatcher]:
             if broker in leaders:
                 return broker
         return leaders[int(self.random.random() * len(leaders))]
 
     def joined(self, broker: int, _dispatcher: int) -> None:
-        """No longer idle."""
+        """The broker is no longer idle."""
         self.lengths[broker] += 1
         if (holder := self.holder.pop(broker, None)) is not None:
             del self.tokens[holder][broker]
 
     def left(self, broker: int, _dispatcher: int) -> None:
-        """Perhaps idle now."""
+        """The broker may be idle now."""
         self.lengths[broker] -= 1
         if not self.lengths[broker]:
             self._give(broker)
 
-    def told(self) -> None:
-        """It hears by itself."""
+    def refreshed(self) -> None:
+        """Does nothing: brokers send tokens themselves."""
 
 
 def _users(world: QueueWorld, records: Records) -> list[list[int]]:
-    """Of each broker, the dispatchers that ever send what it leads."""
+    """For each broker, the dispatchers that send to topics it leads."""
     topics = len(world.topics)
     own = records.foreign < 0
     senders = set(zip(records.topic[own].tolist(), records.dispatcher[own].tolist(), strict=True))
@@ -246,7 +248,7 @@ def _users(world: QueueWorld, records: Records) -> list[list[int]]:
 
 
 def least_work(world: QueueWorld, records: Records, settings: DispatchSettings) -> Ints:
-    """The broker that is free first, as things stand; of those that idle one of the fastest."""
+    """The broker that will be free first at present speeds; among idle ones one of the fastest."""
     paces, led, steady = world.paces, world.led, not world.changes
     speeds = [world.speeds[broker] for broker in world.brokers]
     equal = len(set(speeds)) == 1
@@ -279,11 +281,11 @@ def least_work(world: QueueWorld, records: Records, settings: DispatchSettings) 
 
 
 def lengths(world: QueueWorld, records: Records, settings: DispatchSettings) -> Lengths:
-    """All queues, as they are or as they were told."""
+    """All queues, current or as of the last refresh."""
     kind = Lengths if settings.refresh is None else OldLengths
     return kind(world, records, settings)
 
 
 def some_lengths(world: QueueWorld, records: Records, settings: DispatchSettings) -> SomeLengths:
-    """Some of them."""
+    """Some of the queues."""
     return SomeLengths(lengths(world, records, settings), settings)
