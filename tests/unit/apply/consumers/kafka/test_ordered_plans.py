@@ -48,20 +48,20 @@ def test_an_order_that_is_no_longer_open_is_ignored(
 
 
 @pytest.mark.parametrize(
-    ("config", "kept", "expires_ts", "why"),
+    ("config", "kept", "late", "why"),
     [
-        (CONFIG, (None, None), LATER, "has no such plan"),
-        (CONFIG, (PLAN, entry(PlanState.MADE)), 1, "has expired"),
+        (CONFIG, (None, None), False, "has no such plan"),
+        (CONFIG, (PLAN, entry(PlanState.MADE)), True, "has expired"),
         (
             GroupConfig(cluster=CONFIG.cluster, group="book", topics=("orders",)),
             (PLAN, entry(PlanState.MADE)),
-            LATER,
+            False,
             "not a plan for the consumers of group book",
         ),
         (
             GroupConfig(cluster=CONFIG.cluster, group="pay", topics=("refunds",)),
             (PLAN, entry(PlanState.MADE)),
-            LATER,
+            False,
             "refunds only",
         ),
     ],
@@ -70,12 +70,12 @@ def test_what_cannot_be_carried_out_is_refused_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
     config: GroupConfig,
     kept: tuple[object, object],
-    expires_ts: int,
+    late: bool,
     why: str,
 ) -> None:
     monkeypatch.setattr(ordered_plans, "kept_plan", lambda *_: kept)
 
-    event = ordered_plans.ordered(config, an_order(expires_ts))
+    event = ordered_plans.ordered(config, an_order(1 if late else LATER))
 
     assert event is not None
     assert why in event.refused
