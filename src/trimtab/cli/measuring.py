@@ -49,9 +49,9 @@ def span_of(
     end = now if to_ts is None else min(to_ts, now)  # there are no records of the future
     start = from_ts if from_ts is not None else end - round((since or 300.0) * MICROS)
     if start >= now:
-        raise ConfigError("The span is in the future.", hint="Look at --from and --to.")
+        raise ConfigError("The span is in the future.", hint="Check --from and --to.")
     if start >= end:
-        raise ConfigError("The span ends before it begins.", hint="Look at --from and --to.")
+        raise ConfigError("The span ends before it begins.", hint="Check --from and --to.")
     return start, end
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="simulate",
-    help="Run planners over streams of loads, made up or recorded; no broker is needed.",
+    help="Run planners over streams of loads, generated or recorded; no broker is needed.",
     no_args_is_help=True,
 )
 
@@ -61,7 +61,7 @@ _CONTRACT = ("mean_consumers", "e_rscore", "moves", "moved_fraction", "utilisati
 
 @app.callback()
 def _simulate() -> None:
-    """Run planners over streams of loads, made up or recorded; no broker is needed."""
+    """Run planners over streams of loads, generated or recorded; no broker is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -266,8 +266,10 @@ def holds(receipts: DataFrame) -> DataFrame:
         "started_ts", "finished_ts", "offset", "incarnation"
     )
     before = F.lag("incarnation").over(in_turn)
-    anew = (before.isNull() | (before != F.col("incarnation"))).cast("long")
-    numbered = receipts.withColumn("anew", anew).withColumn("hold", F.sum("anew").over(in_turn))
+    is_new = (before.isNull() | (before != F.col("incarnation"))).cast("long")
+    numbered = receipts.withColumn("is_new", is_new).withColumn(
+        "hold", F.sum("is_new").over(in_turn)
+    )
     start = F.struct("started_ts", "finished_ts", "offset", "event_ts")
     return numbered.groupBy("topic", "partition", "hold", "incarnation", "consumer").agg(
         F.min("offset").alias("first_offset"),
