@@ -260,7 +260,7 @@ def _continuously(
     if options.as_json:
         result_json({"v": 1, **asdict(published)})
     else:
-        _tell(published)
+        _report_published(published)
 
 
 def _files(
@@ -294,7 +294,7 @@ def _span(
     listener.stop()
     _show(found, options, request)
     if options.publish:
-        _tell(publish_measurement(cluster, request, found))
+        _report_published(publish_measurement(cluster, request, found))
 
 
 def _check(options: MeasureOptions) -> None:
@@ -350,7 +350,7 @@ def _some(notes: Sequence[str]) -> Iterator[str]:
         yield f"… and {len(notes) - _MOST_NOTES} more topics or partitions like these"
 
 
-def _tell(done: PublishedRecords) -> None:
+def _report_published(done: PublishedRecords) -> None:
     say(
         f"published {done.published} records"
         + (f", {done.failed} were not acknowledged" if done.failed else "")

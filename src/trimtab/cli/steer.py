@@ -136,7 +136,7 @@ def _shown(*, as_json: bool) -> Iterator[Callable[[SteeringStep], None]]:
         elif not as_json and _is_worth_a_line(told, shown):
             shown.clear()
             shown.update({b: (v.weight, v.why) for b, v in told.verdicts.items()})
-            result("  ".join(_words(told)))
+            result("  ".join(_as_lines(told)))
 
     yield on_step
 
@@ -149,7 +149,7 @@ def _is_worth_a_line(told: SteeringStep, shown: Mapping[int, tuple[float, str]])
     )
 
 
-def _words(told: SteeringStep) -> Iterator[str]:
+def _as_lines(told: SteeringStep) -> Iterator[str]:
     for broker, verdict in told.verdicts.items():
         reason = f" ({verdict.reason})" if verdict.weight < 1 else ""
         yield f"{broker}: {verdict.weight:.2f}{reason}"
@@ -163,7 +163,7 @@ def _fitting(told: SteeringStep, console: Console) -> RenderableType:
     table = steering_view(told)
     if least_width(table, console) <= console.width:
         return table
-    return Text("\n".join(_words(told)))
+    return Text("\n".join(_as_lines(told)))
 
 
 def steering_view(told: SteeringStep) -> Table:

@@ -123,7 +123,7 @@ def _brokers(audit: Audit) -> Table:
             f"{audit.drift.share_of(broker):.0%}",
             _bar(found.by_broker[broker], found, wanted=audit.options.wanted_peak),
         )
-    _tell_rest(table, len(audit.brokers), _MOST_BROKERS, "less busy ones")
+    _add_rest(table, len(audit.brokers), _MOST_BROKERS, "less busy ones")
     return table
 
 
@@ -197,7 +197,7 @@ def _pairs(audit: Audit) -> Table:
         table.add_row(
             Text(" – ".join(names)), some(pair.brokers), load(pair.rate or 0.0, audit.loads.unit)
         )
-    _tell_rest(table, audit.pairs_total, min(_MOST_ROWS, len(audit.pairs)), "more pairs")
+    _add_rest(table, audit.pairs_total, min(_MOST_ROWS, len(audit.pairs)), "more pairs")
     return table
 
 
@@ -217,7 +217,7 @@ def _uneven(audit: Audit) -> Table:
             f"{float(one.peak_to_mean):.2f}",
             Text(str(one.level), style=STYLES[one.level]) if one.topic in judged else "by load",
         )
-    _tell_rest(table, len(audit.uneven), _MOST_ROWS, "more topics")
+    _add_rest(table, len(audit.uneven), _MOST_ROWS, "more topics")
     return table
 
 
@@ -240,7 +240,7 @@ def _faults(audit: Audit, worst: int) -> RenderableType:
             f"{fault.bound_to_mean:.2f}",
             style=style,
         )
-    _tell_rest(table, len(audit.faults), len(listed), "less severe ones")
+    _add_rest(table, len(audit.faults), len(listed), "less severe ones")
     return Group(table, Text(_COLUMNS, style="dim"))
 
 
@@ -286,6 +286,6 @@ def _table(title: str, *columns: str, left: int) -> Table:
     return new_table(*columns, left=left, prose=("", *PROSE), title=title, box=None)
 
 
-def _tell_rest(table: Table, of: int, shown: int, what: str) -> None:
+def _add_rest(table: Table, of: int, shown: int, what: str) -> None:
     if of > shown:
         table.caption = f"and {of - shown:,} {what}, in the JSON"

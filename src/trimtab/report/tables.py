@@ -104,7 +104,7 @@ def _consumers(plan: ConsumerPlan, loads: Mapping[TopicPartition, float] | None)
     for consumer in consumers[:_MOST_ROWS]:
         change = f"{counted.get(consumer, 0):.0f} → {counts.get(consumer, 0):.0f}"
         table.add_row(str(consumer), change, *(cell(consumer) for cell in columns.values()))
-    _tell_rest(table, len(consumers))
+    _add_rest(table, len(consumers))
     return table
 
 
@@ -163,11 +163,11 @@ def _moves(plan: ConsumerPlan) -> Table:
             quantity(move.load, unit),
             why(move, unit),
         )
-    _tell_rest(table, len(plan.moves))
+    _add_rest(table, len(plan.moves))
     return table
 
 
-def _tell_rest(table: Table, rows: int) -> None:
+def _add_rest(table: Table, rows: int) -> None:
     if rows > _MOST_ROWS:
         table.caption = f"and {rows - _MOST_ROWS} more, all of them in the JSON"
 

@@ -164,7 +164,7 @@ def _rates(
     if isinstance(given, Measurement):
         counted = file.unit or Unit.BYTES_S
         quiet = _QUIET[counted]
-        _doubt(file, given, taken, now_ts=now_ts, listener=listener)
+        _warn_of_mismatch(file, given, taken, now_ts=now_ts, listener=listener)
         sound = tuple(p for p in given.partitions if p.complete or file.allow_incomplete)
         by_partition = replace(given, partitions=sound).loads(counted)
         every = given.loads(counted)
@@ -186,7 +186,7 @@ def _rates(
     return topic_rates(taken, by_partition, counted, left_out=left_out), quiet
 
 
-def _doubt(
+def _warn_of_mismatch(
     file: LoadsFile,
     given: Measurement,
     taken: ClusterSnapshot,

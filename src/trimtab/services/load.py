@@ -163,12 +163,12 @@ def send_load(
             record=None if recorder is None else recorder.write,
             stop=stop,
             on_progress=lambda now: listener.progress(
-                _in_words(now, target.late_after_s), min(int(now.time_s), total), total
+                _progress_text(now, target.late_after_s), min(int(now.time_s), total), total
             ),
         )
 
 
-def _in_words(now: LoadProgress, late_after_s: float) -> str:
+def _progress_text(now: LoadProgress, late_after_s: float) -> str:
     """The progress so far, as text."""
     failed = f", {now.failed} failed" if now.failed else ""
     behind = f", {now.behind_s:.1f} s behind" if now.behind_s > late_after_s else ""

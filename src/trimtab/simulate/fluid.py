@@ -242,9 +242,9 @@ class _Fluid:
         self.decisions += 1
         order = controller(seen)
         if order is not None and order != self.ordered:
-            self._obey(order, seen, step)
+            self._apply_order(order, seen, step)
 
-    def _obey(self, order: FluidOrder, seen: Sight, step: int) -> None:
+    def _apply_order(self, order: FluidOrder, seen: Sight, step: int) -> None:
         old = self.ordered
         if set(order.assignment) != set(self.names):
             raise ValueError("an order must place every partition")

@@ -220,7 +220,7 @@ class _Shares:
         fewest, busy = self.fewest(), _busy(self._rates, self._lags)
 
         def may_do(n: int) -> bool:
-            return not _shut_out(self._lags[n:busy], self._lags[:n], self._most_lag)
+            return not _lags_exceed_room(self._lags[n:busy], self._lags[:n], self._most_lag)
 
         return fewest + bisect_left(range(fewest, busy), True, key=may_do)
 
@@ -263,7 +263,7 @@ def _busy(rates: _Floats, lags: _Floats) -> int:
     return int(np.count_nonzero((rates > 0) | (lags > 0)))
 
 
-def _shut_out(lags: _Floats, bins: _Floats, most_lag: float) -> bool:
+def _lags_exceed_room(lags: _Floats, bins: _Floats, most_lag: float) -> bool:
     """Whether some of these lags find no room in bins with these lags already."""
     import numpy as np
 
@@ -310,7 +310,7 @@ def _spread(rates: _Floats, lags: _Floats, mu: float, most_lag: float, n: int) -
         if not open_.all():
             full += compress(bins, ~open_)
             bins, held = list(compress(bins, open_)), held[open_]
-        if _shut_out(lags[at:busy], held, most_lag):
+        if _lags_exceed_room(lags[at:busy], held, most_lag):
             return None
         end = min(busy, at + max(_BOARD, n // 4))
         shelf = _Shelf(bins, held)

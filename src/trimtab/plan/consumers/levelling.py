@@ -39,7 +39,7 @@ def level(
     present = current.only(loads)
     budget = _Budget(present, loads, max_moves, max_moved_load)
     chosen = _chosen(present, loads, min(consumers, len(loads)))
-    stays = _that_stay(present, loads, frozenset(chosen), budget)
+    stays = _kept_by_budget(present, loads, frozenset(chosen), budget)
     held = {c: {p for p, owner in present.items() if owner == c} for c in chosen}
     carried = {c: sum(loads[p] for p in sorted(mine)) for c, mine in held.items()}
     placed = set().union(stays, *held.values())
@@ -82,7 +82,7 @@ class _Budget:
         return 0 if home is None else (target != home) - (source != home)
 
 
-def _that_stay(
+def _kept_by_budget(
     present: Assignment,
     loads: Mapping[TopicPartition, float],
     chosen: frozenset[int],

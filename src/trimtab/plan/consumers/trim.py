@@ -96,7 +96,7 @@ def _within_budget(task: _Task) -> Assignment:
     """The plan with the fewest consumers within the budget; more consumers need fewer moves."""
     affordable = [r for r in task.repairs if task.valid(r) and task.affordable(r)]
     if not affordable:
-        raise _too_dear(task)
+        raise _budget_too_small(task)
     found = min(affordable, key=lambda repair: len(repair.consumers))
     low, high = task.consumers_wanted, len(found.consumers)
     middle = low
@@ -110,7 +110,7 @@ def _within_budget(task: _Task) -> Assignment:
     return found
 
 
-def _too_dear(task: _Task) -> NoFeasiblePlan:
+def _budget_too_small(task: _Task) -> NoFeasiblePlan:
     lightest, fewest = task.repairs
     moves, load = len(moved(task.before, fewest)), moved_load(task.before, lightest, task.loads)
     return NoFeasiblePlan(
@@ -373,7 +373,7 @@ class _Search:
     def _sweep(self, cut: NDArray[np.bool_], *, heat: float) -> None:
         import numpy as np
 
-        stirred = self._stirred()
+        stirred = self._participants()
         blocks = math.ceil(stirred.sum() / _BLOCK)
         block = np.full(len(self.slots), -1)
         if blocks == 1:
@@ -387,7 +387,7 @@ class _Search:
             inside = items[ends[number] : ends[number + 1]]
             self._deal(np.flatnonzero(block == number), inside, cut[inside], heat)
 
-    def _stirred(self) -> NDArray[np.bool_]:
+    def _participants(self) -> NDArray[np.bool_]:
         """The consumers in a sweep: all with a move or an overload, and some of the rest."""
         import numpy as np
 

@@ -65,7 +65,7 @@ class LiveWeights:
             ):
                 return
             seems_s = (self._wall_us() - weights.ts) / 1e6
-            if self._came_in_pace(now, weights.ts):
+            if self._arrived_at_pace(now, weights.ts):
                 self._off_s = seems_s
             age_s = max(0.0, seems_s - self._off_s)
             self._newest = weights.ts
@@ -74,7 +74,7 @@ class LiveWeights:
                 MappingProxyType(dict(weights.weights)),
             )
 
-    def _came_in_pace(self, now: float, ts: int) -> bool:
+    def _arrived_at_pace(self, now: float, ts: int) -> bool:
         """Compares with the first record of the current interval, then starts a new interval."""
         if self._since is None:
             self._since = now, ts
