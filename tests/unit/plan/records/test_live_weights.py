@@ -209,5 +209,5 @@ def test_many_threads_may_tell_and_ask_at_once():
     [(0, {}), (-1, {}), (float("inf"), {}), (10, {1: -0.1}), (10, {1: float("nan")})],
 )
 def test_weights_that_mean_nothing_are_refused(valid_s, weights):
-    with pytest.raises(ValueError, match=r"positive time|weigh"):
+    with pytest.raises(ValueError, match=r"valid_s must be positive|weigh"):
         Weights(ts=1, valid_s=valid_s, weights=weights)

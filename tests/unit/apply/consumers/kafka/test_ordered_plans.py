@@ -16,14 +16,14 @@ from trimtab.model.plan_codec import plan_id
 PLAN = readme_plan("trim", group="pay")
 NAME = plan_id(PLAN)
 CONFIG = GroupConfig(cluster=Cluster("nowhere:1"), group="pay", topics=("orders",))
-LATER = micros() + 60_000_000
 
 
 def entry(state: PlanState) -> JournalEntry:
     return JournalEntry(plan=NAME, state=state, step=0, of=1, ts=1)
 
 
-def an_order(expires_ts: int = LATER) -> PlanOrder:
+def an_order(*, late: bool = False) -> PlanOrder:
+    expires_ts = 1 if late else micros() + 60_000_000
     return PlanOrder(plan=NAME, hold_s=60.0, expires_ts=expires_ts)
 
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_carried_out_is_refused_with_its_reason(
 ) -> None:
     monkeypatch.setattr(ordered_plans, "kept_plan", lambda *_: kept)
 
-    event = ordered_plans.ordered(config, an_order(1 if late else LATER))
+    event = ordered_plans.ordered(config, an_order(late=late))
 
     assert event is not None
     assert why in event.refused
