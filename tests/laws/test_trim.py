@@ -77,7 +77,9 @@ def test_a_budget_is_kept_or_said_to_be_too_small(problem, moves, load):
     try:
         after = trim(problem.loads, before, problem.limits, options)
     except NoFeasiblePlan:
-        assert not nothing_is_overloaded(before, problem)
+        free = trim(problem.loads, before, problem.limits)
+        assert moved(before, free)
+        assert not nothing_is_overloaded(before, problem) or problem.loads.keys() - before.keys()
         return
     assert len(moved(before, after)) <= moves
     assert moved_load(before, after, problem.loads) <= load
@@ -155,3 +157,15 @@ def test_a_consumer_of_many_partitions_gives_up_as_few_as_a_budget_asks():
     assert excess <= moved_load(before, after, loads) <= excess + 7
     with pytest.raises(NoFeasiblePlan, match="moved load"):
         trim(loads, before, C100, PackingOptions(max_moved_load=excess - 1))
+
+
+def test_a_new_partition_that_fits_only_where_another_is_says_what_that_costs():
+    big, small = TopicPartition("a", 1), TopicPartition("a", 0)
+    limits = GroupLimits(capacity=100, capacities={0: 101})
+    loads, before = {small: 1, big: 101}, Assignment({small: 0})
+
+    with pytest.raises(NoFeasiblePlan, match="needs 1 move and 1 of moved load"):
+        trim(loads, before, limits, PackingOptions(max_moves=0))
+
+    after = trim(loads, before, limits, PackingOptions(max_moves=1))
+    assert after == Assignment({small: 1, big: 0})

@@ -96,7 +96,10 @@ def _within_budget(task: _Task) -> Assignment:
     """The plan with the fewest consumers within the budget; more consumers need fewer moves."""
     affordable = [r for r in task.repairs if task.valid(r) and task.affordable(r)]
     if not affordable:
-        raise _budget_too_small(task)
+        answer = task.best(task.consumers_wanted)
+        if not task.affordable(answer):
+            raise _budget_too_small(task, answer)
+        affordable = [answer]
     found = min(affordable, key=lambda repair: len(repair.consumers))
     low, high = task.consumers_wanted, len(found.consumers)
     middle = low
@@ -110,12 +113,15 @@ def _within_budget(task: _Task) -> Assignment:
     return found
 
 
-def _budget_too_small(task: _Task) -> NoFeasiblePlan:
+def _budget_too_small(task: _Task, found: Assignment) -> NoFeasiblePlan:
     lightest, fewest = task.repairs
+    needs = "Removing every overload needs at least"
+    if not (task.valid(lightest) and task.valid(fewest)):  # a new partition fits nowhere as it is
+        lightest = fewest = found
+        needs = "The cheapest plan found without an overload needs"
     moves, load = len(moved(task.before, fewest)), moved_load(task.before, lightest, task.loads)
     return NoFeasiblePlan(
-        f"Removing every overload needs at least {moves} move{'s'[: moves != 1]} and at least "
-        f"{load:g} of moved load.",
+        f"{needs} {moves} move{'s'[: moves != 1]} and {load:g} of moved load.",
         hint="Raise --max-moves or --max-moved-load, or leave them out.",
     )
 
