@@ -46,6 +46,7 @@ from trimtab.model.cluster import (
 )
 from trimtab.model.codec import read_loads, read_snapshot
 from trimtab.model.control import Action
+from trimtab.model.json_files import write_loads, write_plan, write_snapshot
 from trimtab.model.load import (
     GroupLimits,
     KeyLoad,
@@ -71,7 +72,6 @@ from trimtab.model.plan import (
 )
 from trimtab.model.plan_codec import plan_id, read_plan
 from trimtab.model.weights import Weights
-from trimtab.model.writing import write_loads, write_plan, write_snapshot
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import (
     Autoscaler,
@@ -94,14 +94,14 @@ from trimtab.plan.registry import PLANNERS, planner_of
 
 if TYPE_CHECKING:
     from trimtab.apply.consumers.cycle import Limits, Totals
+    from trimtab.apply.consumers.interfaces import Handler, Sink
     from trimtab.apply.consumers.kafka.consumer import (
         ConsumerConfig,
         DirectedConsumer,
         GroupConsumer,
     )
     from trimtab.apply.consumers.kafka.directed_reader import Beginning
-    from trimtab.apply.consumers.kafka.lake import Lake
-    from trimtab.apply.consumers.ports import Handler, Sink
+    from trimtab.apply.consumers.kafka.parquet_sink import Lake
     from trimtab.apply.records.kafka.leader_watch import LeaderSource, LeaderWatch
     from trimtab.apply.records.kafka.partitioner import (
         RoutedPartitioner,
@@ -123,8 +123,8 @@ _LAZY = {
     "DirectedConsumer": "trimtab.apply.consumers.kafka.consumer",
     "ConsumerConfig": "trimtab.apply.consumers.kafka.consumer",
     "GroupConsumer": "trimtab.apply.consumers.kafka.consumer",
-    "Handler": "trimtab.apply.consumers.ports",
-    "Lake": "trimtab.apply.consumers.kafka.lake",
+    "Handler": "trimtab.apply.consumers.interfaces",
+    "Lake": "trimtab.apply.consumers.kafka.parquet_sink",
     "LeaderSource": "trimtab.apply.records.kafka.leader_watch",
     "LeaderWatch": "trimtab.apply.records.kafka.leader_watch",
     "Limits": "trimtab.apply.consumers.cycle",
@@ -134,7 +134,7 @@ _LAZY = {
     "Retry": "trimtab.kafka.retry",
     "RoutedPartitioner": "trimtab.apply.records.kafka.partitioner",
     "RoutedProducer": "trimtab.apply.records.kafka.routed_producer",
-    "Sink": "trimtab.apply.consumers.ports",
+    "Sink": "trimtab.apply.consumers.interfaces",
     "Totals": "trimtab.apply.consumers.cycle",
     "WaitingBatches": "trimtab.apply.records.kafka.partitioner",
     "WeightsReader": "trimtab.apply.records.kafka.weights_reader",

@@ -7,7 +7,7 @@ import re
 from tests import ROOT
 from trimtab.audit.topology import Audit, AuditOptions, audit
 from trimtab.model.codec import snapshot_from
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 
 PAGE = ROOT / "docs" / "how-to" / "audit-a-topology.md"
 

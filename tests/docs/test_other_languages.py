@@ -12,7 +12,7 @@ from trimtab.apply.consumers.assignments import answer_from, request_from
 from trimtab.apply.consumers.kafka.assignor import PlannedAssignor
 from trimtab.model.codec import weights_from
 from trimtab.model.control_codec import control_from
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 
 PAGE = ROOT / "docs" / "how-to" / "other-languages.md"
 EXAMPLES = re.findall(r"^```json\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)

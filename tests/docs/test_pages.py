@@ -16,8 +16,8 @@ from tests import ROOT
 from trimtab.cli.reference import commands
 from trimtab.errors import TrimtabError
 from trimtab.model.codec import loads_from, measurement_from, snapshot_from
+from trimtab.model.json_reader import parse
 from trimtab.model.plan_codec import plan_from
-from trimtab.model.reading import parse
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = {path: command for path, command, _ in commands()}
@@ -186,3 +186,16 @@ def test_a_list_of_verbs_names_verbs_only(page: Path) -> None:
         names = re.findall(r"[a-z]+", found.replace(" and ", " "))
         if sum(name in verbs for name in names) > 1:
             assert set(names) <= verbs, found
+
+
+def test_every_path_on_the_page_for_changes_exists_but_those_that_are_to_be_made() -> None:
+    text = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:trimtab_lab/)?[a-z_]+/[a-z_/]+(?:\.py|/))`", text)
+    new = {"plan/keys/", "plan/brokers/"}
+
+    def found(path: str) -> bool:
+        base = ROOT / "src" if path.startswith("trimtab_lab") else ROOT / "src" / "trimtab"
+        return (base / path).exists()
+
+    assert len(named) > 30
+    assert [path for path in named if path not in new and not found(path)] == []

@@ -60,6 +60,7 @@ from trimtab.model.control_codec import (
 )
 from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.journal_codec import journal_from, journal_to
+from trimtab.model.json_reader import Node, parse
 from trimtab.model.load import KeyLoad, Loads, LoadStep, Measurement, PartitionLoad, Source, Unit
 from trimtab.model.plan import (
     BrokerCost,
@@ -80,7 +81,6 @@ from trimtab.model.plan import (
     Scope,
 )
 from trimtab.model.plan_codec import plan_from, plan_to
-from trimtab.model.reading import Node, parse
 from trimtab.model.weights import Weights
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.situation import situation_of_file

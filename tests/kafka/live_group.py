@@ -56,7 +56,7 @@ from trimtab.model.control_codec import (
     receipt_from,
     topic_rates_from,
 )
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 
 WITHIN_S = 120.0
 """Generous: on a busy machine a process may take ten seconds until it speaks."""

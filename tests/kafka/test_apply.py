@@ -20,7 +20,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.journal import TRANSITIONS, JournalEntry, PlanState
 from trimtab.model.journal_codec import journal_from
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from trimtab_lab.papers.burato.design import (
     Setting,
 )
 from trimtab_lab.papers.burato.experiment import BuratoDesign, burato
-from trimtab_lab.papers.burato.kafka.ground import prepared
+from trimtab_lab.papers.burato.kafka.brokers import prepared
 
 SETTING = Setting(topic="U2", acks="1", world=BrokerWorld.SLOWED)
 

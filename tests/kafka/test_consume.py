@@ -45,7 +45,7 @@ from trimtab.model.control import (
     Stop,
 )
 from trimtab.model.control_codec import control_from, control_to, receipt_from
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 from trimtab.model.record import Record
 
 WITHIN_S = 60.0

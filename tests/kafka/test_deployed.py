@@ -35,7 +35,7 @@ from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.control import MemberRate, Rate
 from trimtab.model.control_codec import control_from
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 
 WITHIN_S = 150.0
 CAPACITY = 100

@@ -27,7 +27,7 @@ from tests.kafka.live_group import (
     overlaps,
 )
 from tests.kafka.streams import wait_until
-from trimtab.apply.consumers.backends.measuring import measuring
+from trimtab.apply.consumers.backends.measure_process import measuring
 from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.evaluate.order import Commit, RecordPosition, ViolationKind, audit, findings
 from trimtab.local.cluster import LocalCluster

@@ -20,9 +20,9 @@ from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_from
-from trimtab.model.reading import parse
-from trimtab_lab.papers.live.kafka import conduct as door
-from trimtab_lab.papers.live.kafka.conduct import Conducted, conduct
+from trimtab.model.json_reader import parse
+from trimtab_lab.papers.live.kafka import live_run as door
+from trimtab_lab.papers.live.kafka.live_run import Conducted, conduct
 from trimtab_lab.papers.live.kafka.run_records import run_records
 from trimtab_lab.papers.live.plan import LiveRun, LiveWorkload, Strategy, runs_of, unexplained
 from trimtab_lab.papers.live.response import response_times

@@ -16,8 +16,8 @@ from tests.kafka.live_group import LOW, WITHIN_S, LiveGroup, live_group
 from tests.kafka.streams import wait_until
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.control import Action
+from trimtab.model.json_reader import parse
 from trimtab.model.plan_codec import plan_from
-from trimtab.model.reading import parse
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
 from trimtab.plan.records.live_weights import LiveWeights
 from trimtab.plan.records.partitioner import RoutingOptions
-from trimtab_lab.slowed import slowed
+from trimtab_lab.slow_broker import slowed
 
 NONE = ClientProperties.none()
 EQUAL = {1: 1.0, 2: 1.0, 3: 1.0}

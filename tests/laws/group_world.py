@@ -35,7 +35,7 @@ from trimtab.apply.consumers.controller import (
     step,
 )
 from trimtab.apply.consumers.directed import Directed, SendReport, execute
-from trimtab.apply.consumers.orders import inherited_orders
+from trimtab.apply.consumers.plan_orders import inherited_orders
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, Command, Decision, GroupState, Rate, Report

@@ -17,7 +17,7 @@ from trimtab.simulate.brokers import QueueWorld, Records, Service, SpeedChange, 
 from trimtab.simulate.closed_forms import ClosedForm
 from trimtab.simulate.dispatchers import PARTITIONERS, POLICIES, choices, policy_of
 from trimtab.simulate.policy import DEFAULTS, DispatchSettings
-from trimtab.simulate.yardsticks import Effort, known, sweep
+from trimtab.simulate.policy_comparison import Effort, known, sweep
 
 ALL = [*POLICIES, *PARTITIONERS]
 unhurried = settings(deadline=None, max_examples=60)

@@ -15,10 +15,10 @@ from trimtab.evaluate.rscore import rscore
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
+from trimtab.model.json_reader import parse
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import ConsumerPlan, Layer
 from trimtab.model.plan_codec import plan_from, plan_id, plan_to
-from trimtab.model.reading import parse
 from trimtab.plan.consumers.bounds import fewest_consumers
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import (
@@ -31,7 +31,7 @@ from trimtab.plan.consumers.planner import (
 )
 from trimtab.plan.registry import PLANNERS
 from trimtab.testing.strategies import PackingProblem, packing_problems
-from trimtab_lab.scans.packing import SCANS
+from trimtab_lab.reference_scans.packing import SCANS
 
 unhurried = settings(deadline=None, max_examples=60)  # a busy machine is no fault of a planner
 thorough = settings(deadline=None, max_examples=200)

@@ -13,13 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.audit.carried import (
-    carried,
-    equal_weights,
-    placement_bound,
-    topic_excess,
-    weights_of,
-)
 from trimtab.audit.document import audit_to
 from trimtab.audit.faults import FaultScan, after
 from trimtab.audit.findings import findings
@@ -31,6 +24,13 @@ from trimtab.audit.groups import (
     max_groups,
     overlaps_by_broker,
     pairs,
+)
+from trimtab.audit.known_loads import (
+    carried,
+    equal_weights,
+    placement_bound,
+    topic_excess,
+    weights_of,
 )
 from trimtab.audit.layout import layout_of
 from trimtab.audit.leader_moves import leader_moves, peak_after
@@ -50,7 +50,7 @@ from trimtab.model.cluster import ClusterSnapshot
 from trimtab.model.codec import dumps
 from trimtab.model.load import Unit
 from trimtab.testing.placements import led, placement
-from trimtab_lab.scans.topology import dpo, dpo2, get_max_groups, node_lists
+from trimtab_lab.reference_scans.topology import dpo, dpo2, get_max_groups, node_lists
 
 IDS = (7, 42, 3, 1001)
 thousand = settings(max_examples=1000)

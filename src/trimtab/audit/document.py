@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.audit.carried import Carried
 from trimtab.audit.faults import Fault
 from trimtab.audit.findings import findings
+from trimtab.audit.known_loads import Carried
 from trimtab.audit.leader_moves import kafka_json
 from trimtab.audit.loads import BrokerLoads, PolicyLoad
 from trimtab.audit.topology import Audit

@@ -29,7 +29,8 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.audit.carried import (
+from trimtab.audit.groups import max_groups, spans
+from trimtab.audit.known_loads import (
     ROUNDING,
     WANTED_AFTER,
     PartitionWeights,
@@ -37,7 +38,6 @@ from trimtab.audit.carried import (
     topic_excess,
     weights_of,
 )
-from trimtab.audit.groups import max_groups, spans
 from trimtab.audit.layout import (
     NO_PLACE,
     Floats,

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from trimtab.audit.carried import ROUNDING, Basis, Carried, carried, equal_weights
 from trimtab.audit.faults import Fault
+from trimtab.audit.known_loads import ROUNDING, Basis, Carried, carried, equal_weights
 from trimtab.audit.leader_moves import MOST_MOVES, peak_after
 from trimtab.audit.loads import ratio
 from trimtab.audit.topology import SERVER, Audit

@@ -8,7 +8,7 @@ Promise  A leader moves only to an in-sync replica on a broker that is up, and o
          partition and broker. The peak decreases, or there are no moves.
 Cost     O(moves · (partitions + partitions of a broker · replicas)), in arrays.
 
->>> from trimtab.audit.carried import weights_of
+>>> from trimtab.audit.known_loads import weights_of
 >>> from trimtab.audit.layout import layout_of
 >>> from trimtab.testing.placements import placement
 >>> seen = layout_of(placement({"A": [[1, 2], [1, 2], [1, 3]]}))
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.audit.carried import ROUNDING
+from trimtab.audit.known_loads import ROUNDING
 from trimtab.audit.layout import NO_PLACE, Floats, Ints, Layout, padded, summed
 from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
 

@@ -22,15 +22,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.audit.carried import (
-    WANTED_AFTER,
-    WANTED_PEAK,
-    Basis,
-    Carried,
-    PartitionWeights,
-    carried,
-    weights_of,
-)
 from trimtab.audit.faults import (
     Details,
     Fault,
@@ -49,6 +40,15 @@ from trimtab.audit.groups import (
     heaviest_pairs,
     max_groups,
     overlaps_by_broker,
+)
+from trimtab.audit.known_loads import (
+    WANTED_AFTER,
+    WANTED_PEAK,
+    Basis,
+    Carried,
+    PartitionWeights,
+    carried,
+    weights_of,
 )
 from trimtab.audit.layout import Layout, is_internal, layout_of
 from trimtab.audit.leader_moves import (

@@ -29,7 +29,7 @@ from trimtab.services.consume import ConsumeMode, ConsumeRequest, consume_record
 from trimtab.settings import Settings, pod_name
 
 if TYPE_CHECKING:
-    from trimtab.apply.consumers.ports import Handler
+    from trimtab.apply.consumers.interfaces import Handler
 
 
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")

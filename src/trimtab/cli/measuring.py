@@ -12,7 +12,7 @@ from trimtab.cli.options import duration_option
 from trimtab.errors import ConfigError
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import offsets_from
-from trimtab.model.reading import parse, parse_file
+from trimtab.model.json_reader import parse, parse_file
 
 MICROS = 1_000_000
 _MOST_MICROS = round(datetime.max.replace(tzinfo=UTC).timestamp()) * MICROS

@@ -35,9 +35,9 @@ from trimtab.cli.planner_options import (
 )
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.codec import read_loads
+from trimtab.model.json_files import write_plan
 from trimtab.model.load import Loads, Measurement
 from trimtab.model.plan_codec import plan_to
-from trimtab.model.writing import write_plan
 from trimtab.services.plan import PlanRequest, plan_group
 
 app = typer.Typer(

@@ -9,7 +9,7 @@ import typer
 
 from trimtab.cli.addresses import listen_address
 from trimtab.cli.connection import ClusterOptions, cluster_of, controller_token
-from trimtab.cli.decisions import decision_printer
+from trimtab.cli.decision_output import decision_printer
 from trimtab.cli.metrics_options import MetricsOptions
 from trimtab.cli.numbers import finite
 from trimtab.cli.options import (

@@ -28,7 +28,7 @@ from trimtab.settings import load_settings
 if TYPE_CHECKING:
     from trimtab.simulate.brokers import QueueWorld
     from trimtab.simulate.policy import DispatchSettings as PolicySettings
-    from trimtab.simulate.yardsticks import YardstickCell
+    from trimtab.simulate.policy_comparison import YardstickCell
 
 _POLICIES = "random,round-robin,node,sqf,jsq-d,jiq,jsq-own,jsq,least-work"
 _PICTURES = (".svg", ".png")
@@ -171,7 +171,7 @@ def brokers(options: BrokersOptions) -> None:
     Policies range from no knowledge of the queues to full knowledge; Trimtab's partitioners are
     among them.
     """
-    from trimtab.report.yardsticks import yardsticks_view
+    from trimtab.report.policy_comparison import yardsticks_view
 
     plot = options.plot
     if plot is not None and plot.suffix not in _PICTURES:
@@ -201,7 +201,7 @@ def _comparison(options: BrokersOptions, topology: BrokerTopology) -> PolicyComp
     from trimtab.simulate.brokers import Service
     from trimtab.simulate.dispatchers import policy_of
     from trimtab.simulate.policy import DispatchSettings
-    from trimtab.simulate.yardsticks import Effort
+    from trimtab.simulate.policy_comparison import Effort
 
     if options.service not in tuple(Service):
         raise ConfigError(f"--service takes {' or '.join(Service)}, not {options.service!r}.")
@@ -253,8 +253,8 @@ def _document(
 def _draw(
     plot: Path, found: Sequence[YardstickCell], world: QueueWorld, settings: PolicySettings
 ) -> None:
-    from trimtab.report.yardsticks import picture
-    from trimtab.simulate.yardsticks import curves
+    from trimtab.report.policy_comparison import picture
+    from trimtab.simulate.policy_comparison import curves
 
     form: Literal["svg", "png"] = "svg" if plot.suffix == ".svg" else "png"
     write_atomically(plot, picture(found, curves(world, found, settings), form=form))

@@ -23,6 +23,7 @@ from trimtab.model.cluster import (
     Replicas,
     TopicPartition,
 )
+from trimtab.model.json_reader import Node, parse_file
 from trimtab.model.load import (
     KeyLoad,
     Loads,
@@ -33,7 +34,6 @@ from trimtab.model.load import (
     Source,
     Unit,
 )
-from trimtab.model.reading import Node, parse_file
 from trimtab.model.weights import Weights
 
 Json = dict[str, Any]

@@ -41,7 +41,7 @@ from trimtab.model.control import (
     Stopped,
     TopicRates,
 )
-from trimtab.model.reading import Node
+from trimtab.model.json_reader import Node
 
 _TYPES: Mapping[type, str] = {
     Start: "start",

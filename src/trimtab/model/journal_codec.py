@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.model.codec import VERSION, Json
 from trimtab.model.journal import JournalEntry, PlanState
-from trimtab.model.reading import Node
+from trimtab.model.json_reader import Node
 
 
 def journal_to(entry: JournalEntry) -> Json:

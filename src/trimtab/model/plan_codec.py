@@ -24,6 +24,7 @@ from trimtab.model.codec import (
     tidied,
     tidy,
 )
+from trimtab.model.json_reader import Node, parse_file
 from trimtab.model.plan import (
     AnyPlan,
     BrokerCost,
@@ -49,7 +50,6 @@ from trimtab.model.plan import (
     Scope,
     Unplaced,
 )
-from trimtab.model.reading import Node, parse_file
 
 _E = TypeVar("_E", bound=StrEnum)
 

@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.audit.carried import Basis, Carried
 from trimtab.audit.faults import Fault
 from trimtab.audit.findings import counted, findings, judged_by_count, some
+from trimtab.audit.known_loads import Basis, Carried
 from trimtab.audit.leader_moves import commands
 from trimtab.audit.loads import PolicyLoad
 from trimtab.audit.topology import Audit

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trimtab.audit.carried import Basis
 from trimtab.audit.faults import Fault
 from trimtab.audit.findings import findings, judged_by_count, named, some
+from trimtab.audit.known_loads import Basis
 from trimtab.audit.leader_moves import commands, kafka_json
 from trimtab.audit.topology import Audit
 from trimtab.model.codec import dumps

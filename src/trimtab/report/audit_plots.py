@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from trimtab.audit.carried import ROUNDING, Basis, Carried
 from trimtab.audit.faults import Fault
 from trimtab.audit.findings import counted, named
+from trimtab.audit.known_loads import ROUNDING, Basis, Carried
 from trimtab.audit.layout import Layout
 from trimtab.audit.topology import Audit
 from trimtab.audit.unevenness import Level

@@ -13,8 +13,8 @@ from trimtab.services.progress import NO_LISTENER, ProgressListener
 
 if TYPE_CHECKING:
     from trimtab.apply.consumers.cycle import Totals
+    from trimtab.apply.consumers.interfaces import Handler
     from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
-    from trimtab.apply.consumers.ports import Handler
 
 _LONGEST_BACKOFF_S = 10.0
 
@@ -80,7 +80,7 @@ def consume_records(
 
     The listener is warned of the record that the previous process was handling when it crashed.
     """
-    from trimtab.apply.consumers.backends.in_hand import in_hand
+    from trimtab.apply.consumers.backends.current_record import in_hand
     from trimtab.apply.consumers.kafka.consumer import DirectedConsumer, GroupConsumer
 
     if request.in_hand is not None and (record := in_hand(request.in_hand)) is not None:
@@ -98,11 +98,11 @@ def consume_records(
 
 
 def _config(cluster: Cluster, request: ConsumeRequest) -> ConsumerConfig:
-    from trimtab.apply.consumers.backends.in_hand import InHand
+    from trimtab.apply.consumers.backends.current_record import InHand
     from trimtab.apply.consumers.cycle import Limits
     from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
     from trimtab.apply.consumers.kafka.directed_reader import Beginning
-    from trimtab.apply.consumers.kafka.lake import Lake
+    from trimtab.apply.consumers.kafka.parquet_sink import Lake
     from trimtab.kafka.retry import Retry
 
     backoff_s = request.backoff_s

@@ -210,8 +210,8 @@ def control_group(
     Without `execute` it only decides. Decisions are told to `on_decision` and kept in the
     warehouse. Returns whether this controller led the group at the end.
     """
+    from trimtab.apply.consumers.decision_table import Ledger
     from trimtab.apply.consumers.kafka.directed_controller import spectate
-    from trimtab.apply.consumers.ledger import Ledger
     from trimtab.apply.consumers.planning import PlanningThread
 
     _note_unused_sla(request, listener)
@@ -352,7 +352,7 @@ def _measuring(
 
     The process is ended with the block if the event is set by then.
     """
-    from trimtab.apply.consumers.backends.measuring import measuring
+    from trimtab.apply.consumers.backends.measure_process import measuring
     from trimtab.apply.consumers.backends.processes import ProcessBackend
     from trimtab.apply.consumers.kafka.inbox import newest_rates
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trimtab.simulate.brokers import QueueWorld, Service, SpeedChange
     from trimtab.simulate.policy import DispatchPolicy
     from trimtab.simulate.policy import DispatchSettings as PolicySettings
-    from trimtab.simulate.yardsticks import Effort, YardstickCell
+    from trimtab.simulate.policy_comparison import Effort, YardstickCell
 
 DEFAULT_BROKERS = 10
 
@@ -65,7 +65,7 @@ def topology_of(
     """A number of equal brokers, or a built-in topology, or that of a snapshot file."""
     from trimtab.plan.records.leaders import LeaderSnapshot
     from trimtab.simulate.brokers import TOPIC
-    from trimtab.simulate.yardsticks import TOPOLOGIES
+    from trimtab.simulate.policy_comparison import TOPOLOGIES
 
     if topology is None:
         count = DEFAULT_BROKERS if brokers is None else brokers
@@ -88,7 +88,7 @@ def compare_policies(
     asked: PolicyComparison, *, listener: ProgressListener = NO_LISTENER
 ) -> tuple[list[YardstickCell], QueueWorld]:
     """A result for each utilisation, policy and number of dispatchers; and the queue model."""
-    from trimtab.simulate.yardsticks import cells, sweep
+    from trimtab.simulate.policy_comparison import cells, sweep
 
     worlds = {busy: _world(asked, busy) for busy in asked.utilisations}
     per_utilisation = len(cells(asked.policies, asked.dispatchers, asked.settings))

@@ -15,8 +15,8 @@ from trimtab.errors import BadFile, ConfigError, SchemaMismatch
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import loads_from, loads_to, read_loads
 from trimtab.model.files import replacing
+from trimtab.model.json_reader import parse
 from trimtab.model.load import Loads
-from trimtab.model.reading import parse
 from trimtab.simulate.replay import LagRow, RateRow
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.packing import PackingRun, simulate
 from trimtab.workload.rate_streams import landau_stream
 from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating
-from trimtab_lab.scans.packing import SCANS
+from trimtab_lab.reference_scans.packing import SCANS
 
 SEED = 7
 CAPACITY = 100

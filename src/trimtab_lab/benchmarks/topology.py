@@ -23,7 +23,7 @@ from trimtab.model.cluster import ClusterSnapshot
 from trimtab.model.load import Unit
 from trimtab.testing.placements import random_placement
 from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating
-from trimtab_lab.scans.topology import dpo, dpo2, get_max_groups, node_lists
+from trimtab_lab.reference_scans.topology import dpo, dpo2, get_max_groups, node_lists
 
 _T = TypeVar("_T")
 SEED = 7

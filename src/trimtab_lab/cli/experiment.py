@@ -198,7 +198,7 @@ def _run(
     verbose: bool,
 ) -> None:
     """Runs the parts, keeps each as soon as it is finished, and prints the results."""
-    from trimtab_lab.papers.kept import keep
+    from trimtab_lab.papers.results import keep
 
     configure(verbose=verbose)
     settings = load_settings()

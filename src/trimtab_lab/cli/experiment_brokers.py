@@ -220,8 +220,8 @@ def burato(options: BuratoOptions) -> None:
     """
     from trimtab_lab.papers.burato.experiment import NAME
     from trimtab_lab.papers.burato.experiment import burato as experiment
-    from trimtab_lab.papers.burato.kafka.ground import ground
-    from trimtab_lab.papers.kept import keep
+    from trimtab_lab.papers.burato.kafka.brokers import ground
+    from trimtab_lab.papers.results import keep
 
     configure(verbose=options.verbose)
     settings = load_settings()
@@ -267,9 +267,9 @@ def _listed(text: str | None) -> tuple[str, ...] | None:
 
 def _live(experiment: str, design: LiveDesign, options: LiveOptions) -> None:
     """Runs a live experiment with a progress bar, keeps its parts, and prints their results."""
-    from trimtab_lab.papers.kept import keep
     from trimtab_lab.papers.live.experiment import EXPERIMENTS, Live
-    from trimtab_lab.papers.live.kafka.conduct import LiveSite
+    from trimtab_lab.papers.live.kafka.live_run import LiveSite
+    from trimtab_lab.papers.results import keep
 
     configure(verbose=options.verbose)
     settings, run = options.of.settings(), options.run

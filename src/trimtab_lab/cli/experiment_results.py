@@ -67,7 +67,7 @@ def parts_option(known: Collection[str]) -> Any:
 
 def results_folder(settings: Settings, into: Path | None, experiment: str) -> Path:
     """The folder for results and page; raises if the results in it cannot be read."""
-    from trimtab_lab.papers.kept import check
+    from trimtab_lab.papers.results import check
 
     folder = into or settings.reports / "experiments" / experiment
     check(folder, experiment)

@@ -475,7 +475,7 @@ def _looped(
     audience: Audience,
 ) -> Loop:
     from trimtab_lab.demo.spark.loop import keep_level
-    from trimtab_lab.papers.live.kafka.conduct import LiveSite
+    from trimtab_lab.papers.live.kafka.live_run import LiveSite
 
     place = LiveSite(cluster=environment.cluster, folder=environment.tables.parent / "loop")
     whole = round(script.loop_s)

@@ -26,10 +26,10 @@ from trimtab.model.codec import (
     weights_from,
     weights_to,
 )
+from trimtab.model.json_reader import parse
 from trimtab.model.load import KeyLoad, Loads, Measurement, PartitionLoad, Source, Unit
 from trimtab.model.plan import MemberName
 from trimtab.model.plan_codec import consumers_snapshot_id, plan_from, plan_id, plan_to, read_plan
-from trimtab.model.reading import parse
 from trimtab.model.weights import Weights
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.situation import situation_of_file

@@ -36,7 +36,7 @@ from trimtab.model.control_codec import (
     receipt_to,
     topic_rates_from,
 )
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 
 ORDERS = (TopicPartition("orders", 0), TopicPartition("orders", 1))
 SENDER = {"consumer": 0, "incarnation": "9b"}

@@ -35,12 +35,13 @@ from trimtab.model.plan import Layer
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.registry import PLANNERS
 from trimtab.report import audit as topology
-from trimtab.report import measurement, snapshot, tables, verdict, yardsticks
+from trimtab.report import measurement, snapshot, tables, verdict
+from trimtab.report import policy_comparison as yardsticks
 from trimtab.simulate import packing
 from trimtab.simulate.brokers import QueueOutcome as Waits
 from trimtab.simulate.brokers import QueueWorld
+from trimtab.simulate.policy_comparison import YardstickCell
 from trimtab.simulate.replay import History, Replayed
-from trimtab.simulate.yardsticks import YardstickCell
 from trimtab.testing.placements import placement
 
 LONG = "payments.settlement-requests.by-merchant-and-currency.eu-central-1.v2"

@@ -19,7 +19,7 @@ from trimtab.services.simulate_brokers import (
 from trimtab.simulate.brokers import Service
 from trimtab.simulate.dispatchers import policy_of
 from trimtab.simulate.policy import DispatchSettings
-from trimtab.simulate.yardsticks import Effort
+from trimtab.simulate.policy_comparison import Effort
 from trimtab.testing.placements import placement
 
 

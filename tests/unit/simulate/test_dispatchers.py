@@ -12,7 +12,7 @@ from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.simulate.brokers import QueueWorld, Records, SpeedChange, arrivals, outcome, served
 from trimtab.simulate.dispatchers import choices, ideal_weights, policy_of
 from trimtab.simulate.policy import DispatchSettings
-from trimtab.simulate.yardsticks import TOPOLOGIES
+from trimtab.simulate.policy_comparison import TOPOLOGIES
 
 
 def on(topology, **settings):

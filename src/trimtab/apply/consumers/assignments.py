@@ -29,7 +29,7 @@ from trimtab.errors import ProtocolViolation
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION, Json
-from trimtab.model.reading import Node
+from trimtab.model.json_reader import Node
 from trimtab.plan.consumers.matching import named
 
 NO_PLAN = -1

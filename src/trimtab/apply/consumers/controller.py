@@ -62,7 +62,7 @@ from trimtab.apply.consumers.controller_state import (
     Startup,
     WriteJournal,
 )
-from trimtab.apply.consumers.orders import (
+from trimtab.apply.consumers.plan_orders import (
     decision_of,
     entry_of,
     refusal_of,

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from trimtab.apply.consumers.capacity import Capacity
 from trimtab.apply.consumers.handling import Interrupted, attempt, error_text
-from trimtab.apply.consumers.ports import Handler, Reader, Sink
+from trimtab.apply.consumers.interfaces import Handler, Reader, Sink
 from trimtab.errors import ApplyError, TrimtabError
 from trimtab.kafka.retry import Retry
 from trimtab.model.cluster import TopicPartition

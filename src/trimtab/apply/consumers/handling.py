@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trimtab.apply.consumers.ports import Handler
+from trimtab.apply.consumers.interfaces import Handler
 from trimtab.errors import ConfigError
 from trimtab.kafka.retry import Retry
 from trimtab.model.record import Record

@@ -14,9 +14,9 @@ from trimtab.kafka.errors import kafka_errors
 from trimtab.model.codec import dumps
 from trimtab.model.journal import JournalEntry
 from trimtab.model.journal_codec import journal_from, journal_to
+from trimtab.model.json_reader import parse
 from trimtab.model.plan import AnyPlan
 from trimtab.model.plan_codec import plan_from, plan_id, plan_to
-from trimtab.model.reading import parse
 from trimtab.observe.logging import library_log
 
 log = library_log()

@@ -30,7 +30,7 @@ from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.publisher import RecordPublisher
 from trimtab.kafka.snapshot import is_internal, with_sizes
-from trimtab.measure.exposed import show_sample
+from trimtab.measure.prometheus import show_sample
 from trimtab.model import codec
 from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.observe import metrics

@@ -42,8 +42,8 @@ from trimtab.errors import MeasurementError, TrimtabError
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.measure.counters import Threshold, hot_keys
-from trimtab.measure.exposed import show_rates
 from trimtab.measure.lag_rules import LagState, Reading, verdict
+from trimtab.measure.prometheus import show_rates
 from trimtab.measure.ring import SampleRing
 from trimtab.measure.spark.hot_keys import CountingMode, keyed_windows, merge_summaries, summaries
 from trimtab.measure.spark.jobs import as_time

@@ -34,7 +34,7 @@ from trimtab_lab.papers.published import landau as landau_paper
 
 if TYPE_CHECKING:
     from trimtab.spark.session import Session
-    from trimtab_lab.papers.live.kafka.conduct import LiveSite
+    from trimtab_lab.papers.live.kafka.live_run import LiveSite
 
 log = structlog.get_logger()
 
@@ -108,13 +108,13 @@ class Live:
 
     def _measured(self, window_s: float) -> AbstractContextManager[None]:
         """Runs one Spark pipeline with this window for all runs inside the block."""
-        from trimtab_lab.papers.live.kafka.conduct import measured
+        from trimtab_lab.papers.live.kafka.live_run import measured
 
         return measured(self.place, window_s=window_s)
 
     def _warm_up(self, run: LiveRun) -> None:
         """Warm-up; results discarded: the first run after the brokers' start would be slower."""
-        from trimtab_lab.papers.live.kafka.conduct import conduct, delete_topics
+        from trimtab_lab.papers.live.kafka.live_run import conduct, delete_topics
 
         short = replace(run, strategy=Strategy.OURS, stretch=run.stretch * WARM_UP)
         delete_topics(self.place, conduct(short, self.place))
@@ -130,7 +130,7 @@ class Live:
         return keep(self.folder, run.key, run.settings(), figures)
 
     def _run(self, run: LiveRun, found: comparison.Found) -> dict[str, Any]:
-        from trimtab_lab.papers.live.kafka.conduct import conduct, delete_topics
+        from trimtab_lab.papers.live.kafka.live_run import conduct, delete_topics
         from trimtab_lab.papers.live.kafka.run_records import run_records
         from trimtab_lab.papers.live.spark.run_figures import run_figures
 

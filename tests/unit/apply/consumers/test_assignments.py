@@ -28,7 +28,7 @@ from trimtab.errors import BadFile, ProtocolViolation
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 
 P = [TopicPartition("t", n) for n in range(12)]
 

@@ -12,7 +12,7 @@ from trimtab_lab.benchmarks import latency_model as model
 from trimtab_lab.benchmarks import planners
 from trimtab_lab.benchmarks.benchmark import BenchContext, compared
 from trimtab_lab.benchmarks.registry import BENCHMARKS
-from trimtab_lab.scans.packing import SCANS
+from trimtab_lab.reference_scans.packing import SCANS
 
 SMALL = {"partitions": 100, "samples": 100_000, "records": 2000, "topics": 60}
 

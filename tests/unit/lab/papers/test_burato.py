@@ -34,9 +34,9 @@ from trimtab_lab.papers.burato.design import (
 )
 from trimtab_lab.papers.burato.experiment import BuratoDesign, burato
 from trimtab_lab.papers.burato.result import result
-from trimtab_lab.papers.kept import keep as keep_parts
 from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.published import burato as paper
+from trimtab_lab.papers.results import keep as keep_parts
 from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, for_information, row_from
 
 B2 = Setting(topic="B2", acks="1")

@@ -10,10 +10,10 @@ import pytest
 from trimtab.evaluate.rscore import TWELVE, cbs
 from trimtab_lab.papers import landau, packing_runs
 from trimtab_lab.papers.grid import run_here
-from trimtab_lab.papers.kept import keep
 from trimtab_lab.papers.landau import LandauDesign, LandauRun, Score
 from trimtab_lab.papers.part import figures_of, part_from
 from trimtab_lab.papers.published import landau as paper
+from trimtab_lab.papers.results import keep
 from trimtab_lab.papers.verdict import RowVerdict
 
 SMALL = LandauDesign(seeds=1, iterations=6, partitions=12, deltas=(5, 25), slacks=(0.1,), streams=1)

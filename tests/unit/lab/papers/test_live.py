@@ -13,7 +13,6 @@ import pytest
 from trimtab.errors import ConfigError
 from trimtab.model.load import Unit
 from trimtab.workload.rate_streams import RateSchedule
-from trimtab_lab.papers.kept import keep as keep_parts
 from trimtab_lab.papers.live import comparison
 from trimtab_lab.papers.live.experiment import TRIES, Live
 from trimtab_lab.papers.live.kept_runs import keep, kept
@@ -33,6 +32,7 @@ from trimtab_lab.papers.live.plan import (
 )
 from trimtab_lab.papers.live.response import ControlEvent, Published, ReceivedRecord, response_times
 from trimtab_lab.papers.page import page
+from trimtab_lab.papers.results import keep as keep_parts
 from trimtab_lab.papers.verdict import RowVerdict
 
 

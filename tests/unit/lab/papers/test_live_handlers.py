@@ -13,7 +13,7 @@ from trimtab.errors import ConfigError
 from trimtab.model.record import Record
 from trimtab_lab.papers.live import handlers
 from trimtab_lab.papers.live.handlers import SERVICE_BYTES_S, limited_by_bytes
-from trimtab_lab.papers.live.kafka.conduct import _rebalances, _running_consumers
+from trimtab_lab.papers.live.kafka.live_run import _rebalances, _running_consumers
 
 RECORD = Record("t", 0, 0, None, bytes(5000), (), 0)
 

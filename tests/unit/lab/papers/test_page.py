@@ -9,11 +9,11 @@ import pytest
 from tests import ROOT
 from trimtab.errors import BadFile
 from trimtab_lab.papers.burato.design import OURS, RACK_AWARE, BrokerWorld
-from trimtab_lab.papers.kept import keep, remarks, renew, results_file
 from trimtab_lab.papers.markdown import rows_table
 from trimtab_lab.papers.page import page
 from trimtab_lab.papers.part import Part, read_parts
 from trimtab_lab.papers.plots import drawings, picture
+from trimtab_lab.papers.results import keep, remarks, renew, results_file
 from trimtab_lab.papers.verdict import RowVerdict, at_most
 
 PAPERS = ROOT / "docs" / "papers"

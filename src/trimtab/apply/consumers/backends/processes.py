@@ -31,7 +31,7 @@ from typing import BinaryIO
 import structlog
 
 from trimtab.apply.consumers.backends.crashes import Crashes
-from trimtab.apply.consumers.backends.in_hand import in_hand
+from trimtab.apply.consumers.backends.current_record import in_hand
 from trimtab.errors import ApplyError
 from trimtab.local.processes import (
     ProcessId,
@@ -41,7 +41,7 @@ from trimtab.local.processes import (
     spawn_announced,
     wait_until_dead,
 )
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 
 _LAST_LINES = 8
 _LAST_LINES_BYTES = 4096

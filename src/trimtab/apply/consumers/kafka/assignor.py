@@ -34,7 +34,7 @@ from trimtab.apply.consumers.assignments import (
 from trimtab.errors import ApplyError, BadFile, ProtocolViolation
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION, Json, by_partition, dumps, read_by_partition
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 from trimtab.observe.logging import library_log
 
 log = library_log()

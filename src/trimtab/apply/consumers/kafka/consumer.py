@@ -25,11 +25,11 @@ from trimtab.apply.consumers.directed import (
     without,
     without_old_queries,
 )
+from trimtab.apply.consumers.interfaces import Handler, Sink
 from trimtab.apply.consumers.kafka.control_channel import ControlChannel, Reports
 from trimtab.apply.consumers.kafka.directed_reader import Beginning, DirectedReader
 from trimtab.apply.consumers.kafka.membership import refuse_subscribed
 from trimtab.apply.consumers.kafka.outbox import DeadLetterTopics, Outbox, ReceiptTopic
-from trimtab.apply.consumers.ports import Handler, Sink
 from trimtab.apply.consumers.sockets.assignment_service import ControllerLine
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.kafka.admin import Admin

@@ -22,7 +22,7 @@ from trimtab.kafka.retry import Retry
 from trimtab.model.codec import dumps
 from trimtab.model.control import Command, MemberRate, Report, Start, StateQuery, Stop
 from trimtab.model.control_codec import control_from, control_to
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 from trimtab.observe.logging import library_log
 
 log = library_log()

@@ -53,7 +53,7 @@ from trimtab.apply.consumers.kafka.leadership import (
     persisted_state,
 )
 from trimtab.apply.consumers.kafka.membership import subscribed_members
-from trimtab.apply.consumers.kafka.ordered_plans import left_orders, ordered, resumed
+from trimtab.apply.consumers.kafka.plan_orders import left_orders, ordered, resumed
 from trimtab.apply.consumers.learning import Learning
 from trimtab.apply.consumers.planning import Judge
 from trimtab.apply.consumers.policy import Measured

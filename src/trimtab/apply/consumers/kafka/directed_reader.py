@@ -82,7 +82,7 @@ class Beginning(StrEnum):
 
 
 class DirectedReader:
-    """A `trimtab.apply.consumers.ports.Reader` of manually assigned partitions."""
+    """A `trimtab.apply.consumers.interfaces.Reader` of manually assigned partitions."""
 
     def __init__(
         self,

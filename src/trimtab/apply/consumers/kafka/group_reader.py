@@ -91,7 +91,7 @@ def open_group_reader(
 
 
 class GroupReader:
-    """A member of a group that implements `trimtab.apply.consumers.ports.Reader`.
+    """A member of a group that implements `trimtab.apply.consumers.interfaces.Reader`.
 
     `blocked_s` is how long the last rebalance kept it from reading. `member_id` is empty before the
     first assignment; it may be read from any thread.

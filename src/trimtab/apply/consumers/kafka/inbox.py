@@ -28,7 +28,7 @@ from trimtab.model.control import (
     Stop,
 )
 from trimtab.model.control_codec import control_from, topic_rates_from
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 from trimtab.observe import metrics
 
 log = structlog.get_logger()

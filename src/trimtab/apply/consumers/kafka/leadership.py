@@ -30,7 +30,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
 from trimtab.model.control import GroupState
 from trimtab.model.control_codec import control_to, group_state_from, group_state_to
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 
 log = structlog.get_logger()
 

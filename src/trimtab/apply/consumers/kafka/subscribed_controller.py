@@ -48,8 +48,8 @@ from trimtab.apply.consumers.kafka.leadership import (
     micros,
     persisted_state,
 )
-from trimtab.apply.consumers.kafka.ordered_plans import left_orders, ordered, resumed
-from trimtab.apply.consumers.orders import (
+from trimtab.apply.consumers.kafka.plan_orders import left_orders, ordered, resumed
+from trimtab.apply.consumers.plan_orders import (
     InheritedOrders,
     by_smallest_partition,
     decision_of,

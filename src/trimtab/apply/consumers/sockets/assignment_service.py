@@ -49,7 +49,7 @@ from trimtab.errors import (
     TokenRefused,
 )
 from trimtab.model.codec import VERSION, Json, dumps
-from trimtab.model.reading import Node, parse
+from trimtab.model.json_reader import Node, parse
 from trimtab.observe.logging import library_log
 
 log = library_log()

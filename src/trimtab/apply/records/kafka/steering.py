@@ -40,7 +40,7 @@ from trimtab.model.cluster import BrokerId, TopicPartition
 from trimtab.model.codec import dumps, weights_to
 from trimtab.model.control import TopicRates
 from trimtab.model.control_codec import topic_rates_from
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 from trimtab.model.weights import Weights
 from trimtab.observe import metrics
 

@@ -30,7 +30,7 @@ from trimtab.errors import BadFile
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors, reason_of
 from trimtab.model.codec import weights_from
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 from trimtab.observe.logging import library_log
 from trimtab.plan.records.live_weights import LiveWeights
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trimtab_lab.papers.live.kafka.conduct import Conducted, LiveSite
+from trimtab_lab.papers.live.kafka.live_run import Conducted, LiveSite
 from trimtab_lab.papers.live.kafka.own_records import own_records
 from trimtab_lab.papers.live.response import ControlEvent, Published, ReceivedRecord
 

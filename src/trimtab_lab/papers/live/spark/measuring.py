@@ -18,7 +18,7 @@ from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.services.monitor import open_sampling
 from trimtab.spark.session import Session
 from trimtab.spark.warehouse import Warehouse
-from trimtab_lab.papers.live.kafka.conduct import LiveSite
+from trimtab_lab.papers.live.kafka.live_run import LiveSite
 
 _TOPICS = re.compile("live-.*")
 _MEASURED_OVER_S, _LEAST_S, _TRIGGER_S, _SAMPLED_EVERY_S = 5.0, 2.0, 1.0, 0.5

@@ -25,7 +25,7 @@ from trimtab.evaluate.spark.outcomes import first_receipts
 from trimtab.evaluate.verdict import Blocking
 from trimtab.spark.session import Session, spark_errors
 from trimtab_lab.papers.live.distributions import levels
-from trimtab_lab.papers.live.kafka.conduct import Conducted, LiveSite
+from trimtab_lab.papers.live.kafka.live_run import Conducted, LiveSite
 from trimtab_lab.papers.live.plan import replica_minutes, unexplained
 
 EDGES_S = tuple(round(0.02 * 10 ** (k / 12), 4) for k in range(48))

@@ -14,7 +14,7 @@ from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
 from trimtab.errors import BrokerUnavailable
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.control_codec import receipt_from
-from trimtab.model.reading import parse
+from trimtab.model.json_reader import parse
 from trimtab.model.record import Record
 
 RECORD = Record("orders", 0, 17, b"k", b"v", (), 1000)

@@ -26,7 +26,7 @@ from trimtab.apply.consumers.kafka.subscribed_controller import (
     _Orders,
     _Turns,
 )
-from trimtab.apply.consumers.orders import InheritedOrders, by_smallest_partition, entry_of
+from trimtab.apply.consumers.plan_orders import InheritedOrders, by_smallest_partition, entry_of
 from trimtab.apply.consumers.policy import Aim, Measured, verdict
 from trimtab.errors import ApplyError
 from trimtab.kafka.cluster import Cluster

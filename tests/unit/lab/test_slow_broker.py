@@ -15,7 +15,7 @@ import pytest
 
 from trimtab.errors import ConfigError
 from trimtab.local.processes import ProcessId, ProcessState, end, process_state, send, spawn
-from trimtab_lab.slowed import slowed_process
+from trimtab_lab.slow_broker import slowed_process
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_it_runs_on_when_whoever_slowed_it_is_killed(sleeper):
     program = (
         "import sys, time\n"
         "from trimtab.local.processes import ProcessId\n"
-        "from trimtab_lab.slowed import slowed_process\n"
+        "from trimtab_lab.slow_broker import slowed_process\n"
         "with slowed_process(ProcessId(int(sys.argv[1]), sys.argv[2]), share=0.9, period_s=0.05):\n"
         "    print('slowed', flush=True)\n"
         "    time.sleep(60)\n"
@@ -84,7 +84,7 @@ def test_it_runs_on_when_whoever_slowed_it_is_killed(sleeper):
 def test_it_runs_on_when_the_beat_is_told_to_end(sleeper):
     beating = subprocess.Popen(
         [
-            *(sys.executable, "-m", "trimtab_lab.slowed"),
+            *(sys.executable, "-m", "trimtab_lab.slow_broker"),
             *(str(sleeper.pid), sleeper.started, "0.9", "0.05"),
         ],
         stdin=subprocess.PIPE,

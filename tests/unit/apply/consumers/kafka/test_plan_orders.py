@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.golden.samples import readme_plan
-from trimtab.apply.consumers.kafka import ordered_plans
+from trimtab.apply.consumers.kafka import plan_orders as ordered_plans
 from trimtab.apply.consumers.kafka.leadership import GroupConfig, micros
 from trimtab.errors import BrokerUnavailable
 from trimtab.kafka.cluster import Cluster

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from trimtab.cli.decisions import _Shown, gist, shown_line
+from trimtab.cli.decision_output import _Shown, gist, shown_line
 from trimtab.model.control import Action, Decision
 
 OVER = "consumer 0 carries {} bytes/s, above 100; no plan relieves it"

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from trimtab.report.yardsticks import picture, yardsticks_view
+from trimtab.report.policy_comparison import picture, yardsticks_view
 from trimtab.simulate import closed_forms
 from trimtab.simulate.brokers import QueueOutcome, QueueWorld
-from trimtab.simulate.yardsticks import YardstickCell
+from trimtab.simulate.policy_comparison import YardstickCell
 
 QUEUE = closed_forms.m_m_1(0.5)
 

@@ -1,7 +1,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from trimtab.apply.consumers.kafka.lake import Lake
+from trimtab.apply.consumers.kafka.parquet_sink import Lake
 from trimtab.errors import ApplyError, ConfigError
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from trimtab.apply.consumers.backends import measuring as module
-from trimtab.apply.consumers.backends.measuring import measuring
+from trimtab.apply.consumers.backends import measure_process as module
+from trimtab.apply.consumers.backends.measure_process import measuring
 from trimtab.errors import ApplyError
 
 WITHIN_S = 30.0

@@ -14,7 +14,7 @@ from trimtab.simulate.brokers import QueueOutcome, QueueWorld, Service, SpeedCha
 from trimtab.simulate.closed_forms import FormKind
 from trimtab.simulate.dispatchers import policy_of
 from trimtab.simulate.policy import DEFAULTS, DispatchSettings
-from trimtab.simulate.yardsticks import (
+from trimtab.simulate.policy_comparison import (
     TOPOLOGIES,
     Effort,
     YardstickCell,

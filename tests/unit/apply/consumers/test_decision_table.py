@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from trimtab.apply.consumers.ledger import Ledger
+from trimtab.apply.consumers.decision_table import Ledger
 from trimtab.model.control import Action, Decision
 
 

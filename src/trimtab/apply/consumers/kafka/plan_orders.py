@@ -9,7 +9,7 @@ import structlog
 
 from trimtab.apply.consumers.controller import PlanOrdered
 from trimtab.apply.consumers.kafka.leadership import GroupConfig, micros
-from trimtab.apply.consumers.orders import InheritedOrders, inherited_orders
+from trimtab.apply.consumers.plan_orders import InheritedOrders, inherited_orders
 from trimtab.apply.kafka.plan_topic import PlanTopic, kept_plan
 from trimtab.errors import TrimtabError
 from trimtab.model.control import PlanOrder

@@ -51,7 +51,7 @@ from trimtab_lab.papers.burato.design import (
     Setting,
 )
 from trimtab_lab.papers.burato.kafka.driver import open_loop, saturate
-from trimtab_lab.slowed import slowed
+from trimtab_lab.slow_broker import slowed
 
 log = structlog.get_logger()
 

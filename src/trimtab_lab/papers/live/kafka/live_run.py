@@ -518,7 +518,7 @@ def measured(place: LiveSite, *, window_s: float = 5.0) -> Iterator[None]:
 
     It computes no outcomes: runs are evaluated at their end, and the CPU time is needed meanwhile.
     """
-    from trimtab.apply.consumers.backends.measuring import measuring
+    from trimtab.apply.consumers.backends.measure_process import measuring
 
     words = ["trimtab.cli.main", "measure", "--continuous", "--pattern", "live-.*"]
     words += ["--keys", "none", "--no-outcomes", "--window", f"{window_s:g}s"]

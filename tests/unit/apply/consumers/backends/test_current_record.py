@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 from trimtab.apply.consumers.backends.crashes import Crashes
-from trimtab.apply.consumers.backends.in_hand import InHand, in_hand
+from trimtab.apply.consumers.backends.current_record import InHand, in_hand
 from trimtab.model.record import Record
 
 CRASHES = """
 import os, signal, sys
 from pathlib import Path
-from trimtab.apply.consumers.backends.in_hand import InHand
+from trimtab.apply.consumers.backends.current_record import InHand
 from trimtab.model.record import Record
 note = InHand(Path(sys.argv[1]))
 note(Record("a-longer-name-of-a-topic", 12, 1000000, None, None, (), 0))

@@ -6,7 +6,7 @@ Promise  The process runs again at the end of the block, when the caller dies (i
          on SIGTERM. Only SIGKILL of both leaves it paused: use `trimtab cluster resume N`. The
          start time is checked, so a reused process id is never signalled.
 Cost     A small process, two signals per period.
-Program  ``python -m trimtab_lab.slowed PID STARTED SHARE PERIOD_S`` prints a line when it has
+Program  ``python -m trimtab_lab.slow_broker PID STARTED SHARE PERIOD_S`` prints a line when it has
          started, and runs until its standard input closes or the process ends.
 """
 
@@ -47,7 +47,7 @@ def slowed_process(process: ProcessId, *, share: float, period_s: float = 0.1) -
     _check(share, period_s)
     pausing = subprocess.Popen(
         [
-            *(sys.executable, "-m", "trimtab_lab.slowed"),
+            *(sys.executable, "-m", "trimtab_lab.slow_broker"),
             *(str(process.pid), process.started, str(share), str(period_s)),
         ],
         stdin=subprocess.PIPE,

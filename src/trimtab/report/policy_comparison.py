@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
     from trimtab.simulate.brokers import QueueWorld
-    from trimtab.simulate.yardsticks import YardstickCell
+    from trimtab.simulate.policy_comparison import YardstickCell
 
 Format = Literal["svg", "png"]
 Curves = Mapping[tuple[str, int | None], Sequence[tuple[float, ClosedForm]]]
