@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,6 +35,7 @@ from trimtab.cli.spark import SessionOptions
 from trimtab.errors import ConfigError, Findings
 from trimtab.evaluate.order import OrderRules
 from trimtab.evaluate.verdict import audited_to, outcome_to
+from trimtab.observe.clock import wall_clock_us
 from trimtab.observe.logging import configure
 from trimtab.services.evaluate import (
     GroupReceipts,
@@ -101,7 +101,7 @@ class ReceiptOptions:
             start = _ALWAYS[0] if self.from_ is None else self.from_
             end = _ALWAYS[1] if self.to is None else self.to
         else:
-            end = time.time_ns() // 1000 if self.to is None else self.to
+            end = wall_clock_us() if self.to is None else self.to
             ago = end - round((self.since or _HOUR_S) * MICROS)
             start = ago if self.from_ is None else self.from_
         if start >= end:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,6 +37,7 @@ from trimtab.cli.spark import SessionOptions
 from trimtab.errors import ConfigError
 from trimtab.measure.counters import parse_threshold
 from trimtab.model.codec import dumps, measurement_to
+from trimtab.observe.clock import wall_clock_us
 from trimtab.observe.logging import configure
 from trimtab.services.measure import (
     ContinuousOptions,
@@ -198,7 +198,7 @@ def measure(options: MeasureOptions) -> None:
     Reads the records and the monitor's telemetry from Kafka, or tables from files, and stores the
     results as Parquet tables. `trimtab plan` reads the JSON of a measurement.
     """
-    now = time.time_ns() // 1000
+    now = wall_clock_us()
     configure(verbose=options.verbose)
     settings = options.of.settings()
     _check(options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from confluent_kafka import TopicPartition as Place
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
 from trimtab.model.cluster import TopicPartition
+from trimtab.observe.clock import wall_clock_us
 
 _TIMEOUT_S = 20.0
 _PADDING_S = 600
@@ -48,7 +48,7 @@ def offsets_between(
     time. If the record found there has a timestamp in the future, that says nothing about when it
     was written, and the end of the log is used instead.
     """
-    named, now = sorted(partitions), time.time_ns() // 1000
+    named, now = sorted(partitions), wall_clock_us()
     settings = {
         "group.id": "trimtab-spans",  # required by the client; no group is joined
         "enable.auto.commit": False,

@@ -17,6 +17,7 @@ from trimtab.model.control_codec import control_to
 from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.plan import AnyPlan, ConsumerPlan
 from trimtab.model.plan_codec import plan_id
+from trimtab.observe.clock import wall_clock_us
 from trimtab.plan.consumers.rollback import rollback_of
 from trimtab.services.groups import present_group
 
@@ -70,7 +71,7 @@ def undoing(plan: AnyPlan, cluster: Cluster | None = None) -> ConsumerPlan:
     if cluster is not None and mine.scope.group is not None:
         topics = frozenset(mine.scope.topics)
         present = present_group(cluster, mine.scope.group, topics).assignment
-    return rollback_of(mine, made_ts=_now_ts(), present=present)
+    return rollback_of(mine, made_ts=wall_clock_us(), present=present)
 
 
 def carry_out(
@@ -107,7 +108,11 @@ def carry_out(
             of = ran.of if ran is not None else len(mine.moves)
             topic.write(
                 JournalEntry(
-                    plan=plan_id(undoes), state=PlanState.ROLLED_BACK, step=0, of=of, ts=_now_ts()
+                    plan=plan_id(undoes),
+                    state=PlanState.ROLLED_BACK,
+                    step=0,
+                    of=of,
+                    ts=wall_clock_us(),
                 )
             )
     return ended
@@ -136,7 +141,7 @@ def _order(
     from trimtab.apply.consumers.kafka.control_channel import TO_CONTROLLER
     from trimtab.apply.kafka.plan_topic import deliver
 
-    ts = _now_ts()
+    ts = wall_clock_us()
     made = JournalEntry(plan=plan_id(plan), state=PlanState.MADE, step=0, of=len(plan.moves), ts=ts)
     topic.keep(plan, made)
     order = PlanOrder(
@@ -171,7 +176,7 @@ def _follow(
                         state=PlanState.CANCELLED,
                         step=0,
                         of=entry.of,
-                        ts=_now_ts(),
+                        ts=wall_clock_us(),
                         why=why,
                     )
                 )
@@ -195,7 +200,3 @@ def _judged(entry: JournalEntry) -> JournalEntry:
             hint='Make a new plan with "trimtab plan consumers".',
         )
     return entry
-
-
-def _now_ts() -> int:
-    return time.time_ns() // 1000

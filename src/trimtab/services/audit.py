@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from trimtab.errors import ConfigError
 from trimtab.model.cluster import BrokerId, ClusterSnapshot, TopicPartition
 from trimtab.model.codec import read_rates, read_snapshot
 from trimtab.model.load import Measurement, Unit
+from trimtab.observe.clock import wall_clock_us
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _Placement:
 def audit_cluster(
     request: AuditRequest,
     *,
-    clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+    clock: Callable[[], int] = wall_clock_us,
     listener: ProgressListener = NO_LISTENER,
 ) -> Audit:
     """Runs the audit; the listener receives warnings about the files."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from trimtab.errors import ConfigError, ThinData
@@ -12,6 +11,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.journal import JournalEntry
 from trimtab.model.load import Measurement, Unit
 from trimtab.model.plan import AnyPlan, ConsumerPlan
+from trimtab.observe.clock import wall_clock_us
 from trimtab.services.apply import journal_of
 from trimtab.services.groups import present_group
 
@@ -68,7 +68,7 @@ def _published(plan: ConsumerPlan, cluster: Cluster, unit: Unit) -> dict[TopicPa
         cluster=cluster, group=plan.scope.group or "", topics=tuple(plan.scope.topics)
     )
     found = newest_rates(config, within_s=_LISTEN_S)
-    if found.age_s(plan.scope.topics, ts=time.time_ns() // 1000) > _STALE_S:
+    if found.age_s(plan.scope.topics, ts=wall_clock_us()) > _STALE_S:
         raise ThinData(
             f"{cluster.topics.rates} has no rates of the last minute.",
             hint='Start "trimtab measure --continuous", or give --loads FILE of "trimtab measure".',

@@ -273,7 +273,7 @@ def measure_continuously(
     from trimtab.kafka.publisher import open_publisher
     from trimtab.kafka.topics import ensure_topics
     from trimtab.measure.spark.continuous import Results, run_continuously
-    from trimtab.measure.spark.live import now_ts
+    from trimtab.observe.clock import wall_clock_us
     from trimtab.spark.warehouse import Warehouse
 
     counting = request.counting()
@@ -299,7 +299,7 @@ def measure_continuously(
                 session,
                 admin,
                 cluster,
-                request.asked((0, now_ts())),
+                request.asked((0, wall_clock_us())),
                 beat=request.beat(),
                 keys=counting,
                 results=results,
@@ -363,14 +363,14 @@ def _watch(
     cluster: Cluster, request: MeasureRequest, for_s: float, listener: ProgressListener
 ) -> tuple[int, int]:
     """Runs the monitor for `for_s` seconds, and returns the sampled span."""
-    from trimtab.measure.spark.live import now_ts
+    from trimtab.observe.clock import wall_clock_us
 
-    start, beat = now_ts(), threading.Event()
+    start, beat = wall_clock_us(), threading.Event()
     with _monitor(cluster, request):
-        while (passed := (now_ts() - start) / MICROS) < for_s:
+        while (passed := (wall_clock_us() - start) / MICROS) < for_s:
             listener.progress("sampling the cluster (s)", int(passed), round(for_s))
             beat.wait(min(0.5, for_s - passed))
-    return start, now_ts()
+    return start, wall_clock_us()
 
 
 @contextmanager
@@ -406,9 +406,9 @@ def _monitor(cluster: Cluster, request: MeasureRequest) -> Iterator[None]:
 def _is_sampled(cluster: Cluster, admin: Admin, period_s: float) -> bool:
     """Whether a monitor writes telemetry now: two monitors would disturb each other."""
     from trimtab.kafka.spans import offsets_between
-    from trimtab.measure.spark.live import now_ts
+    from trimtab.observe.clock import wall_clock_us
 
-    now = now_ts()
+    now = wall_clock_us()
     recent = now - round(3 * period_s * MICROS)
     names = [p.name for p in admin.topics([cluster.topics.telemetry]) if not p.offline]
     found = offsets_between(cluster, names, from_ts=recent, to_ts=now)

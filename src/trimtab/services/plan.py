@@ -12,6 +12,7 @@ from trimtab.measure.group_state import GroupSnapshot
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, Measurement, Unit
 from trimtab.model.plan import ConsumerPlan
+from trimtab.observe.clock import wall_clock_us
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner, never
 from trimtab.plan.consumers.situation import (
@@ -77,7 +78,7 @@ def plan_group(
         request = replace(request, topics=topics)
         _warn_of_other_cluster(request, live, listener)
     situation = _situation(request, live)
-    now_ts = time.time_ns() // 1000
+    now_ts = wall_clock_us()
     _warn(request, situation, now_ts, listener)
     check_lags(situation, request.planner)
     options = request.options

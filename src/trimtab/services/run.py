@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.model.control import Decision
 from trimtab.model.load import Unit
 from trimtab.model.plan import Layer
+from trimtab.observe.clock import wall_clock_us
 from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PlannerKind
 from trimtab.plan.registry import planner_of
 from trimtab.services.backends import (
@@ -364,7 +364,7 @@ def _measuring(
 
     def is_published() -> bool:
         seen = newest_rates(config, within_s=2.0)
-        return seen.age_s(group.topics, ts=time.time_ns() // 1000) < request.stale_after_s
+        return seen.age_s(group.topics, ts=wall_clock_us()) < request.stale_after_s
 
     folder = group.folder / "measure"
     one = ProcessBackend(lambda _: command, folder, workdir=Path.cwd(), kind="measuring")

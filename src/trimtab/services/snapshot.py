@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from trimtab.errors import ConfigError
+from trimtab.observe.clock import wall_clock_us
 
 if TYPE_CHECKING:
     from trimtab.kafka.cluster import Cluster
@@ -17,7 +17,7 @@ def current_snapshot(
     cluster: Cluster,
     *,
     topics: Collection[str] = (),
-    clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+    clock: Callable[[], int] = wall_clock_us,
 ) -> ClusterSnapshot:
     """Brokers, partitions with sizes and offsets, and groups.
 

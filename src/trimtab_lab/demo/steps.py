@@ -36,6 +36,7 @@ from trimtab.model.files import write_atomically
 from trimtab.model.load import Measurement, Unit
 from trimtab.model.plan import ConsumerPlan
 from trimtab.model.plan_codec import plan_to
+from trimtab.observe.clock import wall_clock_us
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.situation import in_group, situation_of_measurement
 from trimtab.report.audit_page import audit_page
@@ -223,7 +224,7 @@ def run_steps(script: Script, environment: DemoEnvironment, audience: Audience) 
         audience.step(4, "Measuring with Spark: rates, heavy keys, lag")
         found, history = _measured(script, environment, admin, audience, shown)
         placed, audited = audited_topic(
-            admin, script.topic, found.measurement, clock=_now_ts, say=audience.say
+            admin, script.topic, found.measurement, clock=wall_clock_us, say=audience.say
         )
     audience.step(5, f"A plan for group {script.group}")
     audience.say(f"Capacity of a consumer: {shown.capacity_words}.")
@@ -338,9 +339,9 @@ def _load_and_watch(
             ) as monitor,
             in_background(monitor),
         ):
-            from_ts = _now_ts() + round(script.warm_up_s * MICROS)
+            from_ts = wall_clock_us() + round(script.warm_up_s * MICROS)
             summary = _send(script, environment, audience)
-            to_ts = _now_ts()
+            to_ts = wall_clock_us()
             # Read while all members are still in the group: the plan is made for them.
             state = group_state(admin, script.group, frozenset({script.topic}))
             capacity = _slowest(members)
@@ -462,7 +463,7 @@ def _planned(
         situation.current,
         situation.limits,
         planner=PLANNER,
-        made_ts=_now_ts(),
+        made_ts=wall_clock_us(),
         group=script.group,
     )
     return situation.loads, plan
@@ -603,7 +604,3 @@ def _ignoring_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _now_ts() -> int:
-    return time.time_ns() // 1000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partialmethod
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,8 +124,7 @@ def test_now_is_when_the_command_was_given_and_not_when_spark_is_up(
         asked.append((ask.from_ts, ask.to_ts))
         raise BrokerUnavailable("That is enough.")
 
-    fake = SimpleNamespace(time_ns=lambda: clock[0] * 1000)
-    monkeypatch.setattr("trimtab.cli.measure.time", fake)
+    monkeypatch.setattr("trimtab.cli.measure.wall_clock_us", lambda: clock[0])
     monkeypatch.setattr("trimtab.cli.spark.spark_session", slowly_started)
     monkeypatch.setattr("trimtab.measure.spark.spans.from_kafka", from_kafka)
 

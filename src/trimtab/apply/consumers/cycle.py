@@ -28,6 +28,7 @@ from trimtab.errors import ApplyError, TrimtabError
 from trimtab.kafka.retry import Retry
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
+from trimtab.observe.clock import wall_clock_us
 
 DAY_S = 24 * 60 * 60.0
 SETTLE_S = 0.5
@@ -145,7 +146,7 @@ class Cycle:
         stop: threading.Event,
         on_trouble: Callable[[str, Exception], None] = lambda _what, _error: None,
         clock: Callable[[], float] = time.monotonic,
-        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        now_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         self._reader = reader
         self._stop = stop

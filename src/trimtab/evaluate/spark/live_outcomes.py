@@ -23,12 +23,13 @@ from trimtab.evaluate.spark import outcomes as steps
 from trimtab.evaluate.spark.order_audit import distinct_receipts
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
-from trimtab.measure.spark.live import Stream, SupervisedQuery, now_ts, pattern_of
+from trimtab.measure.spark.live import Stream, SupervisedQuery, pattern_of
 from trimtab.measure.spark.rates import window_number
 from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
 from trimtab.observe import metrics
+from trimtab.observe.clock import wall_clock_us
 from trimtab.spark import sources
 from trimtab.spark.schemas import RECEIPTS
 from trimtab.spark.session import storage_path
@@ -116,7 +117,7 @@ class OutcomesQuery:
     def age_s(self) -> float:
         """How long ago the newest closed window ended."""
         ended = self.closed_until * self.how.width
-        return (now_ts() - ended) / MICROS if ended else float("nan")
+        return (wall_clock_us() - ended) / MICROS if ended else float("nan")
 
     def resume(self, session: SparkSession) -> None:
         """Loads the receipts that the previous driver had not yet evaluated."""
@@ -154,7 +155,7 @@ class OutcomesQuery:
                 for window in fresh:
                     self._open.setdefault(window, set()).add(batch_id)
                 # A receipt with a time in the future must not close windows too early.
-                newest = (min(r.newest, now_ts()) for r in windows.values())
+                newest = (min(r.newest, wall_clock_us()) for r in windows.values())
                 self._newest_ts = max(self._newest_ts, max(newest, default=0))
                 self._close(session, self._newest_ts)
         finally:

@@ -34,6 +34,7 @@ from trimtab.measure.prometheus import show_sample
 from trimtab.model import codec
 from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.observe import metrics
+from trimtab.observe.clock import wall_clock_us
 
 log = structlog.get_logger()
 
@@ -121,7 +122,7 @@ class Monitor:
         *,
         topic: str,
         period_s: float = 1.0,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+        clock: Callable[[], int] = wall_clock_us,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         if not (math.isfinite(period_s) and period_s > 0):

@@ -22,7 +22,6 @@ from trimtab.measure.spark.live import (
     ResultPublisher,
     Stream,
     SupervisedQuery,
-    now_ts,
     pattern_of,
     telemetry_rows,
 )
@@ -30,6 +29,7 @@ from trimtab.measure.spark.rates import rates_from_samples
 from trimtab.measure.spark.spans import MeasureQuery, telemetry_between
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
+from trimtab.observe.clock import wall_clock_us
 from trimtab.spark import sources
 from trimtab.spark.session import storage_path
 from trimtab.spark.warehouse import Warehouse
@@ -181,7 +181,7 @@ class _Job:
         ]
         if not placed:
             return
-        width, now = round(query.ring.window_s * MICROS), now_ts()
+        width, now = round(query.ring.window_s * MICROS), wall_clock_us()
         recent = now // width * width
         closed = query.closed_until(self.session)
         if not closed:

@@ -54,6 +54,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import KeyLoad, Source
 from trimtab.model.murmur2 import home
 from trimtab.observe import metrics
+from trimtab.observe.clock import wall_clock_us
 from trimtab.spark import sources
 from trimtab.spark.schemas import HOT_KEYS, LAG, PARTITION_RATES, REJECTS
 from trimtab.spark.session import cause_of
@@ -144,11 +145,6 @@ def pattern_of(topics: Iterable[str]) -> str:
     return f"^({'|'.join(re.escape(topic) for topic in sorted(topics))})$"
 
 
-def now_ts() -> int:
-    """The wall clock, in microseconds."""
-    return time.time_ns() // 1000
-
-
 # ---------------------------------------------------------------- rates
 
 
@@ -180,7 +176,11 @@ class RatesQuery:
 
     def age_s(self) -> float:
         """Age of the newest sample."""
-        return (now_ts() - self.ring.newest_ts) / MICROS if self.ring.newest_ts else float("nan")
+        return (
+            (wall_clock_us() - self.ring.newest_ts) / MICROS
+            if self.ring.newest_ts
+            else float("nan")
+        )
 
     def closed_until(self, session: SparkSession) -> int:
         """End of the newest window in the tables, in microseconds; 0 if there is none."""
@@ -356,7 +356,7 @@ class KeysQuery:
     def age_s(self) -> float:
         """How long ago the newest closed window ended."""
         ended = self.closed_until * self._width
-        return (now_ts() - ended) / MICROS if ended else float("nan")
+        return (wall_clock_us() - ended) / MICROS if ended else float("nan")
 
     def resume(self, session: SparkSession) -> None:
         """Loads what the last driver had counted but not published."""
@@ -415,7 +415,7 @@ class KeysQuery:
             .collect()
         )
         # A record with a timestamp in the future must not close windows too early.
-        seen = (min(r.newest, now_ts()) for r in counted)
+        seen = (min(r.newest, wall_clock_us()) for r in counted)
         self._newest_ts = max(self._newest_ts, max(seen, default=0))
         keys = (
             keyed_windows(events, window_s=self.how.window_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from trimtab.kafka.spans import AHEAD_S, offsets_between
 from trimtab.measure.spark.jobs import MeasureInput, times_of
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import Replicas, TopicPartition
+from trimtab.observe.clock import wall_clock_us
 from trimtab.spark import sources
 
 _LEAST_MISSING_S = 2.5
@@ -76,7 +76,7 @@ class EarlierEnds(NamedTuple):
 
 def ends_now(admin: Admin, placed: Iterable[Replicas]) -> EarlierEnds:
     """The current end offset of each partition with a leader."""
-    ts = time.time_ns() // 1000
+    ts = wall_clock_us()
     found = admin.offsets({p.name: p.leader for p in placed if not p.offline})
     return EarlierEnds(ts, {name: end for name, (_, end) in found.items()})
 
@@ -193,7 +193,7 @@ def _strays(
         {name: first for name, (first, _) in grown.items()},
         {name: min(last, first + _CHECKED_RECORDS) for name, (first, last) in grown.items()},
     )
-    return misstamped(written, earlier_ts, time.time_ns() // 1000)
+    return misstamped(written, earlier_ts, wall_clock_us())
 
 
 def misstamped(

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from trimtab.model.weights import Weights
+from trimtab.observe.clock import wall_clock_us
 
 _NOTHING: Mapping[int, float] = MappingProxyType({})
 _LEAST_S = 1.0
@@ -40,7 +41,7 @@ class LiveWeights:
         self,
         *,
         clock: Callable[[], float] = time.monotonic,
-        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        wall_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         """Starts without weights.
 

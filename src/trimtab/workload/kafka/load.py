@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from trimtab.errors import BrokerUnavailable, ConfigError
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_authentication, is_retriable, kafka_errors, reason_of
+from trimtab.observe.clock import wall_clock_us
 from trimtab.workload.due import Acks, DueRecords, Numbering
 from trimtab.workload.traces import SentRecords
 
@@ -351,7 +352,7 @@ def send_through(  # noqa: PLR0913 - independent options
     late_after_s: float = 0.1,
     duration_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
-    now_ts: Callable[[], int] = lambda: time.time_ns() // 1000,
+    now_ts: Callable[[], int] = wall_clock_us,
     on_progress: Callable[[LoadProgress], None] | None = None,
     on_ack: Callable[[Ack], None] | None = None,
     record: Callable[[SentRecords], None] | None = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from confluent_kafka import TopicPartition
 
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
+from trimtab.observe.clock import wall_clock_us
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ def listening(cluster: Cluster, arrivals: Arrivals) -> Iterator[None]:
             message = consumer.poll(0.1)
             value = message.value() if message is not None and message.error() is None else None
             if value is not None:
-                arrivals.take(value, now_ts=time.time_ns() // 1000)
+                arrivals.take(value, now_ts=wall_clock_us())
 
     thread = threading.Thread(target=read, name="bench-rates", daemon=True)
     thread.start()

@@ -22,6 +22,7 @@ from trimtab.local.cluster import LocalCluster
 from trimtab.measure.kafka.monitor import Interest, in_background
 from trimtab.measure.spark.continuous import Beat, Results, run_continuously
 from trimtab.measure.spark.spans import MeasureQuery
+from trimtab.observe.clock import wall_clock_us
 from trimtab.services.monitor import open_sampling
 from trimtab.spark.warehouse import Warehouse
 from trimtab.workload import due
@@ -84,7 +85,7 @@ def _watch(context: BenchContext, cluster: Cluster, partitions: int) -> list[flo
                 )
             context.say(f"watching {partitions} partitions for {WATCHED_S:g} s")
             time.sleep(WARM_UP_S)
-            began = _now_ts()
+            began = wall_clock_us()
             time.sleep(WATCHED_S)
     return [s for ts, s in arrivals.seconds.items() if ts >= began]
 
@@ -103,7 +104,7 @@ def _measuring(context: BenchContext, admin: Admin, cluster: Cluster) -> Iterato
             context.spark(),
             admin,
             cluster,
-            MeasureQuery(topics=frozenset({TOPIC}), from_ts=0, to_ts=_now_ts()),
+            MeasureQuery(topics=frozenset({TOPIC}), from_ts=0, to_ts=wall_clock_us()),
             beat=Beat(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
             keys=None,
             results=Results(
@@ -141,7 +142,3 @@ def _send(servers: str) -> None:
         cluster=Cluster(servers),
         delivery=Delivery(linger_ms=LINGER_MS),
     )
-
-
-def _now_ts() -> int:
-    return time.time_ns() // 1000

@@ -8,7 +8,6 @@ Promise  Commands are read from the end of the partition at opening, since older
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -23,6 +22,7 @@ from trimtab.model.codec import dumps
 from trimtab.model.control import Command, MemberRate, Report, Start, StateQuery, Stop
 from trimtab.model.control_codec import control_from, control_to
 from trimtab.model.json_reader import parse
+from trimtab.observe.clock import wall_clock_us
 from trimtab.observe.logging import library_log
 
 log = library_log()
@@ -55,7 +55,7 @@ class Reports:
 
     def send(self, report: Report | MemberRate) -> None:
         """Queues a report for sending."""
-        value = dumps(control_to(report, ts=time.time_ns() // 1000)).encode()
+        value = dumps(control_to(report, ts=wall_clock_us())).encode()
         self._outbox.put(self._topic, value, partition=TO_CONTROLLER)
 
     def resend(self, within_s: float = 0.0) -> bool:

@@ -49,7 +49,6 @@ from trimtab.apply.consumers.kafka.leadership import (
     GroupConfig,
     Lease,
     lead_when_elected,
-    micros,
     persisted_state,
 )
 from trimtab.apply.consumers.kafka.membership import subscribed_members
@@ -65,6 +64,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Decision, GroupState, PlanOrder
 from trimtab.observe import metrics
+from trimtab.observe.clock import wall_clock_us
 
 log = structlog.get_logger()
 
@@ -130,7 +130,7 @@ class DirectedController:
                 events = [*reports, *tasks.finished()]
 
     def _policy(self, measured: Measured) -> Policy:
-        return lambda view: self._judge(view, measured, micros())
+        return lambda view: self._judge(view, measured, wall_clock_us())
 
     @staticmethod
     def _commit(producer: CommandProducer, effects: Sequence[Effect]) -> None:
@@ -211,7 +211,7 @@ def spectate(
                 max_bytes_s=capacities.bytes_s,
                 max_records_s=capacities.records_s,
             )
-            verdict = judge(view, measured, micros())
+            verdict = judge(view, measured, wall_clock_us())
             if verdict is not None:
                 decided = now
                 on_decision(verdict.decision)

@@ -31,6 +31,7 @@ from trimtab.model.codec import dumps
 from trimtab.model.control import GroupState
 from trimtab.model.control_codec import control_to, group_state_from, group_state_to
 from trimtab.model.json_reader import parse
+from trimtab.observe.clock import wall_clock_us
 
 log = structlog.get_logger()
 
@@ -39,11 +40,6 @@ _ASK_S = 15.0
 _TRANSACTION_S = 30.0
 _POLL_S = 0.05
 _PAUSE_S = 1.0
-
-
-def micros() -> int:
-    """The time now, in microseconds since 1970, as records carry it."""
-    return time.time_ns() // 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +160,7 @@ class CommandProducer:
             self._producer.commit_transaction(_TRANSACTION_S)
 
     def _produce(self, effect: Send | Persist | WriteJournal) -> None:
-        ts, own, group = micros(), self._config.cluster.topics, self._config.group
+        ts, own, group = wall_clock_us(), self._config.cluster.topics, self._config.group
         match effect:
             case Send(consumer, command):
                 self._learn_partition(partition_of(consumer))

@@ -8,13 +8,14 @@ from contextlib import closing
 import structlog
 
 from trimtab.apply.consumers.controller import PlanOrdered
-from trimtab.apply.consumers.kafka.leadership import GroupConfig, micros
+from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.apply.consumers.plan_orders import InheritedOrders, inherited_orders
 from trimtab.apply.kafka.plan_topic import PlanTopic, kept_plan
 from trimtab.errors import TrimtabError
 from trimtab.model.control import PlanOrder
 from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.plan import ConsumerPlan
+from trimtab.observe.clock import wall_clock_us
 
 log = structlog.get_logger()
 
@@ -42,7 +43,7 @@ def ordered(config: GroupConfig, order: PlanOrder) -> PlanOrdered | None:
             refused = f"it is not a plan for the consumers of group {config.group}"
         elif set(found.scope.topics) - set(config.topics):
             refused = f"this controller is responsible for {', '.join(config.topics)} only"
-    ts, now = micros(), time.monotonic()
+    ts, now = wall_clock_us(), time.monotonic()
     if not refused and ts > order.expires_ts:
         refused = "the order has expired"
     return PlanOrdered(
@@ -66,9 +67,9 @@ def left_orders(config: GroupConfig) -> InheritedOrders:
         log.warning("journal_could_not_be_read", group=config.group, why=error.message)
         return InheritedOrders()
     of_consumers = [(plan, entry) for plan, entry in kept if isinstance(plan, ConsumerPlan)]
-    return inherited_orders(of_consumers, config.group, now_ts=micros())
+    return inherited_orders(of_consumers, config.group, now_ts=wall_clock_us())
 
 
 def resumed(plan: ConsumerPlan, entry: JournalEntry, *, hold_s: float, now: float) -> PlanOrdered:
     """A plan that was in progress when the previous controller ended."""
-    return PlanOrdered(now, entry.plan, plan, hold_s=hold_s, ts=micros(), step=entry.step)
+    return PlanOrdered(now, entry.plan, plan, hold_s=hold_s, ts=wall_clock_us(), step=entry.step)

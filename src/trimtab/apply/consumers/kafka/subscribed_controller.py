@@ -45,7 +45,6 @@ from trimtab.apply.consumers.kafka.leadership import (
     GroupConfig,
     Lease,
     lead_when_elected,
-    micros,
     persisted_state,
 )
 from trimtab.apply.consumers.kafka.plan_orders import left_orders, ordered, resumed
@@ -70,6 +69,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, Decision, GroupState, MemberRate, PlanOrder
 from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.observe import metrics
+from trimtab.observe.clock import wall_clock_us
 
 log = structlog.get_logger()
 
@@ -225,7 +225,7 @@ class SubscribedController:
         self._catch_up(turns, producer)
         if self._handle_order(view, turns, producer, announcer):
             return
-        verdict = self._judge(view, turns.measured, micros())
+        verdict = self._judge(view, turns.measured, wall_clock_us())
         if verdict is not None:
             turns.decided = view.now
             decision = turns.with_waiting(verdict.decision)

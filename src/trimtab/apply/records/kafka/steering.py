@@ -43,6 +43,7 @@ from trimtab.model.control_codec import topic_rates_from
 from trimtab.model.json_reader import parse
 from trimtab.model.weights import Weights
 from trimtab.observe import metrics
+from trimtab.observe.clock import wall_clock_us
 
 log = structlog.get_logger()
 
@@ -100,7 +101,7 @@ class Steerer:
         rules: SteeringRules | None = None,
         on_step: Callable[[SteeringStep], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
-        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        wall_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         """Does nothing yet; without a publisher it never publishes."""
         self._source = source
@@ -343,7 +344,7 @@ class ClusterObserver(ClusterPoller):
                 log.warning("rates_were_refused", why=refused.message)
                 continue
             self._rates[rates.topic] = rates
-        loads = led(self._rates, self._intake.leaders, ts=time.time_ns() // 1000)
+        loads = led(self._rates, self._intake.leaders, ts=wall_clock_us())
         with self._guard:
             self._loads = loads
 

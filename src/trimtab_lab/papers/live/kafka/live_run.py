@@ -37,6 +37,7 @@ from trimtab.kafka.topics import ensure
 from trimtab.local.processes import ProcessId, ProcessState, ahead_of_others, process_state
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
+from trimtab.observe.clock import wall_clock_us
 from trimtab.workload.kafka.load import Delivery, LoadProgress, LoadSummary, send
 from trimtab.workload.rate_streams import RateSchedule
 from trimtab_lab.papers.live.handlers import SERVICE_BYTES_S as SERVICE_BYTES_S_NAME
@@ -196,16 +197,16 @@ class _Execution:
                 open_now.enter_context(self._scaled(watch))
             open_now.enter_context(watch.watching())
             self._wait_until_ready(admin)
-            ready_ts = _micros()
+            ready_ts = wall_clock_us()
             if self.run.settled and self.run.strategy.directed:
                 self._settle(watch)
             log.info("load_started", run=self.name)
             lead_in_s = self.run.lead_in_s
-            began_ts, began = _micros() + round(lead_in_s * 1e6), time.monotonic() + lead_in_s
+            began_ts, began = wall_clock_us() + round(lead_in_s * 1e6), time.monotonic() + lead_in_s
             self.began = began
             summary = self._send(self.schedule, on_progress=on_progress)
             self._wait_until_read(watch)
-            ended_ts = _micros()
+            ended_ts = wall_clock_us()
             offsets = ends_of(admin, self.name)
             decisions = self._decisions(ready_ts, ended_ts)
         return Conducted(
@@ -441,10 +442,6 @@ def ends_of(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
     """First and next offset of each partition of a topic."""
     placed = admin.topics([topic])
     return admin.offsets({p.name: p.leader for p in placed if not p.offline})
-
-
-def _micros() -> int:
-    return time.time_ns() // 1000
 
 
 def _since(began: float, samples: Sequence[tuple[float, int]]) -> Timeline:

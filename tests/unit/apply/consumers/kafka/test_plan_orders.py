@@ -6,12 +6,13 @@ import pytest
 
 from tests.golden.samples import readme_plan
 from trimtab.apply.consumers.kafka import plan_orders as ordered_plans
-from trimtab.apply.consumers.kafka.leadership import GroupConfig, micros
+from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.errors import BrokerUnavailable
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.control import PlanOrder
 from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.plan_codec import plan_id
+from trimtab.observe.clock import wall_clock_us
 
 PLAN = readme_plan("trim", group="pay")
 NAME = plan_id(PLAN)
@@ -23,7 +24,7 @@ def entry(state: PlanState) -> JournalEntry:
 
 
 def an_order(*, late: bool = False) -> PlanOrder:
-    expires_ts = 1 if late else micros() + 60_000_000
+    expires_ts = 1 if late else wall_clock_us() + 60_000_000
     return PlanOrder(plan=NAME, hold_s=60.0, expires_ts=expires_ts)
 
 
