@@ -155,7 +155,7 @@ def test_a_port_taken_meanwhile_is_named_and_start_works_once_it_is_free(small):
         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         stranger.bind(("127.0.0.1", port))
         stranger.listen()
-        with pytest.raises(ClusterStartFailed, match=f"Port {port} of broker-1 is taken"):
+        with pytest.raises(ClusterStartFailed, match=f"Port {port} of broker-1 is in use"):
             small.start(1)
 
     small.start(1)

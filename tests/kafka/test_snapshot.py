@@ -43,4 +43,4 @@ def test_a_topic_that_does_not_exist_is_said_to(
     assert main.run(["snapshot", "--topic", "no-such-topic", *server]) == 2
     assert 'The cluster has no topic "no-such-topic".' in capsys.readouterr().err
     assert main.run(["monitor", "--topic", "no-such-topic", "--for", "1s", *server]) == 0
-    assert "there is no topic no-such-topic yet" in capsys.readouterr().err
+    assert "topic no-such-topic does not exist yet" in capsys.readouterr().err
