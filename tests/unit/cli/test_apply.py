@@ -10,6 +10,7 @@ from trimtab.cli.main import run
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import Broker, BrokerId, Group, Member, Replicas, TopicPartition
 from trimtab.model.journal import JournalEntry, PlanState
+from trimtab.services import apply as service
 from trimtab.testing.fakes import FakeAdmin
 
 LOADS: dict[str, Any] = {
@@ -308,3 +309,25 @@ def test_a_partition_that_another_member_took_makes_a_plan_stale(plan, live, cap
     live.described["g"] = Group(name="g", state="STABLE", members=tuple(halves))
     assert run(["apply", str(plan), "--bootstrap-server", "h:1", "--json"]) == 5
     assert "orders-1 has another owner." in capsys.readouterr().err
+
+
+def test_an_order_that_no_controller_takes_is_cancelled_and_nothing_is_moved(
+    plan, journal, monkeypatch, capsys
+):
+    journal.answers = []
+    monkeypatch.setattr(service, "_ANSWER_S", 0.0)
+    monkeypatch.setattr(service, "_GRACE_S", 0.0)
+
+    assert run(["apply", str(plan), "--execute"]) == 5
+
+    assert journal.sent == [PlanState.MADE, PlanState.CANCELLED]
+    assert "nothing was moved" in capsys.readouterr().err
+
+
+def test_a_plan_that_takes_longer_than_the_timeout_goes_on_without_us(plan, journal, capsys):
+    journal.answers = [(PlanState.RUNNING, 0, "")]
+
+    assert run(["apply", str(plan), "--execute", "--timeout", "1ms"]) == 5
+
+    assert journal.sent == [PlanState.MADE]
+    assert "it goes on" in capsys.readouterr().err
