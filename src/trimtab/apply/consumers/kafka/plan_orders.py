@@ -11,10 +11,10 @@ from trimtab.apply.consumers.controller import PlanOrdered
 from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.apply.consumers.plan_orders import InheritedOrders, inherited_orders
 from trimtab.apply.kafka.plan_topic import PlanTopic, kept_plan
-from trimtab.errors import TrimtabError
+from trimtab.errors import BadFile, PlanDamaged, TrimtabError
 from trimtab.model.control import PlanOrder
 from trimtab.model.journal import JournalEntry, PlanState
-from trimtab.model.plan import ConsumerPlan
+from trimtab.model.plan import AnyPlan, ConsumerPlan
 from trimtab.observe.clock import wall_clock_us
 
 log = structlog.get_logger()
@@ -58,16 +58,24 @@ def ordered(config: GroupConfig, order: PlanOrder) -> PlanOrdered | None:
 
 
 def left_orders(config: GroupConfig) -> InheritedOrders:
-    """The previous controller's orders in progress; none if the journal cannot be read."""
-    try:
-        with closing(PlanTopic(config.cluster)) as topic:
-            topic.refresh()
-            kept = [(topic.plan(entry.plan), entry) for entry in topic.entries()]
-    except TrimtabError as error:
-        log.warning("journal_could_not_be_read", group=config.group, why=error.message)
-        return InheritedOrders()
-    of_consumers = [(plan, entry) for plan, entry in kept if isinstance(plan, ConsumerPlan)]
+    """The previous controller's orders in progress.
+
+    Raises `BrokerUnavailable` if the journal cannot be read: a plan in progress would be forgotten.
+    A plan that is damaged is left out, and the others count.
+    """
+    with closing(PlanTopic(config.cluster)) as topic:
+        topic.refresh()
+        found = [(_readable_plan(topic, entry), entry) for entry in topic.entries()]
+    of_consumers = [(plan, entry) for plan, entry in found if isinstance(plan, ConsumerPlan)]
     return inherited_orders(of_consumers, config.group, now_ts=wall_clock_us())
+
+
+def _readable_plan(topic: PlanTopic, entry: JournalEntry) -> AnyPlan | None:
+    try:
+        return topic.plan(entry.plan)
+    except (BadFile, PlanDamaged) as error:
+        log.warning("plan_not_readable", plan=entry.plan, why=error.message)
+        return None
 
 
 def resumed(plan: ConsumerPlan, entry: JournalEntry, *, hold_s: float, now: float) -> PlanOrdered:
