@@ -71,37 +71,39 @@ from trimtab.model.plan import (
     Unplaced,
 )
 from trimtab.model.plan_codec import plan_id, read_plan
+from trimtab.model.timeouts import Timeouts
 from trimtab.model.weights import Weights
+from trimtab.plan.consumers.any_fit import FirstBin, SortOrder
+from trimtab.plan.consumers.baselines import Keeps
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import (
     Autoscaler,
-    FirstBin,
-    Keeps,
-    PackingOptions,
+    MoveBudget,
+    PackingContext,
     PackingPlanner,
     PackingRule,
     PlannerKind,
+    PlannerOptions,
     ScalingDecision,
     ScalingRequest,
-    SortOrder,
 )
 from trimtab.plan.records.leaders import LeaderSnapshot, TopicLeaders
 from trimtab.plan.records.live_weights import LiveWeights
-from trimtab.plan.records.partitioner import Counted, Granularity, Partitioner, RoutingOptions
+from trimtab.plan.records.partitioner import CountUnit, Granularity, Partitioner, RoutingOptions
 from trimtab.plan.records.ratios import Ratios, ratios
 from trimtab.plan.records.registry import PARTITIONERS, partitioner_of
 from trimtab.plan.registry import PLANNERS, planner_of
 
 if TYPE_CHECKING:
-    from trimtab.apply.consumers.cycle import Limits, Totals
     from trimtab.apply.consumers.interfaces import Handler, Sink
     from trimtab.apply.consumers.kafka.consumer import (
         ConsumerConfig,
         DirectedConsumer,
         GroupConsumer,
     )
-    from trimtab.apply.consumers.kafka.directed_reader import Beginning
+    from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
     from trimtab.apply.consumers.kafka.parquet_sink import Lake
+    from trimtab.apply.consumers.work import Limits, Totals
     from trimtab.apply.records.kafka.leader_watch import LeaderSource, LeaderWatch
     from trimtab.apply.records.kafka.partitioner import (
         RoutedPartitioner,
@@ -110,7 +112,7 @@ if TYPE_CHECKING:
     )
     from trimtab.apply.records.kafka.routed_producer import RoutedProducer
     from trimtab.apply.records.kafka.weights_reader import WeightsReader
-    from trimtab.apply.records.outstanding import Outstanding
+    from trimtab.apply.records.outstanding import OutstandingBytes
     from trimtab.apply.records.spark.routed_sink import leaders_now, with_partitions, write_routed
     from trimtab.kafka.retry import Retry
     from trimtab.kafka.topics import OwnTopics
@@ -119,7 +121,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
-    "Beginning": "trimtab.apply.consumers.kafka.directed_reader",
+    "OffsetReset": "trimtab.apply.consumers.kafka.directed_reader",
     "DirectedConsumer": "trimtab.apply.consumers.kafka.consumer",
     "ConsumerConfig": "trimtab.apply.consumers.kafka.consumer",
     "GroupConsumer": "trimtab.apply.consumers.kafka.consumer",
@@ -127,15 +129,15 @@ _LAZY = {
     "Lake": "trimtab.apply.consumers.kafka.parquet_sink",
     "LeaderSource": "trimtab.apply.records.kafka.leader_watch",
     "LeaderWatch": "trimtab.apply.records.kafka.leader_watch",
-    "Limits": "trimtab.apply.consumers.cycle",
-    "Outstanding": "trimtab.apply.records.outstanding",
+    "Limits": "trimtab.apply.consumers.work",
+    "OutstandingBytes": "trimtab.apply.records.outstanding",
     "OwnTopics": "trimtab.kafka.topics",
     "Record": "trimtab.model.record",
     "Retry": "trimtab.kafka.retry",
     "RoutedPartitioner": "trimtab.apply.records.kafka.partitioner",
     "RoutedProducer": "trimtab.apply.records.kafka.routed_producer",
     "Sink": "trimtab.apply.consumers.interfaces",
-    "Totals": "trimtab.apply.consumers.cycle",
+    "Totals": "trimtab.apply.consumers.work",
     "WaitingBatches": "trimtab.apply.records.kafka.partitioner",
     "WeightsReader": "trimtab.apply.records.kafka.weights_reader",
     "for_kafka_python": "trimtab.apply.records.kafka.partitioner",
@@ -165,7 +167,6 @@ __all__ = [
     "Assignment",
     "Autoscaler",
     "BadFile",
-    "Beginning",
     "Broker",
     "BrokerId",
     "BrokerUnavailable",
@@ -179,7 +180,7 @@ __all__ = [
     "ConsumerPlan",
     "ConsumerState",
     "Cost",
-    "Counted",
+    "CountUnit",
     "DirectedConsumer",
     "Fenced",
     "Findings",
@@ -205,10 +206,12 @@ __all__ = [
     "MeasurementError",
     "Member",
     "MemberName",
+    "MoveBudget",
     "NoFeasiblePlan",
-    "Outstanding",
+    "OffsetReset",
+    "OutstandingBytes",
     "OwnTopics",
-    "PackingOptions",
+    "PackingContext",
     "PackingPlanner",
     "PackingRule",
     "PartitionLoad",
@@ -217,6 +220,7 @@ __all__ = [
     "PlanDamaged",
     "PlanOutdated",
     "PlannerKind",
+    "PlannerOptions",
     "PlanningError",
     "PortTaken",
     "ProtocolViolation",
@@ -236,6 +240,7 @@ __all__ = [
     "SortOrder",
     "Source",
     "ThinData",
+    "Timeouts",
     "TokenRefused",
     "TopicLeaders",
     "TopicPartition",

@@ -22,6 +22,7 @@ from pydantic_settings import (
 
 from trimtab.errors import ConfigError
 from trimtab.model.durations import duration_s
+from trimtab.model.timeouts import LONGEST_S, Timeouts
 
 FILE = "trimtab.toml"
 
@@ -107,6 +108,62 @@ class ControllerSettings(BaseModel, extra="forbid"):
         return _expanded(path)
 
 
+_TIMEOUTS = Timeouts()
+
+
+class TimeoutSettings(BaseModel, extra="forbid", allow_inf_nan=False):
+    """How long to wait for brokers."""
+
+    connect_s: Seconds = Field(
+        default=_TIMEOUTS.connect_s,
+        gt=0,
+        le=LONGEST_S,
+        description="seconds until an admin client is connected",
+    )
+    request_s: Seconds = Field(
+        default=_TIMEOUTS.request_s,
+        gt=0,
+        le=LONGEST_S,
+        description="seconds until a request that is sent once is answered",
+    )
+    attempt_s: Seconds = Field(
+        default=_TIMEOUTS.attempt_s,
+        gt=0,
+        le=LONGEST_S,
+        description="seconds until a request is repeated, or sent to another broker; "
+        "a stop may wait for it",
+    )
+    delivery_s: Seconds = Field(
+        default=_TIMEOUTS.delivery_s,
+        gt=0,
+        le=LONGEST_S,
+        description="seconds until a record that is not acknowledged counts as failed",
+    )
+    transaction_s: Seconds = Field(
+        default=_TIMEOUTS.transaction_s,
+        gt=0,
+        le=LONGEST_S,
+        description="seconds until a transaction of the controller is committed",
+    )
+    visible_s: Seconds = Field(
+        default=_TIMEOUTS.visible_s,
+        gt=0,
+        le=LONGEST_S,
+        description="seconds until all brokers know a change, such as a new topic",
+    )
+    close_s: Seconds = Field(
+        default=_TIMEOUTS.close_s,
+        gt=0,
+        le=LONGEST_S,
+        description="seconds for the last records or commits of a client that is closed",
+    )
+
+    @property
+    def value(self) -> Timeouts:
+        """The time-outs as clients take them."""
+        return Timeouts(**self.model_dump())
+
+
 class Settings(BaseSettings):
     """Everything a user can set."""
 
@@ -131,6 +188,7 @@ class Settings(BaseSettings):
     measure: MeasureSettings = MeasureSettings()
     keys: KeySettings = KeySettings()
     controller: ControllerSettings = ControllerSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
 
     @field_validator("home", "cache", "command_config")
     @classmethod
@@ -198,7 +256,7 @@ def load_settings(**flags: Any) -> Settings:
         place = ".".join(str(part) for part in first["loc"])
         variable = f"TRIMTAB_{place.upper().replace('.', '__')}"
         raise ConfigError(
-            f"Setting {place}: {first['msg']}.",
+            f"Setting {place}: {first['msg'].removeprefix('Value error, ')}.",
             hint=f"Check the option, the variable {variable} and the file {_file()}.",
         ) from error
 

@@ -39,11 +39,11 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("PLANNERS", "PackingOptions", "plan_consumers", "read_plan", "write_plan"),
+        *("PLANNERS", "PackingContext", "plan_consumers", "read_plan", "write_plan"),
         *("PARTITIONERS", "RoutingOptions", "partitioner_of"),
         *("RoutedProducer", "RoutedPartitioner", "WeightsReader", "LiveWeights"),
         *("write_routed", "with_partitions"),
-        *("MemberName", "OwnTopics", "Outstanding", "WaitingBatches", "for_kafka_python"),
+        *("MemberName", "OwnTopics", "OutstandingBytes", "WaitingBatches", "for_kafka_python"),
         *(
             "DirectedConsumer",
             "GroupConsumer",
@@ -72,6 +72,7 @@ UNNAMED = {
     "KafkaAdmin": "our own narrow port on a cluster, which changes as we need it",
     "OwnTopic": "how our topics are made is ours; programs need their names only",
     "UnderWay": "what an Outstanding keeps for itself",
+    "Wire": "not the type of a field, but how it is written as JSON",
 }
 """Types of public signatures that are not public, and why."""
 

@@ -39,13 +39,13 @@ from trimtab.model.control import (
     MemberRate,
     PlanOrder,
     Rate,
+    ReadingStarted,
+    ReadingStopped,
     Receipt,
     Start,
-    Started,
     StateQuery,
     StateReport,
     Stop,
-    Stopped,
 )
 from trimtab.model.control_codec import (
     control_from,
@@ -304,8 +304,8 @@ _CONTROL: dict[str, Any] = {
     "start-of-one": Start(epoch=7, seq=42, partitions=(), incarnation="9b"),
     "stop": Stop(epoch=7, seq=41, partitions=TWO[1:], incarnation="9b"),
     "state-query": StateQuery(epoch=8, query_id="a1"),
-    "started": Started(**SENDER, epoch=7, seq=41, partitions=TWO),
-    "stopped": Stopped(
+    "started": ReadingStarted(**SENDER, epoch=7, seq=41, partitions=TWO),
+    "stopped": ReadingStopped(
         **SENDER, epoch=7, seq=41, partitions=TWO, committed={TWO[0]: 8988, TWO[1]: None}
     ),
     "state": StateReport(**SENDER, query_id="a1", partitions=TWO),

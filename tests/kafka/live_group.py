@@ -43,11 +43,11 @@ from trimtab.model.control import (
     GroupState,
     Hello,
     PlanOrder,
+    ReadingStarted,
+    ReadingStopped,
     Receipt,
     Start,
-    Started,
     Stop,
-    Stopped,
 )
 from trimtab.model.control_codec import (
     control_from,
@@ -57,6 +57,7 @@ from trimtab.model.control_codec import (
     topic_rates_from,
 )
 from trimtab.model.json_reader import parse
+from trimtab.observe.clock import TimedOut
 
 WITHIN_S = 120.0
 """Generous: on a busy machine a process may take ten seconds until it speaks."""
@@ -108,10 +109,10 @@ def intervals(
     opened: dict[tuple[TopicPartition, str], int] = {}
     found: dict[TopicPartition, list[Interval]] = {}
     for said in sorted(heard, key=lambda s: s.offset):
-        if isinstance(said.what, Started):
+        if isinstance(said.what, ReadingStarted):
             for partition in said.what.partitions:
                 opened.setdefault((partition, said.what.incarnation), said.ts)
-        elif isinstance(said.what, Stopped):
+        elif isinstance(said.what, ReadingStopped):
             for partition in said.what.partitions:
                 since = opened.pop((partition, said.what.incarnation), None)
                 if since is not None:
@@ -536,7 +537,7 @@ class LiveGroup:
     def _wait(self, question: Callable[[], bool], what: str) -> None:
         try:
             wait_until(self._quietly(question), within_s=WITHIN_S, what=what)
-        except AssertionError as error:
+        except TimedOut as error:
             raise AssertionError(f"{error}\n{self.story()}") from None
 
     @staticmethod
@@ -562,7 +563,7 @@ class LiveGroup:
         commits = [
             Commit(p.topic, p.partition, s.ts, offset)
             for s in said
-            if isinstance(s.what, Stopped)
+            if isinstance(s.what, ReadingStopped)
             for p, offset in s.what.committed.items()
             if offset is not None
         ]

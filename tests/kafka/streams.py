@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+
+from trimtab.observe import clock
 
 
 class Known(NamedTuple):
@@ -26,14 +28,8 @@ def _known(m: Any) -> Known:
     return Known(m.topic(), m.partition(), m.offset(), m.timestamp()[1], m.key(), size)
 
 
-def wait_until(
-    condition: Callable[[], object], *, within_s: float = 180.0, what: str = "it"
-) -> None:
-    """Waits for a condition, with a deadline."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come in {within_s:g} s"
-        time.sleep(0.2)
+wait_until = partial(clock.wait_until, within_s=180.0, every_s=0.2)
+"""Real brokers may take their time; a caller may give another deadline."""
 
 
 def produce(

@@ -9,13 +9,13 @@ from trimtab_lab.papers.burato.design import (
     SLOWED,
     BrokerWorld,
     BuratoCell,
+    ExperimentSetting,
     PolicyName,
-    Setting,
 )
 from trimtab_lab.papers.burato.experiment import BuratoDesign, burato
 from trimtab_lab.papers.burato.kafka.brokers import prepared
 
-SETTING = Setting(topic="U2", acks="1", world=BrokerWorld.SLOWED)
+SETTING = ExperimentSetting(topic="U2", acks="1", world=BrokerWorld.SLOWED)
 
 
 def test_producers_that_follow_the_weights_leave_a_slow_broker_alone_and_others_do_not(

@@ -23,8 +23,8 @@ from confluent_kafka import TopicPartition as TheirPartition
 from kafka import KafkaProducer
 
 from tests.kafka.streams import wait_until
-from trimtab.apply.consumers.cycle import Limits, Totals
 from trimtab.apply.consumers.kafka.consumer import ConsumerConfig, DirectedConsumer, GroupConsumer
+from trimtab.apply.consumers.work import Limits, Totals
 from trimtab.errors import ApplyError, ConfigError
 from trimtab.kafka.admin import KafkaAdmin, TopicSpec
 from trimtab.kafka.cluster import Cluster
@@ -38,8 +38,8 @@ from trimtab.model.control import (
     Hello,
     MemberRate,
     Rate,
+    ReadingStarted,
     Start,
-    Started,
     StateQuery,
     StateReport,
     Stop,
@@ -239,7 +239,7 @@ def test_a_consumer_reads_what_it_is_told_to_and_nothing_else(stage):
     with running(stage.config(handler=seen.append, run="r1")) as under_way:
         wait_until(greeted(stage), within_s=WITHIN_S, what="hello")
         stage.command(Start(epoch=9, seq=1, partitions=(stage.p1,)), abort=True)
-        assert isinstance(stage.answered(stage.start(stage.p0)), Started)
+        assert isinstance(stage.answered(stage.start(stage.p0)), ReadingStarted)
         wait_until(lambda: stage.committed() == {stage.p0: 50}, within_s=WITHIN_S)
         assert {r.partition for r in seen} == {0}
 

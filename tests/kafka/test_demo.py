@@ -22,7 +22,9 @@ from trimtab.model.murmur2 import home
 from trimtab.model.plan_codec import plan_id, read_plan
 from trimtab.report.tables import limits_of
 from trimtab.settings import load_settings
-from trimtab_lab.demo.steps import DemoEnvironment, DemoOutcome, Script, run_steps, write
+from trimtab_lab.demo.outcome import DemoOutcome, write
+from trimtab_lab.demo.script import DemoEnvironment, Script
+from trimtab_lab.demo.steps import run_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

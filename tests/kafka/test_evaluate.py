@@ -15,19 +15,19 @@ from pyspark.sql import SparkSession
 
 from tests.kafka.streams import wait_until
 from trimtab.cli import main
-from trimtab.evaluate.spark.live_outcomes import Watching, outcomes_query
+from trimtab.evaluate.spark.live_outcomes import LiveOutcomeOptions, outcomes_query
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.properties import ClientProperties
 from trimtab.kafka.topics import OwnTopics, ensure
 from trimtab.local.cluster import LocalCluster
-from trimtab.measure.spark.live import SupervisedQuery
+from trimtab.measure.spark.streaming_queries import SupervisedQuery
 from trimtab.model.codec import dumps
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_to
 from trimtab.spark.warehouse import Warehouse
 
 PLAIN = ClientProperties.none()
-HOW = Watching(window_s=2.0, sla_s=1.0, delay_s=0.5)
+HOW = LiveOutcomeOptions(window_s=2.0, sla_s=1.0, delay_s=0.5)
 
 
 def send(cluster: LocalCluster, own: OwnTopics, offsets: range, *, waited_ms: int) -> None:

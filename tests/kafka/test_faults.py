@@ -35,11 +35,11 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import (
     Action,
     GroupState,
+    ReadingStarted,
+    ReadingStopped,
     Receipt,
     Start,
-    Started,
     Stop,
-    Stopped,
 )
 
 SPREAD = HIGH, LOW, HIGH, LOW
@@ -52,12 +52,12 @@ P0 = TopicPartition("orders", 0)
 
 
 def started(name: str, ts: int) -> Said:
-    what = Started(consumer=0, incarnation=name, epoch=1, seq=1, partitions=(P0,))
+    what = ReadingStarted(consumer=0, incarnation=name, epoch=1, seq=1, partitions=(P0,))
     return Said(0, ts, ts, what)
 
 
 def stopped(name: str, ts: int) -> Said:
-    what = Stopped(consumer=0, incarnation=name, epoch=1, seq=1, partitions=(P0,))
+    what = ReadingStopped(consumer=0, incarnation=name, epoch=1, seq=1, partitions=(P0,))
     return Said(0, ts, ts, what)
 
 
@@ -263,7 +263,13 @@ def test_a_controller_killed_at_any_step_of_a_hand_over_is_replaced_by_one_that_
     group: LiveGroup,
 ) -> None:
     wanted = 1
-    steps = (is_unclean, of_kind(Stop), of_kind(Stopped), of_kind(Start), of_kind(Started))
+    steps = (
+        is_unclean,
+        of_kind(Stop),
+        of_kind(ReadingStopped),
+        of_kind(Start),
+        of_kind(ReadingStarted),
+    )
     for is_it in steps:
         first, before, wanted = leader(group), epoch(group), 3 - wanted
         with group.under_load(), group.watch() as watching:

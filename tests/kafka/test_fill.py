@@ -13,7 +13,7 @@ from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.workload.kafka.fill import fill
 from trimtab_lab.benchmarks.kafka.filled_topic import filled_topic
-from trimtab_lab.papers.live.kafka.live_run import LiveSite
+from trimtab_lab.papers.live.kafka.live_site import LiveSite
 from trimtab_lab.papers.live.kafka.peak import peak
 
 

@@ -18,14 +18,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.kafka.streams import wait_until
+from trimtab.apply.records.kafka.forward_route import ForwardReport, Route, survey
 from trimtab.apply.records.kafka.forward_source import GroupSource
-from trimtab.apply.records.kafka.forwarder import (
-    Forwarder,
-    ForwardReport,
-    Route,
-    open_forwarder,
-    survey,
-)
+from trimtab.apply.records.kafka.forwarder import Forwarder, open_forwarder
 from trimtab.cli.main import run
 from trimtab.errors import ApplyError
 from trimtab.kafka.admin import KafkaAdmin, TopicSpec

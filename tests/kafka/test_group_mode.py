@@ -35,6 +35,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.timeouts import Timeouts
 
 PARTITIONS = 6
 SOON_S = 120.0
@@ -232,6 +233,7 @@ def member_with(
         ControllerLine(url),
         (revoked if revoked is not None else []).append,
         client_id=f"c-{index}",
+        timeouts=Timeouts(),
         config={"bootstrap_servers": cluster.bootstrap_servers, **config},
     )
 

@@ -21,8 +21,8 @@ from trimtab.local.cluster import LocalCluster
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_from
 from trimtab.model.json_reader import parse
-from trimtab_lab.papers.live.kafka import live_run as door
-from trimtab_lab.papers.live.kafka.live_run import Conducted, conduct
+from trimtab_lab.papers.live.kafka.live_run import conduct
+from trimtab_lab.papers.live.kafka.live_site import LiveSite, RunObservations
 from trimtab_lab.papers.live.kafka.run_records import run_records
 from trimtab_lab.papers.live.plan import LiveRun, LiveWorkload, Strategy, runs_of, unexplained
 from trimtab_lab.papers.live.response import response_times
@@ -65,7 +65,7 @@ def receipts_of(bootstrap: str, topic: str, run: str) -> list[Receipt]:
     return [receipt for receipt in found if receipt.run == run]
 
 
-def within(receipts: list[Receipt], conducted: Conducted, sla_s: float) -> float:
+def within(receipts: list[Receipt], conducted: RunObservations, sla_s: float) -> float:
     """The share of the load, without what was sent to settle the group, that was done in time."""
     first: dict[tuple[int, int], int] = {}
     judged = [r for r in receipts if r.event_ts >= conducted.began_ts]
@@ -74,7 +74,7 @@ def within(receipts: list[Receipt], conducted: Conducted, sla_s: float) -> float
     return sum(waited <= sla_s * 1e6 for waited in first.values()) / len(first)
 
 
-def order_findings(receipts: list[Receipt], conducted: Conducted) -> dict[str, int]:
+def order_findings(receipts: list[Receipt], conducted: RunObservations) -> dict[str, int]:
     expected = [
         Expected(p.topic, p.partition, offset)
         for p, (start, end) in conducted.offsets.items()
@@ -86,22 +86,22 @@ def order_findings(receipts: list[Receipt], conducted: Conducted) -> dict[str, i
 
 
 @pytest.fixture
-def place(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> door.LiveSite:
+def place(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveSite:
     own = OwnTopics(f"t{uuid4().hex[:6]}.")
     monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
-    return door.LiveSite(
+    return LiveSite(
         cluster=Cluster(cluster.bootstrap_servers, topics=own), folder=tmp_path / "runs"
     )
 
 
-def receipts_in(place: door.LiveSite, conducted: Conducted) -> list[Receipt]:
+def receipts_in(place: LiveSite, conducted: RunObservations) -> list[Receipt]:
     return receipts_of(place.cluster.servers, place.cluster.topics.receipts, conducted.name)
 
 
 @pytest.mark.timeout(900)  # a machine that is busy with other things takes its time
 def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
-    place: door.LiveSite, spark: SparkSession
+    place: LiveSite, spark: SparkSession
 ) -> None:
     with measured_here(spark, place):
         ours = conduct(run(Strategy.OURS), place)
@@ -123,7 +123,7 @@ def test_ours_keeps_order_explains_itself_and_is_ahead_of_sticky_dealing(
 
 @pytest.mark.timeout(900)
 def test_the_loops_of_both_papers_scale_a_real_group_in_bytes_and_by_its_leader(
-    place: door.LiveSite, spark: SparkSession
+    place: LiveSite, spark: SparkSession
 ) -> None:
     """Landau's loop packs bytes/s of records that differ in size; Ezzeddine's leader asks."""
     asking = LiveRun(

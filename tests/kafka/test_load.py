@@ -21,8 +21,9 @@ from trimtab.cli import main
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.murmur2 import home
 from trimtab.workload import due
-from trimtab.workload.kafka.load import Ack, ensure_topic, send
+from trimtab.workload.kafka.load import ensure_topic, send
 from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
+from trimtab.workload.load_summary import Ack
 from trimtab.workload.rate_streams import ezzeddine_workload_1
 
 

@@ -33,11 +33,12 @@ from trimtab.kafka.publisher import open_publisher
 from trimtab.kafka.topics import OwnTopics, ensure_topics
 from trimtab.local.cluster import LocalCluster, SaslUser
 from trimtab.measure.counters import Count
-from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
-from trimtab.measure.spark.continuous import Beat, Results, run_continuously
+from trimtab.measure.kafka.monitor import MonitorScope, in_background, open_monitor
+from trimtab.measure.spark.continuous import JobIntervals, Results, run_continuously
 from trimtab.measure.spark.hot_keys import CountingMode
-from trimtab.measure.spark.jobs import MeasureMethod, measure
-from trimtab.measure.spark.live import KeyCounting, KeysQuery
+from trimtab.measure.spark.jobs import measure
+from trimtab.measure.spark.live_keys import KeyCounting, KeysQuery
+from trimtab.measure.spark.measure_input import MeasureMethod
 from trimtab.measure.spark.spans import MeasureQuery, from_kafka
 from trimtab.model.cluster import TopicPartition
 from trimtab.spark.warehouse import Warehouse
@@ -260,7 +261,7 @@ def _running(
             admin,
             _target(cluster, own),
             asked,
-            beat=Beat(window_s=6, min_span_s=1, trigger_s=0.2),
+            beat=JobIntervals(window_s=6, min_span_s=1, trigger_s=0.2),
             keys=keys,
             results=Results(
                 outlet=publisher,
@@ -396,7 +397,7 @@ def _published(cluster: LocalCluster, topic: str) -> list[dict[str, Any]]:
 def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejects(
     cluster: LocalCluster, topic: str, own: OwnTopics, spark: SparkSession, tmp_path: Path
 ) -> None:
-    interest = Interest(topics=frozenset({topic}), own_prefix=own.prefix)
+    interest = MonitorScope(topics=frozenset({topic}), own_prefix=own.prefix)
     opened = open_monitor(
         Cluster(cluster.bootstrap_servers, topics=own), interest=interest, period_s=0.5
     )
@@ -426,8 +427,9 @@ def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejec
     published = _published(cluster, own.rates)
     assert all(set(v["partitions"]) == {"0", "1", "2"} for v in published)
     assert [v["ts"] for v in published] == sorted(v["ts"] for v in published)
-    newest = published[-1]["partitions"]
-    assert 0 < sum(p["end_offset"] for p in newest.values()) <= len(sent)
+    ends = [[p["end_offset"] for p in v["partitions"].values()] for v in published]
+    whole = [found for found in ends if None not in found]  # a broker may have been too slow
+    assert 0 < sum(whole[-1]) <= len(sent)
     seen = max(sum(p["records_s"] or 0 for p in v["partitions"].values()) for v in published)
     assert seen > 0
 

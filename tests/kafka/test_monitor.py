@@ -19,7 +19,7 @@ from trimtab.kafka.admin import KafkaAdmin, TopicSpec
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics, ensure_topics
 from trimtab.local.cluster import LocalCluster
-from trimtab.measure.kafka.monitor import Interest, in_background, open_monitor
+from trimtab.measure.kafka.monitor import MonitorScope, in_background, open_monitor
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def telemetry(cluster: LocalCluster, own: OwnTopics) -> list[dict[str, Any]]:
 
 
 def test_telemetry_follows_what_is_written(cluster, own, topic):
-    interest = Interest(topics=frozenset({topic}), groups=("nobody",))
+    interest = MonitorScope(topics=frozenset({topic}), groups=("nobody",))
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
 
     with open_monitor(
@@ -102,7 +102,7 @@ def test_telemetry_follows_what_is_written(cluster, own, topic):
 def test_a_deleted_topic_and_a_grown_one_do_not_end_the_monitor(cluster, admin, own, topic):
     other = f"{topic}-other"
     admin.create_topic(TopicSpec(name=other, partitions=1, replication=3))
-    interest = Interest(topics=frozenset({topic, other}), groups=())
+    interest = MonitorScope(topics=frozenset({topic, other}), groups=())
 
     with (
         open_monitor(
@@ -122,7 +122,7 @@ def test_a_deleted_topic_and_a_grown_one_do_not_end_the_monitor(cluster, admin, 
 
 
 def test_a_killed_broker_does_not_end_the_monitor_nor_lose_its_telemetry(cluster, own, topic):
-    interest = Interest(topics=frozenset({topic}), groups=())
+    interest = MonitorScope(topics=frozenset({topic}), groups=())
 
     with (
         open_monitor(

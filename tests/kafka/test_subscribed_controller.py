@@ -13,10 +13,12 @@ import pytest
 
 from tests.kafka.streams import wait_until
 from tests.kafka.test_group_mode import Members
-from trimtab.apply.consumers.controller import GroupVerdict, GroupView
+from trimtab.apply.consumers.controller_state import GroupVerdict, GroupView
+from trimtab.apply.consumers.decision_goals import DecisionGoals
+from trimtab.apply.consumers.group_facts import NewestRates
 from trimtab.apply.consumers.kafka.leadership import GroupConfig, persisted_state
 from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController
-from trimtab.apply.consumers.policy import Aim, Measured, verdict
+from trimtab.apply.consumers.policy import verdict
 from trimtab.errors import PlanOutdated
 from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.cluster import Cluster
@@ -26,7 +28,9 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
 from trimtab.model.journal import PlanState
 from trimtab.model.load import GroupLimits, Unit
+from trimtab.model.plan import Layer
 from trimtab.plan.consumers.plan import described
+from trimtab.plan.registry import planner_of
 from trimtab.services.apply import ApplyOptions, carry_out, journal_of, undoing
 from trimtab.services.groups import present_group
 
@@ -87,7 +91,7 @@ class World:
             on_decision=self.decisions.append,
         )
 
-    def judge(self, view: GroupView, _: Measured, ts: int) -> GroupVerdict | None:
+    def judge(self, view: GroupView, _: NewestRates, ts: int) -> GroupVerdict | None:
         self.looks += 1
         rate = {
             n: PartitionRate(
@@ -95,9 +99,13 @@ class World:
             )
             for n, load in enumerate(self.loads)
         }
-        known = Measured().updated(TopicRates(topic=self.topic, ts=ts, partitions=rate))
-        aim = Aim(
-            group=self.topic, planner="mwf", unit=Unit.BYTES_S, capacity=130.0, interval_s=0.05
+        known = NewestRates().updated(TopicRates(topic=self.topic, ts=ts, partitions=rate))
+        aim = DecisionGoals(
+            group=self.topic,
+            planner=planner_of(Layer.CONSUMERS, "mwf"),
+            unit=Unit.BYTES_S,
+            capacity=130.0,
+            interval_s=0.05,
         )
         return verdict(view, known, aim, ts=ts)
 

@@ -8,9 +8,10 @@ single move: no partition may be held by two processes, frozen ones included, fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from trimtab.apply.consumers.controller import (
+from trimtab.apply.consumers.controller import step
+from trimtab.apply.consumers.controller_state import (
     ConsumerExited,
     ControllerRules,
     ControllerState,
@@ -32,9 +33,8 @@ from trimtab.apply.consumers.controller import (
     ReportReceived,
     Send,
     WriteJournal,
-    step,
 )
-from trimtab.apply.consumers.directed import Directed, SendReport, execute
+from trimtab.apply.consumers.directed import ConsumerProcess, SendReport, execute
 from trimtab.apply.consumers.plan_orders import inherited_orders
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -50,7 +50,7 @@ Step = Callable[[ControllerState, Event, Policy], tuple[ControllerState, tuple[E
 class Process:
     """A consumer process; `read` is how far it is in its control partition."""
 
-    state: Directed
+    state: ConsumerProcess
     identity: str
     read: int
     frozen: bool = False
@@ -105,7 +105,8 @@ class World:
     wakes: list[tuple[float, str]] = field(default_factory=list)
     reasons: dict[int, str] = field(default_factory=dict)  # of those that end as they start
     killed: list[int] = field(default_factory=list)
-    immovable: frozenset[int] = frozenset()  # as a StatefulSet keeps an idle pod below a busy one
+    immovable: frozenset[int] = frozenset()  # never removed
+    stateful_set: bool = False  # only the highest are removed
     plans: dict[str, ConsumerPlan] = field(default_factory=dict)
     journal: list[JournalEntry] = field(default_factory=list)
 
@@ -169,8 +170,8 @@ class World:
                     self.commands.setdefault(consumer, []).append(command)
                 case Persist(state):
                     self.kept = state
-                case WriteJournal(entry):
-                    self.journal.append(entry)
+                case WriteJournal(entry):  # the producer stamps it
+                    self.journal.append(replace(entry, ts=round(self.now * 1e6)))
                 case Create() | Remove() | Kill():
                     self.pending.append(effect)
                 case Decide(decision):
@@ -221,9 +222,10 @@ class World:
                 for consumer in sorted(set(consumers) - self.processes.keys()):
                     self.start(consumer)
             case Remove(consumers):
-                for consumer in sorted(self.processes.keys() & set(consumers) - self.immovable):
+                immovable = self.immovable | self.below_others(set(consumers))
+                for consumer in sorted(self.processes.keys() & set(consumers) - immovable):
                     self.let_go(consumer)
-                if kept := self.immovable & set(consumers):
+                if kept := immovable & set(consumers):
                     self.feed(RemovalRefused(self.now, kept), policy)
             case Kill(consumer=consumer) if consumer in self.unkillable:
                 self.pending.append(effect)
@@ -243,6 +245,11 @@ class World:
         process.ending = True
         self.thaw(consumer, frozen=process.frozen)
 
+    def below_others(self, idle: set[int]) -> frozenset[int]:
+        """Those that a StatefulSet keeps: it removes pods from the top, as far as all are idle."""
+        top = max(self.processes.keys() - idle, default=-1)
+        return frozenset(c for c in idle if self.stateful_set and c < top)
+
     def kill(self, consumer: int, identity: str | None) -> None:
         """Ends a process, but not another one in its place."""
         if self.running().get(consumer) == identity:
@@ -252,7 +259,7 @@ class World:
     def start(self, consumer: int) -> None:
         """A new process: it reads commands from the end, and says hello once it has started."""
         self.born += 1
-        state = Directed(consumer=consumer, incarnation=f"i{self.born}")
+        state = ConsumerProcess(consumer=consumer, incarnation=f"i{self.born}")
         end = len(self.commands.get(consumer, []))
         process = Process(state, identity=f"p{self.born}", read=end)
         self.processes[consumer] = process

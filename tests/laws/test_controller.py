@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.laws.group_world import World, towards
 from trimtab.apply.consumers import controller as machine
-from trimtab.apply.consumers.controller import (
+from trimtab.apply.consumers.controller_state import (
     ControllerState,
     Effect,
     Event,

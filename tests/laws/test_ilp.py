@@ -11,7 +11,7 @@ from trimtab.model.load import GroupLimits
 from trimtab.plan.consumers.any_fit import ANY_FIT
 from trimtab.plan.consumers.bounds import fewest_consumers
 from trimtab.plan.consumers.ilp import exact
-from trimtab.plan.consumers.planner import PackingOptions
+from trimtab.plan.consumers.planner import PackingContext
 from trimtab.testing.strategies import packing_problems
 
 CAPACITY = 12
@@ -147,8 +147,8 @@ def test_no_packing_by_rate_and_lag_has_fewer_consumers(pairs, sla_s):
     names = [TopicPartition("t", n) for n in range(len(pairs))]
     loads = {p: rate for p, (rate, _) in zip(names, pairs, strict=True)}
     lags = {p: lag for p, (_, lag) in zip(names, pairs, strict=True)}
-    options = PackingOptions(lags=lags, sla_s=sla_s)
-    plan = exact(loads, Assignment(), GroupLimits(capacity=12), options)
+    context = PackingContext(lags=lags, sla_s=sla_s)
+    plan = exact(loads, Assignment(), GroupLimits(capacity=12), context)
     capped = [(min(rate, 12), min(lag, 12 * sla_s)) for rate, lag in pairs]
     assert plan.notes["status"] == "optimal"
     assert len(plan.consumers) == fewest_bins(capped, 12, 12 * sla_s)

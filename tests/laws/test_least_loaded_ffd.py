@@ -11,16 +11,10 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
 from trimtab.plan.consumers.ilp import exact
-from trimtab.plan.consumers.least_loaded_ffd import (
-    Demand,
-    decide,
-    fewest,
-    ll_ffd,
-    lower_bound,
-    packed,
-    spread,
-)
-from trimtab.plan.consumers.planner import PackingOptions
+from trimtab.plan.consumers.latency_autoscaler import decide
+from trimtab.plan.consumers.latency_demand import Demand, lower_bound
+from trimtab.plan.consumers.least_loaded_ffd import fewest, ll_ffd, packed, spread
+from trimtab.plan.consumers.planner import PackingContext
 
 MU, SLA_S = 100, 5
 unhurried = settings(max_examples=150, deadline=None)
@@ -167,7 +161,7 @@ def test_a_plan_does_not_depend_on_the_order_of_its_input(demand, seed):
             {p: demand.arrivals[p] for p in partitions},
             Assignment({p: owners[p] for p in partitions}),
             GroupLimits(capacity=MU),
-            PackingOptions(lags={p: demand.lags.get(p, 0) for p in partitions}, sla_s=SLA_S),
+            PackingContext(lags={p: demand.lags.get(p, 0) for p in partitions}, sla_s=SLA_S),
         )
 
     plan = planned(sorted(demand.arrivals))
@@ -178,18 +172,18 @@ def test_a_plan_does_not_depend_on_the_order_of_its_input(demand, seed):
 @unhurried
 @given(demand=demands())
 def test_a_plan_made_again_moves_nothing(demand):
-    options = PackingOptions(lags=demand.lags, sla_s=SLA_S)
+    context = PackingContext(lags=demand.lags, sla_s=SLA_S)
     limits = GroupLimits(capacity=MU)
-    first = ll_ffd(demand.arrivals, Assignment(), limits, options)
-    again = ll_ffd(demand.arrivals, first, limits, options)
+    first = ll_ffd(demand.arrivals, Assignment(), limits, context)
+    again = ll_ffd(demand.arrivals, first, limits, context)
     assert moved(first, again) == ()
 
 
 @settings(max_examples=60, deadline=None)
 @given(demand=demands(most=9))
 def test_it_never_needs_fewer_consumers_than_the_exact_model(demand):
-    options = PackingOptions(lags=demand.lags, sla_s=SLA_S)
-    best = exact(demand.arrivals, Assignment(), GroupLimits(capacity=MU), options)
+    context = PackingContext(lags=demand.lags, sla_s=SLA_S)
+    best = exact(demand.arrivals, Assignment(), GroupLimits(capacity=MU), context)
     n = len(packed(demand)) if demand.arrivals else 0
     ratio = n / max(1, len(best.consumers))
     note(f"{n} consumers, {len(best.consumers)} at best: ratio {ratio:.2f}")
@@ -253,8 +247,8 @@ def test_over_many_small_groups_the_ratio_to_the_fewest_is_modest(record_propert
         demand = demand_of_pairs(
             [(rng.randint(1, 100), rng.randint(0, 500)) for _ in range(rng.randint(2, 9))]
         )
-        options = PackingOptions(lags=demand.lags, sla_s=SLA_S)
-        best = exact(demand.arrivals, Assignment(), GroupLimits(capacity=MU), options)
+        context = PackingContext(lags=demand.lags, sla_s=SLA_S)
+        best = exact(demand.arrivals, Assignment(), GroupLimits(capacity=MU), context)
         ratios.append(len(packed(demand)) / len(best.consumers))
     record_property("ll_ffd_to_fewest_mean", sum(ratios) / len(ratios))
     record_property("ll_ffd_to_fewest_worst", max(ratios))

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.laws.group_world import World, towards
-from trimtab.apply.consumers.controller import ConsumerExited
+from trimtab.apply.consumers.controller_state import ConsumerExited
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 

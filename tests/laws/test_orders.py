@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from tests.laws.group_world import World, towards
-from trimtab.apply.consumers import controller
-from trimtab.apply.consumers.controller import ControllerRules, GroupView, Policy
+from trimtab.apply.consumers import plan_execution
+from trimtab.apply.consumers.controller_state import ControllerRules, GroupView, Policy
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
@@ -136,13 +137,25 @@ def test_a_plan_for_another_group_state_moves_nothing(plan: ConsumerPlan) -> Non
 
 
 def test_a_controller_that_did_not_check_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "unfit", lambda *_, **__: "")
+    monkeypatch.setattr(plan_execution, "unfit", lambda *_, **__: "")
     world, plan = a_world(), a_plan(before=Assignment(dict.fromkeys(P, 0)))
 
     world.order(plan, quiet)
     turn(world)
 
     assert world.owners != BEFORE
+
+
+def test_a_plan_that_leaves_a_partition_without_a_consumer_is_refused() -> None:
+    world, whole = a_world(), a_plan()
+    plan = replace(whole, assignment=Assignment({p: c for p, c in AFTER.items() if p != P[0]}))
+
+    world.order(plan, quiet)
+    turn(world)
+
+    assert states(world, plan) == [PlanState.MADE, PlanState.FAILED]
+    assert "it assigns no consumer to orders-0" in world.journal[-1].why
+    assert world.owners == BEFORE
 
 
 def test_more_consumers_than_there_may_be_are_refused() -> None:
@@ -186,6 +199,16 @@ def test_an_order_that_finds_the_group_unsettled_for_too_long_is_refused() -> No
     assert "not settled in time" in world.journal[-1].why
 
 
+def test_a_plan_whose_consumer_does_not_start_says_why() -> None:
+    world, plan = a_world(reasons={2: "no such handler"}), a_plan()
+
+    world.order(plan, quiet)
+    turn(world)
+
+    assert states(world, plan)[-1] is PlanState.FAILED
+    assert "moves were not done: consumer 2 did not start: no such handler" in world.journal[-1].why
+
+
 def test_what_the_policy_decides_meanwhile_ends_the_plan_as_failed() -> None:
     world, plan = a_world(slow={2: 20.0}), a_plan()
     world.order(plan, quiet)
@@ -222,5 +245,109 @@ def test_a_rollback_restores_who_read_what() -> None:
     turn(world)
 
     assert world.owners == BEFORE
+    assert (states(world, back)[-1], states(world, plan)[-1]) == (
+        *(PlanState.DONE, PlanState.ROLLED_BACK),
+    )
+    check_journal(world)
     assert back.params["rollback_of"] == plan_id(plan)
     assert (back.before, back.after) == (plan.after, plan.before)
+
+
+def test_a_refused_order_does_not_hide_the_plan_in_progress_from_the_next_controller() -> None:
+    world, plan = a_world(slow={2: 5.0}), a_plan()
+    other = a_plan(after=Assignment(dict.fromkeys(P, 0)))
+    world.order(plan, quiet)
+    world.turn(quiet)
+    world.order(other, quiet)
+    assert states(world, other)[-1] is PlanState.FAILED
+
+    world.controller = None  # it crashes
+    world.turn(quiet)
+    turn(world)
+
+    assert states(world, plan)[-1] is PlanState.DONE
+    assert world.owners == AFTER
+
+
+def test_a_refused_order_does_not_end_the_hold_of_a_plan_for_the_next_controller() -> None:
+    world, plan = a_world(), a_plan()
+    world.order(plan, quiet)
+    turn(world)
+    world.order(a_plan(after=Assignment(dict.fromkeys(P, 0))), quiet)
+
+    world.controller = None
+    world.lead()
+
+    assert world.controller is not None
+    assert world.controller.view().hold.left_s > 0
+
+
+def test_an_order_that_is_repeated_leaves_the_journal_as_it_was() -> None:
+    world, plan = a_world(slow={2: 5.0}), a_plan()
+    world.order(plan, quiet)
+    world.turn(quiet)
+
+    world.order(plan, quiet)  # a second `apply` writes `made` over `running`
+    assert states(world, plan)[-1] is PlanState.RUNNING
+
+    world.controller = None
+    world.turn(quiet)
+    world.order(plan, quiet)  # the next controller has not started it yet
+    assert states(world, plan)[-1] is PlanState.RUNNING
+    turn(world)
+    assert world.owners == AFTER
+
+
+def test_an_order_that_has_expired_is_not_started_when_the_group_settles() -> None:
+    before = Assignment(dict.fromkeys(P, 0))
+    world = World(frozenset(P))
+    world.settle(before)
+    plan = a_plan(before=before)
+    world.lead()
+    world.look(quiet)
+    world.order(plan, quiet, within_s=30.0)
+    while world.work(0):
+        pass
+
+    world.now += 60.0  # the controller was suspended; the answer is the first event that it sees
+    while world.hear(quiet):
+        pass
+
+    assert states(world, plan) == [PlanState.MADE, PlanState.FAILED]
+    assert "not settled in time" in world.journal[-1].why
+
+
+def test_a_plan_waits_for_the_exit_of_a_consumer_that_it_needs_again() -> None:
+    world, plan = a_world(), a_plan(after=Assignment(dict.fromkeys(P, 0)))
+    world.order(plan, quiet)
+    while states(world, plan)[-1] is not PlanState.DONE:
+        world.breathe()
+        for consumer in sorted(world.processes):
+            while world.work(consumer):
+                pass
+        while world.hear(quiet):
+            pass
+    world.thaw(1, frozen=True)  # it is told to end, and takes its time
+    while world.orchestrate(quiet):
+        pass
+    back = rollback_of(plan, made_ts=2)
+
+    world.order(back, quiet)
+    world.turn(quiet)
+    world.thaw(1)
+    turn(world)
+
+    assert states(world, back)[-1] is PlanState.DONE, world.journal[-1].why
+    assert world.owners == BEFORE
+
+
+def test_a_plan_in_progress_ends_if_its_topic_is_deleted_before_the_next_controller() -> None:
+    world, plan = a_world(slow={2: 5.0}), a_plan()
+    world.order(plan, quiet)
+    world.turn(quiet)
+    world.controller, world.partitions = None, frozenset()
+    world.turn(quiet)
+
+    turn(world)
+
+    assert states(world, plan)[-1] is PlanState.FAILED

@@ -3,9 +3,10 @@
 import copy
 import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, note, settings
@@ -19,17 +20,12 @@ from trimtab.model.json_reader import parse
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import ConsumerPlan, Layer
 from trimtab.model.plan_codec import plan_from, plan_id, plan_to
+from trimtab.plan.consumers.any_fit import FirstBin, SortOrder
+from trimtab.plan.consumers.baselines import Keeps
 from trimtab.plan.consumers.bounds import fewest_consumers
 from trimtab.plan.consumers.plan import plan_consumers
-from trimtab.plan.consumers.planner import (
-    DEFAULTS,
-    FirstBin,
-    Keeps,
-    PackingOptions,
-    PlannerKind,
-    SortOrder,
-)
-from trimtab.plan.registry import PLANNERS
+from trimtab.plan.consumers.planner import PackingContext, PackingPlanner, PlannerKind
+from trimtab.plan.registry import PLANNERS, configured
 from trimtab.testing.strategies import PackingProblem, packing_problems
 from trimtab_lab.reference_scans.packing import SCANS
 
@@ -169,23 +165,48 @@ def check_bounds(plan):
     assert plan.gap >= 0
 
 
+@dataclass(frozen=True)
+class Question:
+    """A problem, and everything that the quick planners may be told."""
+
+    problem: PackingProblem
+    context: PackingContext
+    options: Mapping[str, Any]
+
+    @property
+    def situation(self) -> tuple[Mapping[TopicPartition, float], Assignment, GroupLimits]:
+        return self.problem.loads, living(self.problem), self.problem.limits
+
+    def planner(self, name: str) -> PackingPlanner:
+        return told(name, **self.options)
+
+
+def told(name: str, **options: Any) -> PackingPlanner:
+    """The planner with those of the options that it has."""
+    (planner,), _ = configured([CONSUMERS[name]], options, optional=options)
+    return planner
+
+
 @st.composite
-def questions(draw) -> tuple[PackingProblem, PackingOptions]:
-    """A problem and everything that the quick planners may be told."""
+def questions(draw) -> Question:
     problem = draw(packing_problems())
     lags = st.one_of(st.integers(0, 3), st.integers(0, 1000))
-    options = st.builds(
-        PackingOptions,
+    context = st.builds(
+        PackingContext,
         seed=st.integers(0, 9),
         iteration=st.integers(0, 9),
-        order=st.sampled_from(SortOrder),
-        nf_first_bin=st.sampled_from(FirstBin),
         lags=st.fixed_dictionaries({}, optional=dict.fromkeys(problem.loads, lags)),
         members=st.one_of(st.none(), st.integers(1, 12)),
-        sticky_keeps=st.sampled_from(Keeps),
-        lag_threshold=st.integers(1, 300),
     )
-    return problem, draw(options)
+    options = st.fixed_dictionaries(
+        {
+            "order": st.sampled_from(SortOrder),
+            "nf_first_bin": st.sampled_from(FirstBin),
+            "sticky_keeps": st.sampled_from(Keeps),
+            "lag_threshold": st.integers(1, 300),
+        }
+    )
+    return Question(problem, draw(context), draw(options))
 
 
 def living(problem: PackingProblem) -> Assignment:
@@ -212,10 +233,11 @@ def test_every_exact_plan_says_the_truth_and_no_planner_needs_fewer_consumers(pr
 @thorough
 @given(question=questions())
 def test_the_fast_planner_decides_as_the_scan_does(question):
-    problem, options = question
-    asked = (problem.loads, living(problem), problem.limits, options)
+    loads, before, limits = question.situation
     for name in each(list(SCANS)):
-        assert CONSUMERS[name](*asked) == SCANS[name](*asked)
+        planner, context = question.planner(name), question.context
+        scanned = SCANS[name](loads, before, limits, context, planner.options)
+        assert planner(loads, before, limits, context) == scanned
 
 
 @unhurried
@@ -243,17 +265,16 @@ def variants() -> Iterator[tuple[str, SortOrder, FirstBin]]:
 
 @pytest.mark.parametrize(("name", "order", "first_bin"), list(variants()))
 def test_the_fast_planner_decides_as_the_scan_does_along_a_stream(name, order, first_bin):
+    planner = told(name, order=order, nf_first_bin=first_bin)
     rng = random.Random(4)
     limits = GroupLimits(capacity=100)
     loads = {TopicPartition("t", n): rng.randrange(101) for n in range(150)}
     current = Assignment()
     for iteration in range(8):
         lags = {p: rng.randrange(20) for p in loads}
-        options = PackingOptions(
-            seed=2, iteration=iteration, order=order, nf_first_bin=first_bin, lags=lags
-        )
-        after = CONSUMERS[name](loads, current, limits, options)
-        assert after == SCANS[name](loads, current, limits, options)
+        context = PackingContext(seed=2, iteration=iteration, lags=lags)
+        after = planner(loads, current, limits, context)
+        assert after == SCANS[name](loads, current, limits, context, planner.options)
         current = after
         loads = {p: min(120, max(0, x + rng.randint(-25, 25))) for p, x in loads.items()}
 
@@ -266,10 +287,10 @@ def test_the_fast_planner_decides_as_the_scan_does_with_more_consumers_than_one_
         TopicPartition("t", n): rng.choice([rng.randrange(1001), 600, 400]) for n in range(900)
     }
     current = Assignment({p: rng.randrange(600) for p in loads})
-    options = PackingOptions(lags={p: rng.randrange(19) for p in loads})
-    after = CONSUMERS[name](loads, current, limits, options)
+    context = PackingContext(lags={p: rng.randrange(19) for p in loads})
+    after = CONSUMERS[name](loads, current, limits, context)
     assert len(after.consumers) > 3 * 128
-    assert after == SCANS[name](loads, current, limits, options)
+    assert after == SCANS[name](loads, current, limits, context, CONSUMERS[name].options)
 
 
 @unhurried
@@ -291,37 +312,37 @@ def test_a_plan_does_not_depend_on_the_order_of_its_input_and_leaves_it_unchange
 @unhurried
 @given(question=questions(), seed=st.integers(0, 9))
 def test_options_do_not_make_the_order_of_the_input_matter(question, seed):
-    problem, options = question
-    before = living(problem)
+    loads, before, limits = question.situation
+    context = question.context
     for name in each(QUICK):
-        assert CONSUMERS[name](problem.loads, before, problem.limits, options) == CONSUMERS[name](
-            shuffled(problem.loads, seed),
+        planner = question.planner(name)
+        assert planner(loads, before, limits, context) == planner(
+            shuffled(loads, seed),
             Assignment(shuffled(before, seed)),
-            problem.limits,
-            replace(options, lags=shuffled(options.lags, seed)),
+            limits,
+            replace(context, lags=shuffled(context.lags, seed)),
         )
 
 
 @unhurried
 @given(question=questions())
-def test_options_that_a_planner_does_not_say_it_reads_change_nothing(question):
-    problem, options = question
+def test_facts_that_a_planner_does_not_say_it_uses_change_nothing(question):
     for name in each(QUICK):
-        planner = CONSUMERS[name]
-        read = {option: getattr(options, option) for option in planner.reads}
-        asked = (problem.loads, living(problem), problem.limits)
-        assert planner(*asked, options) == planner(*asked, replace(DEFAULTS, **read))
+        planner = question.planner(name)
+        used: dict[str, Any] = {fact: getattr(question.context, fact) for fact in planner.uses}
+        asked = question.situation
+        assert planner(*asked, question.context) == planner(*asked, PackingContext(**used))
 
 
 @unhurried
 @given(question=questions())
 def test_departed_partitions_are_as_if_they_had_never_been(question):
-    problem, options = question
+    problem, context = question.problem, question.context
     before = problem.current.without(problem.dead)
     for name in each(QUICK):
-        planner = CONSUMERS[name]
-        assert planner(problem.loads, before, problem.limits, options) == planner(
-            problem.loads, before.only(problem.loads), problem.limits, options
+        planner = question.planner(name)
+        assert planner(problem.loads, before, problem.limits, context) == planner(
+            problem.loads, before.only(problem.loads), problem.limits, context
         )
 
 
@@ -377,80 +398,70 @@ def test_without_a_past_the_modified_fits_are_the_plain_decreasing_ones(problem)
 @unhurried
 @given(problem=packing_problems(), first_bin=st.sampled_from(FirstBin))
 def test_a_plain_fit_moves_nothing_while_loads_stay(problem, first_bin):
-    options = PackingOptions(nf_first_bin=first_bin)
     for name in each(["nf", "nfd", "ff", "ffd", "bf", "bfd", "wf", "wfd"]):
-        fit = CONSUMERS[name]
-        first = fit(problem.loads, living(problem), problem.limits, options)
-        assert fit(problem.loads, first, problem.limits, options) == first
+        fit = told(name, nf_first_bin=first_bin)
+        first = fit(problem.loads, living(problem), problem.limits)
+        assert fit(problem.loads, first, problem.limits) == first
 
 
 @pytest.mark.parametrize("name", ["nf", "ff", "bf", "wf"])
 def test_a_new_order_moves_load_even_while_loads_stay(name):
     rng = random.Random(1)
     loads = {TopicPartition("t", n): rng.randrange(101) for n in range(40)}
-    asked = (GroupLimits(capacity=100), PackingOptions(order=SortOrder.SHUFFLE))
-    first = CONSUMERS[name](loads, Assignment(), *asked)
-    assert CONSUMERS[name](loads, first, *asked) == first
-    later = replace(asked[1], iteration=1)
-    assert rscore(first, CONSUMERS[name](loads, first, asked[0], later), loads, capacity=100) > 0
+    fit, limits = told(name, order=SortOrder.SHUFFLE), GroupLimits(capacity=100)
+    first = fit(loads, Assignment(), limits)
+    assert fit(loads, first, limits) == first
+    later = fit(loads, first, limits, PackingContext(iteration=1))
+    assert rscore(first, later, loads, capacity=100) > 0
 
 
 @unhurried
 @given(question=questions())
 def test_where_next_fit_begins_does_not_change_the_number_of_consumers(question):
-    problem, options = question
-    limits = replace(problem.limits, capacities={})
+    loads, before, limits = question.situation
+    equal = replace(limits, capacities={})
     for name in each(["nf", "nfd"]):
-        used = {
-            len(
-                CONSUMERS[name](
-                    problem.loads,
-                    living(problem),
-                    limits,
-                    replace(options, nf_first_bin=first_bin),
-                ).consumers
-            )
-            for first_bin in FirstBin
-        }
+        used = set()
+        for first_bin in FirstBin:
+            planner = question.planner(name).with_options(nf_first_bin=first_bin)
+            used.add(len(planner(loads, before, equal, question.context).consumers))
         assert len(used) == 1
 
 
 @unhurried
 @given(question=questions())
 def test_dealing_gives_every_partition_once_and_equal_numbers_where_promised(question):
-    problem, options = question
     for name in each(DEALING):
-        after = CONSUMERS[name](problem.loads, living(problem), problem.limits, options)
-        assert set(after) == set(problem.loads)
+        after = question.planner(name)(*question.situation, question.context)
+        assert set(after) == set(question.problem.loads)
         topics = {p.topic for p in after} if name == "kafka-range" else {None}
         for topic in topics:
             held = Counter(c for p, c in after.items() if topic in (None, p.topic))
-            members = number_of_members(name, problem, options)
+            members = number_of_members(name, question)
             floor, above = divmod(sum(held.values()), members)
             counts = sorted([*held.values(), *[0] * (members - len(held))], reverse=True)
             assert counts == [floor + 1] * above + [floor] * (members - above)
 
 
-def number_of_members(name, problem, options):
+def number_of_members(name, question):
+    problem, context = question.problem, question.context
     if name == "keda-lag":
-        asked = -(-sum(options.lags.values()) // options.lag_threshold)
+        asked = -(-sum(context.lags.values()) // question.options["lag_threshold"])
         return max(1, min(asked, len(problem.loads)))
     there = len(living(problem).consumers)
     fewest = max(1, fewest_consumers(problem.loads.values(), problem.limits))
-    return options.members or there or fewest
+    return context.members or there or fewest
 
 
 @unhurried
 @given(question=questions())
 def test_capacities_play_no_part_in_dealing_to_given_members(question):
-    problem, options = question
-    options = replace(options, members=options.members or 3)
+    loads, before, limits = question.situation
+    context = replace(question.context, members=question.context.members or 3)
+    other = GroupLimits(capacity=7, capacities={1: 1})
     for name in each(DEALING):
-        asked = (problem.loads, living(problem))
-        other = GroupLimits(capacity=7, capacities={1: 1})
-        assert CONSUMERS[name](*asked, problem.limits, options) == CONSUMERS[name](
-            *asked, other, options
-        )
+        planner = question.planner(name)
+        assert planner(loads, before, limits, context) == planner(loads, before, other, context)
 
 
 @unhurried
@@ -462,8 +473,8 @@ def test_capacities_play_no_part_in_dealing_to_given_members(question):
 def test_sticky_dealing_keeps_as_much_as_any_equal_dealing_could(homes, members, keeps):
     loads = {TopicPartition("t", n): 1 for n in range(len(homes))}
     before = Assignment({p: c for p, c in zip(loads, homes, strict=True) if c is not None})
-    options = PackingOptions(members=members, sticky_keeps=keeps)
-    after = CONSUMERS["kafka-sticky"](loads, before, GroupLimits(capacity=1), options)
+    sticky, context = told("kafka-sticky", sticky_keeps=keeps), PackingContext(members=members)
+    after = sticky(loads, before, GroupLimits(capacity=1), context)
     there = before.consumers[:members]
     free = [c for c in range(members + 4) if c not in before.consumers]
     indexes = [*there, *free[: members - len(there)]]

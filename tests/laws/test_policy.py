@@ -11,21 +11,28 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from tests.laws.group_world import World
-from trimtab.apply.consumers.controller import ControllerRules, GroupVerdict, GroupView, Policy
-from trimtab.apply.consumers.policy import Aim, Measured, urgent, verdict
+from trimtab.apply.consumers.controller_state import (
+    ControllerRules,
+    GroupVerdict,
+    GroupView,
+    Policy,
+)
+from trimtab.apply.consumers.decision_goals import DecisionGoals
+from trimtab.apply.consumers.group_facts import NewestRates, urgent
+from trimtab.apply.consumers.policy import verdict
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, PartitionRate, TopicRates
 from trimtab.model.load import Unit
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import PackingOptions, PlannerKind
+from trimtab.plan.consumers.planner import PlannerKind
 from trimtab.plan.registry import PLANNERS
 
 CAPACITY, SLA_S = 100, 5.0
@@ -33,24 +40,24 @@ CONSUMERS = PLANNERS[Layer.CONSUMERS]
 ALL = list(CONSUMERS)
 QUICK = [name for name in ALL if name != "exact"]  # that one asks a solver
 LOADED = [name for name in ALL if CONSUMERS[name].kind is not PlannerKind.DEALS]
-DEALING = [name for name in ALL if "members" in CONSUMERS[name].reads]
+DEALING = [name for name in ALL if "members" in CONSUMERS[name].uses]
 NOW = 1_000_000_000
 P = [TopicPartition("orders", n) for n in range(12)]
 
 
-def aim_of(planner: str, **more: object) -> Aim:
+def aim_of(planner: str, options: Any = None, **more: Any) -> DecisionGoals:
     latency = CONSUMERS[planner].kind is PlannerKind.LATENCY
-    aim = Aim(
+    aim = DecisionGoals(
         group="g",
-        planner=planner,
+        planner=CONSUMERS[planner].with_options(**(options or {})),
         unit=Unit.RECORDS_S if latency else Unit.BYTES_S,
         capacity=float(CAPACITY),
         sla_s=SLA_S if latency else None,
     )
-    return replace(aim, **more)  # type: ignore[arg-type]
+    return replace(aim, **more)
 
 
-def measured(loads: list[float], ts: int = NOW, lags: Sequence[int] = ()) -> Measured:
+def measured(loads: list[float], ts: int = NOW, lags: Sequence[int] = ()) -> NewestRates:
     rates = {
         n: PartitionRate(
             bytes_s=load,
@@ -62,7 +69,7 @@ def measured(loads: list[float], ts: int = NOW, lags: Sequence[int] = ()) -> Mea
         )
         for n, load in enumerate(loads)
     }
-    return Measured().updated(TopicRates(topic="orders", ts=ts, partitions=rates))
+    return NewestRates().updated(TopicRates(topic="orders", ts=ts, partitions=rates))
 
 
 def seen(owners: list[int | None], *, idle: int = 0, **more: object) -> GroupView:
@@ -103,19 +110,19 @@ def each(names: list[str]) -> Iterator[str]:
         yield name
 
 
-def check_answer(found: GroupVerdict | None, view: GroupView, loads: list[float], aim: Aim) -> None:
+def check_answer(
+    found: GroupVerdict | None, view: GroupView, loads: list[float], aim: DecisionGoals
+) -> None:
     """A plan that relieves, or a wait that is named; a rule that ignores loads says so."""
     assert found is not None
     reason = found.decision.reason
     if found.target is not None:
         assert set(found.target) == view.partitions
-        if CONSUMERS[aim.planner].kind is not PlannerKind.DEALS:
+        if aim.planner.kind is not PlannerKind.DEALS:
             assert not helpable(found.target, loads), reason
         return
     waits = "cooldown" in reason
-    ignores = (
-        CONSUMERS[aim.planner].kind is PlannerKind.DEALS and "choose a packing planner" in reason
-    )
+    ignores = aim.planner.kind is PlannerKind.DEALS and "choose a packing planner" in reason
     assert waits or (ignores and found.decision.action is Action.REFUSE), reason
 
 
@@ -137,13 +144,13 @@ class Drawn(NamedTuple):
     lags: list[int]
     sla_s: float | None
 
-    def aim(self, planner: str, **more: object) -> Aim:
+    def aim(self, planner: str, **more: Any) -> DecisionGoals:
         """What is wanted of the group: with an SLA loads are records, and lags are heard."""
         if self.sla_s is not None:
             more = {"sla_s": self.sla_s, "unit": Unit.RECORDS_S} | more
         return aim_of(planner, **more)
 
-    def weights(self, aim: Aim) -> list[float]:
+    def weights(self, aim: DecisionGoals) -> list[float]:
         """What a planner packs: arrivals, and with an SLA what must be caught up with, too."""
         if not aim.urgent or aim.sla_s is None:
             return self.loads
@@ -223,7 +230,7 @@ def test_a_budget_too_small_for_a_cure_still_relieves(group, budget):
     before = helpable(view.assignment, loads)
     if not before:
         return
-    aim = aim_of("trim", options=PackingOptions(max_moves=budget))
+    aim = aim_of("trim", options={"max_moves": budget})
     found = verdict(view, measured(loads), aim, ts=NOW)
     assert found is not None
     assert found.target is not None, found.decision.reason
@@ -292,7 +299,7 @@ class Drifting:
     """A group whose loads drift without harm, decided on as `run` does."""
 
     world: World
-    aim: Aim
+    aim: DecisionGoals
     partitions: int
     seed: int = 7
 
@@ -369,6 +376,67 @@ def test_an_idle_consumer_that_nobody_asked_for_is_let_go(planner):
 
 
 @pytest.mark.parametrize("planner", LOADED)
+@pytest.mark.parametrize("spares", [0, 1])
+def test_a_stateful_set_gets_rid_of_an_idle_pod_below_a_busy_one(planner, spares):
+    rules = ControllerRules(warm_spares=spares, removes_highest_only=True)
+    world = World(frozenset(P[:8]), rules=rules, stateful_set=True)
+    group = Drifting(world, aim_of(planner), partitions=8)
+    group.run(40)
+    busy = world.owners.consumers
+    world.start(max(world.processes) + 1)
+    world.kill(min(busy), world.running()[min(busy)])
+    group.run(30)
+    world.start(min(busy))
+
+    group.run(120)
+
+    assert len(world.owners.consumers) == len(busy)
+    assert sorted(world.processes) == list(range(len(busy) + spares))
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    group=groups(),
+    idle=st.sets(st.integers(0, 9), max_size=4),
+    spares=st.integers(0, 2),
+    moves=st.sampled_from([None, 0, 1, 3]),
+    planner=st.sampled_from(LOADED),
+)
+def test_a_group_that_shrinks_keeps_its_lowest_consumers_if_the_budget_allows(
+    group, idle, spares, moves, planner
+):
+    consumers = group.view.consumers | idle
+    view = replace(
+        group.view, consumers=consumers, spares=spares, removes_highest_only=True, quiet_s=60.0
+    )
+    if planner != "trim":
+        moves = None  # the others have no budget
+    aim = aim_of(planner, options=None if moves is None else {"max_moves": moves})
+
+    found = verdict(view, measured(group.loads), aim, ts=NOW)
+    usual = verdict(replace(view, removes_highest_only=False), measured(group.loads), aim, ts=NOW)
+
+    if found is None or usual is None or found.decision.action is not Action.SCALE_DOWN:
+        return
+    assert found.target is not None
+    assert usual.target is not None
+    assert shares(found.target) == shares(usual.target)
+    kept = set(found.target.consumers)
+    left = sorted(consumers - kept)
+    if len(left) > spares and moves is None:
+        assert max(kept) < min(left)
+    assert moves is None or len(moved(view.assignment, found.target)) <= moves
+
+
+def shares(assignment: Assignment) -> set[frozenset[TopicPartition]]:
+    """Which partitions are read together, by whichever consumer."""
+    found: dict[int, set[TopicPartition]] = {}
+    for partition, consumer in assignment.items():
+        found.setdefault(consumer, set()).add(partition)
+    return {frozenset(share) for share in found.values()}
+
+
+@pytest.mark.parametrize("planner", LOADED)
 def test_a_warm_spare_is_used_before_another_consumer_is_started(planner):
     view = seen([0, 0, 0])
     view = replace(view, consumers=frozenset({0, 7}), spares=1)
@@ -410,7 +478,7 @@ def test_a_warm_spare_takes_the_place_of_a_consumer_that_ended(planner, spares):
 @pytest.mark.parametrize("age_s", [None, 600])
 def test_on_figures_in_doubt_only_what_nobody_reads_is_given_out(planner, age_s):
     """Loads that are not known are no reason to put a whole group on one consumer."""
-    known = Measured() if age_s is None else measured([1.0] * 8, ts=NOW - age_s * 1_000_000)
+    known = NewestRates() if age_s is None else measured([1.0] * 8, ts=NOW - age_s * 1_000_000)
     view = seen([0, 0, 1, 1, 2, 2, 3, None])
 
     found = verdict(view, known, aim_of(planner), ts=NOW)
@@ -427,7 +495,7 @@ def test_a_spare_takes_over_from_one_that_ended_also_on_figures_in_doubt(planner
     view = seen([0, 0, 1, 1, None, None], lost="consumer 2 ended", ended=1)
     view = replace(view, consumers=frozenset({0, 1, 7}), spares=1)
 
-    found = verdict(view, Measured(), aim_of(planner), ts=NOW)
+    found = verdict(view, NewestRates(), aim_of(planner), ts=NOW)
 
     assert found is not None
     assert found.target == Assignment({**view.assignment, P[4]: 7, P[5]: 7})
@@ -459,7 +527,7 @@ def test_partitions_without_a_rate_open_a_consumer_where_old_loads_leave_no_room
 )
 def test_a_budget_of_moves_is_kept_whatever_else_is_wanted(group, moves, load, most):
     loads, view = group.loads, group.view
-    options = PackingOptions(max_moves=moves, max_moved_load=load)
+    options = {"max_moves": moves, "max_moved_load": load}
 
     found = verdict(view, measured(loads), aim_of("trim", most=most, options=options), ts=NOW)
 
@@ -475,7 +543,7 @@ def test_a_budget_of_moves_is_kept_whatever_else_is_wanted(group, moves, load, m
 @pytest.mark.parametrize("load", [45.0, 70.0])  # with room, and with overloads
 def test_a_maximum_below_what_there_is_is_reached_within_the_budget(load):
     view = seen([0, 0, 1, 1, 2, 2, 3, 3], quiet_s=60.0)
-    aim = aim_of("trim", most=2, options=PackingOptions(max_moves=1))
+    aim = aim_of("trim", most=2, options={"max_moves": 1})
     for _ in range(20):
         found = verdict(view, measured([load] * 8), aim, ts=NOW)
         assert found is not None
@@ -490,7 +558,7 @@ def test_a_maximum_below_what_there_is_is_reached_within_the_budget(load):
 
 def test_a_budget_that_allows_no_move_is_named():
     view = seen([0, 0, 0, 1])
-    aim = aim_of("trim", most=2, options=PackingOptions(max_moves=0))
+    aim = aim_of("trim", most=2, options={"max_moves": 0})
 
     found = verdict(view, measured([90.0, 90.0, 90.0, 10.0]), aim, ts=NOW)
 

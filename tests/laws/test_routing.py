@@ -16,7 +16,7 @@ from kafka.partitioner import murmur2 as kafka_murmur2
 
 from trimtab.model.murmur2 import murmur2
 from trimtab.plan.records.leaders import LeaderSnapshot
-from trimtab.plan.records.partitioner import Counted, Granularity, Partitioner, RoutingOptions
+from trimtab.plan.records.partitioner import CountUnit, Granularity, Partitioner, RoutingOptions
 from trimtab.plan.records.registry import OURS, PARTITIONERS, PEERS, partitioner_of
 
 unhurried = settings(deadline=None, max_examples=60)
@@ -293,7 +293,7 @@ def least_peak(loads: dict[str, int], on: dict[str, set[int]]) -> float:
     )
 
 
-@pytest.mark.parametrize("counted", Counted)
+@pytest.mark.parametrize("counted", CountUnit)
 @pytest.mark.parametrize("seed", range(8))
 def test_shared_sqf_comes_within_two_percent_of_the_least_possible_peak(counted, seed):
     rng = random.Random(seed)
@@ -304,7 +304,7 @@ def test_shared_sqf_comes_within_two_percent_of_the_least_possible_peak(counted,
     loads, used = dict.fromkeys(on, 0), Counter[int]()
 
     for topic in rng.choices(list(on), rates, k=40_000):
-        size = rng.randint(50, 150) if counted is Counted.BYTES else 1
+        size = rng.randint(50, 150) if counted is CountUnit.BYTES else 1
         used[snapshot.topic(topic).leader[sqf.partition(topic, None, size, snapshot)]] += size
         loads[topic] += size
 

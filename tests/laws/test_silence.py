@@ -9,7 +9,8 @@ import pytest
 from tests.laws.group_world import World, towards
 from tests.laws.test_policy import P, aim_of, measured
 from tests.laws.test_startup import turns
-from trimtab.apply.consumers.controller import GroupObserved, MoveStage, PartitionMove, Phase, step
+from trimtab.apply.consumers.controller import step
+from trimtab.apply.consumers.controller_state import GroupObserved, MoveStage, PartitionMove, Phase
 from trimtab.apply.consumers.policy import verdict
 from trimtab.model.assignment import Assignment
 from trimtab.model.control import Action

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.laws.group_world import World
 from tests.laws.test_policy import P, aim_of, measured
-from trimtab.apply.consumers.controller import ControllerRules, Policy
+from trimtab.apply.consumers.controller_state import ControllerRules, Policy
 from trimtab.apply.consumers.policy import verdict
 from trimtab.model.control import Action
 
@@ -18,17 +19,17 @@ def group(loads: list[float], *, patience_s: float = 300.0, **more: object) -> W
     return replace(world, **more)  # type: ignore[arg-type]
 
 
-def policy(world: World, loads: list[float], planner: str = "trim", **more: object) -> Policy:
+def policy(world: World, loads: list[float], planner: str = "trim", **more: Any) -> Policy:
     ts = round(world.now * 1_000_000)
     aim, known = aim_of(planner, **more), measured(loads, ts=ts)
     return lambda view: verdict(view, known, aim, ts=ts)
 
 
-def turns(world: World, loads: list[float], seconds: int, **more: object) -> list[str]:
+def turns(world: World, loads: list[float], seconds: int, **more: Any) -> list[str]:
     """Lets time pass; the reasons of the decisions that were made meanwhile."""
     begun = len(world.decisions)
     for _ in range(seconds):
-        world.turn(policy(world, loads, **more))  # type: ignore[arg-type]
+        world.turn(policy(world, loads, **more))
     return [d.reason for d in world.decisions[begun:]]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.apply.records.probe_log import Probes
-from trimtab.apply.records.steering import Observation, Steering, step
+from trimtab.apply.records.steering import Observation, SteeringState, step
 
 latency = st.floats(0.0001, 2.0)
 silence = st.one_of(st.just(0.0), st.floats(0.0, 30.0))
@@ -35,10 +35,10 @@ passing = st.floats(0.01, 30.0)
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[Steering, float]:
+def histories(draw: st.DrawFn) -> tuple[SteeringState, float]:
     """Where steering stands after some steps on the same brokers."""
     brokers = draw(st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True))
-    state, now = Steering(), 0.0
+    state, now = SteeringState(), 0.0
     for _ in range(draw(st.integers(0, 4))):
         now += draw(passing)
         state, _ = step(state, {b: draw(observations()) for b in brokers}, now)
@@ -59,7 +59,7 @@ def test_weights_lie_in_zero_to_one_and_somebody_has_one(history, seen, passed):
 
 @given(observations(), st.integers(1, 9), st.lists(passing, min_size=1, max_size=4))
 def test_brokers_that_look_the_same_weigh_the_same(seen, brokers, steps):
-    state, now = Steering(), 0.0
+    state, now = SteeringState(), 0.0
     for passed in steps:
         now += passed
         state, verdicts = step(state, dict.fromkeys(range(brokers), seen), now)
@@ -69,7 +69,7 @@ def test_brokers_that_look_the_same_weigh_the_same(seen, brokers, steps):
 @given(clusters, st.lists(passing, min_size=1, max_size=3))
 def test_equal_input_gives_equal_output_and_names_do_not_matter(seen, steps):
     renamed = {-broker - 1: observation for broker, observation in seen.items()}
-    ours, theirs, again, now = Steering(), Steering(), Steering(), 0.0
+    ours, theirs, again, now = SteeringState(), SteeringState(), SteeringState(), 0.0
     for passed in steps:
         now += passed
         ours, verdicts = step(ours, seen, now)

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,8 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import Layer
 from trimtab.plan.consumers.matching import named
-from trimtab.plan.consumers.planner import PackingOptions
-from trimtab.plan.consumers.trim import trim
+from trimtab.plan.consumers.planner import NO_CONTEXT, PackingContext
+from trimtab.plan.consumers.trim import TrimOptions, trim
 from trimtab.plan.registry import PLANNERS
 from trimtab.testing.strategies import packing_problems
 
@@ -55,7 +56,7 @@ def bfd_renamed(loads, before, limits):
 @given(problem=packing_problems(), slack=st.sampled_from([0.0, 0.1, 0.5]))
 def test_it_uses_no_more_consumers_than_best_fit_decreasing_and_its_slack(problem, slack):
     before = before_of(problem)
-    after = trim(problem.loads, before, problem.limits, PackingOptions(slack=slack))
+    after = trim(problem.loads, before, problem.limits, NO_CONTEXT, TrimOptions(slack=slack))
     least = len(bfd(problem.loads, before, problem.limits).consumers)
     assert len(after.consumers) <= least * (1 + slack)
 
@@ -73,9 +74,9 @@ def test_it_moves_no_more_load_than_best_fit_decreasing_with_the_best_names(prob
 @given(problem=packing_problems(), moves=st.integers(0, 6), load=st.integers(0, 200))
 def test_a_budget_is_kept_or_said_to_be_too_small(problem, moves, load):
     before = before_of(problem)
-    options = PackingOptions(max_moves=moves, max_moved_load=load)
+    options = TrimOptions(max_moves=moves, max_moved_load=load)
     try:
-        after = trim(problem.loads, before, problem.limits, options)
+        after = trim(problem.loads, before, problem.limits, NO_CONTEXT, options)
     except NoFeasiblePlan:
         free = trim(problem.loads, before, problem.limits)
         assert moved(before, free)
@@ -91,7 +92,8 @@ def test_a_budget_is_kept_or_said_to_be_too_small(problem, moves, load):
 @given(problem=packing_problems())
 def test_when_time_is_up_at_once_the_plan_is_valid_all_the_same(problem):
     before = before_of(problem)
-    after = trim(problem.loads, before, problem.limits, PackingOptions(expired=lambda: True))
+    late = PackingContext(clock=count().__next__)  # a second passes whenever it is asked
+    after = trim(problem.loads, before, problem.limits, late, TrimOptions(time_limit_s=0.5))
     assert set(after) == set(problem.loads)
     assert not overloads(after, problem.loads, problem.limits)
 
@@ -99,13 +101,13 @@ def test_when_time_is_up_at_once_the_plan_is_valid_all_the_same(problem):
 @few
 @given(problem=packing_problems(), seed=st.integers(0, 3))
 def test_equal_seeds_give_equal_plans(problem, seed):
-    before, options = before_of(problem), PackingOptions(seed=seed)
-    one = trim(problem.loads, before, problem.limits, options)
+    before, context = before_of(problem), PackingContext(seed=seed)
+    one = trim(problem.loads, before, problem.limits, context)
     other = trim(
         dict(reversed(list(problem.loads.items()))),
         Assignment(dict(reversed(list(before.items())))),
         problem.limits,
-        replace(options, iteration=5),
+        replace(context, iteration=5),
     )
     assert one == other
 
@@ -145,7 +147,7 @@ def test_slack_keeps_consumers_open_that_the_load_does_not_need():
     loads = {TopicPartition("t", n): 9 for n in range(40)}
     before = Assignment({p: p.partition // 8 for p in loads})
     assert len(bfd(loads, before, C100).consumers) == 4
-    assert trim(loads, before, C100, PackingOptions(slack=0.25)) == before
+    assert trim(loads, before, C100, NO_CONTEXT, TrimOptions(slack=0.25)) == before
     assert len(trim(loads, before, C100).consumers) == 4
 
 
@@ -153,10 +155,10 @@ def test_a_consumer_of_many_partitions_gives_up_as_few_as_a_budget_asks():
     loads = {TopicPartition("t", n): 1 + n % 7 for n in range(60)}
     before = Assignment(dict.fromkeys(loads, 0))
     excess = sum(loads.values()) - 100
-    after = trim(loads, before, C100, PackingOptions(max_moved_load=excess + 7))
+    after = trim(loads, before, C100, NO_CONTEXT, TrimOptions(max_moved_load=excess + 7))
     assert excess <= moved_load(before, after, loads) <= excess + 7
     with pytest.raises(NoFeasiblePlan, match="moved load"):
-        trim(loads, before, C100, PackingOptions(max_moved_load=excess - 1))
+        trim(loads, before, C100, NO_CONTEXT, TrimOptions(max_moved_load=excess - 1))
 
 
 def test_a_new_partition_that_fits_only_where_another_is_says_what_that_costs():
@@ -165,7 +167,7 @@ def test_a_new_partition_that_fits_only_where_another_is_says_what_that_costs():
     loads, before = {small: 1, big: 101}, Assignment({small: 0})
 
     with pytest.raises(NoFeasiblePlan, match="needs 1 move and 1 of moved load"):
-        trim(loads, before, limits, PackingOptions(max_moves=0))
+        trim(loads, before, limits, NO_CONTEXT, TrimOptions(max_moves=0))
 
-    after = trim(loads, before, limits, PackingOptions(max_moves=1))
+    after = trim(loads, before, limits, NO_CONTEXT, TrimOptions(max_moves=1))
     assert after == Assignment({small: 1, big: 0})

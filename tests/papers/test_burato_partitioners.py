@@ -14,7 +14,7 @@ import pytest
 
 from trimtab.model.cluster import TopicPartition
 from trimtab.plan.records.leaders import LeaderSnapshot
-from trimtab.plan.records.partitioner import Counted, RoutingOptions
+from trimtab.plan.records.partitioner import CountUnit, RoutingOptions
 from trimtab.plan.records.ratios import ratios
 from trimtab.plan.records.registry import partitioner_of
 
@@ -22,7 +22,7 @@ U = LeaderSnapshot({"U": {0: 1, 1: 2, 2: 2}})
 U_WITHOUT_1 = LeaderSnapshot({"U": {0: -1, 1: 2, 2: 2}})
 U_OFFLINE = LeaderSnapshot({"U": {0: -1, 1: -1, 2: -1}})
 FIG_6_4 = LeaderSnapshot({"A": {0: 1, 1: 2, 2: 2}, "B": {0: 2, 1: 3}})
-AT_ZERO = RoutingOptions(start=0, counted=Counted.RECORDS)
+AT_ZERO = RoutingOptions(start=0, counted=CountUnit.RECORDS)
 ROUND_ROBIN = ["default", "improved"]
 BY_BROKER = ["node", "sqf", "weighted-node"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from trimtab.model.control import Action
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import Keeps, PackingOptions
+from trimtab.plan.consumers.baselines import Keeps
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, scheduled
 from trimtab.simulate.fluid import FluidWorld, fluid
@@ -33,9 +33,8 @@ def load_aware():
 def sticky(keeps):
     """The same numbers of replicas at the same times, dealt by Kafka."""
     controller = scheduled(
-        PLANNERS[Layer.CONSUMERS]["kafka-sticky"],
+        PLANNERS[Layer.CONSUMERS]["kafka-sticky"].with_options(sticky_keeps=keeps),
         load_aware().replica_schedule,
-        PackingOptions(sticky_keeps=keeps),
     )
     return fluid(ezzeddine_workload_1(), controller, world=WORLD)
 

@@ -16,8 +16,8 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import FirstBin, PackingOptions, SortOrder
-from trimtab.plan.registry import PLANNERS
+from trimtab.plan.consumers.any_fit import FirstBin, SortOrder
+from trimtab.plan.registry import PLANNERS, configured
 from trimtab.simulate.consumers import kafka_default, landau
 from trimtab.simulate.packing import simulate, summary
 from trimtab.workload.rate_streams import landau_stream
@@ -36,8 +36,10 @@ def stream(seed):
 
 @cache
 def packed(seed, planner):
-    options = PackingOptions(seed=seed, order=SortOrder.SHUFFLE, nf_first_bin=FirstBin.ZERO)
-    return simulate(stream(seed), PLANNERS[Layer.CONSUMERS][planner], options)
+    conditions = {"seed": seed, "order": SortOrder.SHUFFLE, "nf_first_bin": FirstBin.ZERO}
+    chosen = [PLANNERS[Layer.CONSUMERS][planner]]
+    (told,), context = configured(chosen, conditions, optional=conditions)
+    return simulate(stream(seed), told, context)
 
 
 def latency(seed, assignments):

@@ -13,9 +13,9 @@ from functools import cache
 
 import pytest
 
-from trimtab_lab.papers import landau
 from trimtab_lab.papers.grid import run_here
-from trimtab_lab.papers.landau import LandauDesign
+from trimtab_lab.papers.landau import experiment as landau
+from trimtab_lab.papers.landau.design import LandauDesign
 from trimtab_lab.papers.published import landau as paper
 
 SIX = ("mwf", "mbf", "mwfp", "mbfp", "bfd", "nfd")

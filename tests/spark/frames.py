@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from trimtab.measure.spark.jobs import as_time
+from trimtab.measure.spark.measure_input import as_time
 from trimtab.measure.windows import MICROS, PartitionSample
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Receipt

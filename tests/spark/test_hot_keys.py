@@ -12,7 +12,8 @@ from tests.spark.frames import events_frame
 from trimtab.errors import MeasurementError
 from trimtab.measure.counters import Count, Coverage, Share, Threshold
 from trimtab.measure.spark.hot_keys import CountingMode, heavy_keys
-from trimtab.measure.spark.jobs import MeasureInput, MeasureMethod, measure
+from trimtab.measure.spark.jobs import measure
+from trimtab.measure.spark.measure_input import MeasureInput, MeasureMethod
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.murmur2 import home

@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from trimtab.evaluate.spark.live_outcomes import OutcomesQuery, Watching
+from trimtab.evaluate.spark.live_outcomes import LiveOutcomeOptions, OutcomesQuery
 from trimtab.kafka.topics import OwnTopics
 from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.measure.windows import MICROS
@@ -21,7 +21,7 @@ from trimtab.model.control_codec import receipt_to
 from trimtab.spark import sources
 from trimtab.spark.warehouse import Warehouse
 
-HOW = Watching(window_s=10.0, sla_s=2.0, delay_s=1.0)
+HOW = LiveOutcomeOptions(window_s=10.0, sla_s=2.0, delay_s=1.0)
 
 
 def done(offset: int, finished_s: float, *, waited_s: float = 1.0, group: str = "g") -> Receipt:
@@ -48,7 +48,7 @@ class Bench:
         self.spark, self.folder = spark, folder
         self.warehouse = Warehouse(str(folder / "warehouse"))
 
-    def query(self, how: Watching = HOW) -> OutcomesQuery:
+    def query(self, how: LiveOutcomeOptions = HOW) -> OutcomesQuery:
         found = OutcomesQuery(
             how, self.warehouse, run="live", folder=str(self.folder / "q"), own=OwnTopics()
         )
@@ -79,7 +79,7 @@ def bench(spark: SparkSession, tmp_path: Path) -> Bench:
 
 def test_a_window_is_judged_once_the_watermark_has_passed_it(bench: Bench) -> None:
     slow = replace(done(1, 9.9, waited_s=10.0), incarnation="i1", started_ts=round(0.4 * MICROS))
-    query = bench.query(Watching(window_s=10.0, sla_s=2.0, delay_s=1.0))
+    query = bench.query(LiveOutcomeOptions(window_s=10.0, sla_s=2.0, delay_s=1.0))
 
     query.on_batch(bench.batch([done(0, 4), replace(slow, event_ts=0), done(2, 10.5)]), 0)
     before = bench.table()
@@ -122,7 +122,7 @@ def test_groups_are_judged_apart_and_only_what_was_asked_for(bench: Bench) -> No
     asked = MeasureQuery(
         topics=frozenset({"t"}), groups=frozenset({"g", "other"}), from_ts=0, to_ts=0
     )
-    query = bench.query(Watching(window_s=10.0, asked=asked))
+    query = bench.query(LiveOutcomeOptions(window_s=10.0, asked=asked))
     of_groups = [done(0, 1), done(0, 2, group="other"), done(0, 3, group="third")]
 
     query.on_batch(bench.batch([*of_groups, replace(done(1, 4), topic="u")]), 0)

@@ -19,7 +19,7 @@ from trimtab.evaluate.order import (
     audit,
 )
 from trimtab.evaluate.spark.order_audit import log_audit, order_audit
-from trimtab.measure.spark.jobs import as_time
+from trimtab.measure.spark.measure_input import as_time
 from trimtab.model.control import Receipt
 
 _LOG = "topic string, partition int, offset long, key binary, seq long"

@@ -12,29 +12,26 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from tests.spark.frames import receipts_frame
 from trimtab.evaluate.order import OrderRules, ViolationKind
-from trimtab.evaluate.spark.jobs import (
-    Judging,
-    ReceiptQuery,
-    ReceiptTables,
-    ReplicasFrom,
-    audit_receipts,
-    expected_places,
-    from_files,
-    judge,
-    seq_in_header,
-    seq_in_json,
-)
+from trimtab.evaluate.spark.jobs import OutcomeParameters, ReplicasFrom, audit_receipts, judge
 from trimtab.evaluate.spark.outcomes import (
     handovers,
     moves,
     replica_minutes,
     replicas_from_timeline,
 )
-from trimtab.measure.spark.jobs import as_time
+from trimtab.evaluate.spark.receipt_tables import (
+    ReceiptQuery,
+    ReceiptTables,
+    expected_places,
+    from_files,
+    seq_in_header,
+    seq_in_json,
+)
+from trimtab.measure.spark.measure_input import as_time
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
-from trimtab.model.control import Command, Receipt, Report, Started, Stop, Stopped
+from trimtab.model.control import Command, ReadingStarted, ReadingStopped, Receipt, Report, Stop
 from trimtab.model.control_codec import control_to, receipt_to
 from trimtab.spark import sources
 from trimtab.spark.warehouse import Warehouse
@@ -85,7 +82,7 @@ def test_an_outcome_adds_up(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     given = ReceiptTables(receipts=receipts_frame(spark, [*RUN, RUN[0]]))  # one was sent twice
 
-    found = judge(spark, given, ASKED, Judging(sla_s=2, window_s=5), warehouse)
+    found = judge(spark, given, ASKED, OutcomeParameters(sla_s=2, window_s=5), warehouse)
 
     # Five records took 2, 4, 3, 2 and 1 s.
     latency = found.latency
@@ -129,8 +126,8 @@ def test_a_timeline_holds_each_row_until_the_next_and_is_cut_to_the_run(
 
 
 def _control(spark: SparkSession) -> Any:
-    def stopped(consumer: int) -> Stopped:
-        return Stopped(
+    def stopped(consumer: int) -> ReadingStopped:
+        return ReadingStopped(
             consumer=consumer,
             incarnation=f"i{consumer}",
             epoch=1,
@@ -139,7 +136,7 @@ def _control(spark: SparkSession) -> Any:
             committed={P0: 2},
         )
 
-    started = Started(consumer=1, incarnation="i1", epoch=1, seq=1, partitions=(P0,))
+    started = ReadingStarted(consumer=1, incarnation="i1", epoch=1, seq=1, partitions=(P0,))
     said: list[tuple[int, Command | Report]] = [
         (1, Stop(epoch=1, seq=1, partitions=(P0,))),
         (2, Stop(epoch=1, seq=1, partitions=(P0,))),  # sent again
@@ -164,7 +161,9 @@ def test_control_tells_who_lived_how_long_and_what_was_committed(
     given = ReceiptTables(receipts=receipts_frame(spark, RUN), control=_control(spark))
     warehouse = Warehouse(str(tmp_path))
 
-    found = judge(spark, given, ASKED, Judging(sla_s=2, replicas_from=ReplicasFrom.AUTO), warehouse)
+    found = judge(
+        spark, given, ASKED, OutcomeParameters(sla_s=2, replicas_from=ReplicasFrom.AUTO), warehouse
+    )
     audited = audit_receipts(spark, given, ASKED, rules=OrderRules(), warehouse=warehouse)
 
     assert found.replicas_from == "control"

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from trimtab.errors import SchemaMismatch
 from trimtab.evaluate.rscore import cbs
 from trimtab.evaluate.spark.packing_scores import COLUMNS, packing_scores
-from trimtab.measure.spark.jobs import as_time
+from trimtab.measure.spark.measure_input import as_time
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep

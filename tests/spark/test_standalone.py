@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,9 +19,11 @@ from tests.spark.frames import events_frame
 from trimtab.errors import ConfigError
 from trimtab.local.jars import pyspark_home
 from trimtab.local.ports import free_ports
-from trimtab.measure.spark.jobs import MeasureMethod, measure
+from trimtab.measure.spark.jobs import measure
+from trimtab.measure.spark.measure_input import MeasureMethod
 from trimtab.measure.spark.spans import from_files
 from trimtab.model.codec import measurement_to
+from trimtab.observe.clock import TimedOut, wait_until
 from trimtab.spark.session import EXECUTOR_PACKAGES, SparkOptions, _missing, configuration
 
 
@@ -46,10 +47,13 @@ def _daemon(log: Path, *arguments: str) -> Iterator[None]:
 
 
 def _wait_for(log: Path, pattern: str, times: int = 1) -> None:
-    deadline = time.monotonic() + 180
-    while len(re.findall(pattern, log.read_text() if log.exists() else "")) < times:
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.2)
+    def is_written() -> bool:
+        return len(re.findall(pattern, log.read_text() if log.exists() else "")) >= times
+
+    try:
+        wait_until(is_written, within_s=180, every_s=0.2)
+    except TimedOut:
+        raise AssertionError(log.read_text()) from None
 
 
 @pytest.fixture

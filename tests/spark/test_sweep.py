@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from trimtab.cli.main import run
 from trimtab.errors import MeasurementError
-from trimtab_lab.cli import experiment as cli
-from trimtab_lab.papers import packing_runs
+from trimtab_lab.cli import experiment_simulated as cli
 from trimtab_lab.papers.grid import GridCell, run_here
+from trimtab_lab.papers.landau import packing_runs
 from trimtab_lab.papers.spark.sweep import sweep
 
 CELLS = [

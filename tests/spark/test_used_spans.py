@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.frames import events_frame, samples_frame
-from trimtab.measure.spark.jobs import MeasureInput, MeasureMethod, measure
+from trimtab.measure.spark.jobs import measure
+from trimtab.measure.spark.measure_input import MeasureInput, MeasureMethod
 from trimtab.measure.spark.spans import misstamped
 from trimtab.measure.windows import MICROS, PartitionSample
 from trimtab.model.cluster import TopicPartition

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from trimtab.errors import ConfigError
+from trimtab.model.timeouts import Timeouts
 from trimtab.settings import load_settings
 
 
@@ -171,3 +173,39 @@ def test_a_time_that_cannot_be_is_refused(folder: Path, given: str) -> None:
 
     with pytest.raises(ConfigError, match=r"measure\.window_s"):
         load_settings()
+
+
+def test_time_outs_are_settings_with_the_defaults_of_a_cluster(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_settings().timeouts.value == Timeouts()
+
+    (folder / "trimtab.toml").write_text("[timeouts]\nvisible_s = '1m'\nrequest_s = 40\n")
+    monkeypatch.setenv("TRIMTAB_TIMEOUTS__REQUEST_S", "90")
+
+    assert load_settings().timeouts.value == Timeouts(request_s=90.0, visible_s=60.0)
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1", "inf", "nan", "301", "10000", "soon"])
+@pytest.mark.parametrize("name", [field.name for field in fields(Timeouts)])
+def test_a_wrong_time_out_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, wrong: str
+) -> None:
+    variable = f"TRIMTAB_TIMEOUTS__{name.upper()}"
+    monkeypatch.setenv(variable, wrong)
+
+    with pytest.raises(ConfigError, match=rf"Setting timeouts\.{name}: ") as refused:
+        load_settings()
+
+    assert variable in str(refused.value.hint)
+
+
+def test_the_error_of_a_bad_setting_names_it_in_plain_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRIMTAB_TIMEOUTS__REQUEST_S", "soon")
+
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+
+    assert caught.value.message.startswith("Setting timeouts.request_s: invalid duration 'soon'")

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.audit.faults import Fault
+from trimtab.audit.finding import Finding
 from trimtab.audit.findings import findings
-from trimtab.audit.known_loads import Carried
+from trimtab.audit.known_loads import CarriedLoads
 from trimtab.audit.leader_moves import kafka_json
 from trimtab.audit.loads import BrokerLoads, PolicyLoad
 from trimtab.audit.topology import Audit
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import VERSION, Json, by_partition
+from trimtab.model.codec import VERSION, Json
+from trimtab.model.wire import by_partition
 
 
 def audit_to(audit: Audit, *, worst: int | None = None) -> Json:
@@ -46,16 +48,7 @@ def audit_to(audit: Audit, *, worst: int | None = None) -> Json:
         "v": VERSION,
         "kind": "audit",
         "cluster": audit.cluster,
-        "findings": [
-            {
-                "level": str(f.level),
-                "kind": f.kind,
-                "count": f.count,
-                "text": f.text,
-                "advice": f.advice or None,
-            }
-            for f in findings(audit)
-        ],
+        "findings": [_finding(found) for found in findings(audit)],
         "group_counts": [list(counts) for counts in audit.group_counts],
         "pairs_total": audit.pairs_total,
         "pair_rates": [pair.rate for pair in audit.pairs],
@@ -78,6 +71,16 @@ def audit_to(audit: Audit, *, worst: int | None = None) -> Json:
             "of": audit.scenarios_of,
             "seed": audit.options.seed,
         },
+    }
+
+
+def _finding(found: Finding) -> Json:
+    return {
+        "level": str(found.level),
+        "kind": found.kind,
+        "count": found.count,
+        "text": found.text,
+        "advice": found.advice or None,
     }
 
 
@@ -111,7 +114,7 @@ def _fault(audit: Audit, fault: Fault) -> Json:
     }
 
 
-def _carried(load: Carried) -> Json:
+def _carried(load: CarriedLoads) -> Json:
     hottest = load.hottest
     return {
         "basis": str(load.basis),

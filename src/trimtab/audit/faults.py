@@ -236,11 +236,7 @@ class FaultScan:
         eligible = padded(layout, "elr")
         self._eligible = _kept(replicas, eligible) if eligible.size else None
         self._synced = layout.synced
-        rows, _ = np.nonzero(isr >= 0)
-        held = isr[isr >= 0]
-        order = np.argsort(held, kind="stable")
-        edges = starts(held[order], size)
-        self._synced_by = [rows[order[edges[b] : edges[b + 1]]] for b in range(size)]
+        self._synced_by = _rows_by_broker(isr, size)
         needs = (min_insync or {}).get
         self._needs = np.fromiter((needs(t, 1) for t in layout.topics), np.int64)[layout.topic_of]
         self._doubles = rates is None
@@ -469,6 +465,15 @@ def _first_alive(ordered: Ints, dead: Collection[int]) -> Ints:
     first = alive.argmax(axis=1)
     rows = np.arange(len(ordered))
     return np.where(alive[rows, first], ordered[rows, first], NO_PLACE)
+
+
+def _rows_by_broker(isr: Ints, size: int) -> list[Ints]:
+    """For each broker, the partitions in whose in-sync replicas it is."""
+    rows, _ = np.nonzero(isr >= 0)
+    held = isr[isr >= 0]
+    order = np.argsort(held, kind="stable")
+    edges = starts(held[order], size)
+    return [rows[order[edges[b] : edges[b + 1]]] for b in range(size)]
 
 
 def _kept(ordered: Ints, members: Ints) -> Ints:

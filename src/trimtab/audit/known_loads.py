@@ -70,7 +70,7 @@ class PartitionWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class CarriedLoads:
     """The load of each broker.
 
     Attributes:
@@ -188,7 +188,9 @@ def _rates(layout: Layout, rates: TopicLoad) -> tuple[Floats, NDArray[np.bool_]]
     return weight, np.fromiter((r is not None for r in found), bool, len(found))
 
 
-def carried(layout: Layout, weights: PartitionWeights, *, down: Collection[int] = ()) -> Carried:
+def carried(
+    layout: Layout, weights: PartitionWeights, *, down: Collection[int] = ()
+) -> CarriedLoads:
     """Computes broker loads; brokers that are down do not count in the mean."""
     size = len(layout.brokers)
     up = size - len(set(layout.brokers).intersection(down))
@@ -198,7 +200,7 @@ def carried(layout: Layout, weights: PartitionWeights, *, down: Collection[int] 
     total = float(weight.sum())
     at = int(np.argmax(load)) if size else -1
     hot = int(np.argmax(weight)) if weight.size and weight.max() > 0 else -1
-    return Carried(
+    return CarriedLoads(
         basis=weights.basis,
         unit=weights.unit,
         by_broker=dict(zip(layout.brokers, load.tolist(), strict=True)),

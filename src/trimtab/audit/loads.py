@@ -76,7 +76,7 @@ class LeastPeak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubled:
+class DoubledTopic:
     """The peak under Default if this topic alone had twice its rate."""
 
     topic: str
@@ -108,7 +108,7 @@ class BrokerLoads:
     measured: PolicyLoad | None
     unmeasured: tuple[str, ...]
     in_part: tuple[str, ...]
-    doubled: tuple[Doubled, ...]
+    doubled: tuple[DoubledTopic, ...]
 
 
 def topic_rates(
@@ -239,7 +239,7 @@ def _measured(layout: Layout, rates: TopicLoad, up: int) -> PolicyLoad | None:
 
 def worst_doubled(
     layout: Layout, default: Floats, rate: Floats, share: Floats, mean: float
-) -> tuple[Doubled, ...]:
+) -> tuple[DoubledTopic, ...]:
     """The topics whose doubling causes the highest peaks under Default, the worst first."""
     if not default.size or not layout.led.topic.size:
         return ()
@@ -258,7 +258,7 @@ def worst_doubled(
         if own_peak[at] < default[fullest]:
             place = fullest
         found.append(
-            Doubled(
+            DoubledTopic(
                 topic=layout.topics[topic],
                 peak_to_mean=float(peak[at] / (mean + rate[topic] / up)),
                 broker=layout.brokers[place],

@@ -45,7 +45,7 @@ from trimtab.audit.known_loads import (
     WANTED_AFTER,
     WANTED_PEAK,
     Basis,
-    Carried,
+    CarriedLoads,
     PartitionWeights,
     carried,
     weights_of,
@@ -67,7 +67,7 @@ from trimtab.audit.loads import (
 from trimtab.audit.scenarios import MOST_SCENARIOS, racks, scenarios
 from trimtab.audit.unevenness import (
     Drift,
-    Uneven,
+    UnevenTopic,
     below_min_insync,
     drift,
     group_counts,
@@ -170,7 +170,7 @@ class Audit:
     overlaps_by_broker: Mapping[BrokerId, tuple[int, ...]]
     contested: tuple[BrokerId, ...]
     components: tuple[tuple[BrokerId, ...], ...]
-    uneven: tuple[Uneven, ...]
+    uneven: tuple[UnevenTopic, ...]
     stacked: tuple[str, ...]
     offline_topics: tuple[str, ...]
     offline_partitions: tuple[TopicPartition, ...]
@@ -180,7 +180,7 @@ class Audit:
     under_replicated: int
     silent: tuple[BrokerId, ...]
     below_min_insync: int
-    carried: Carried
+    carried: CarriedLoads
     leader_moves: tuple[LeaderMove, ...]
     led_by_down: int
     loads: BrokerLoads
@@ -199,7 +199,7 @@ class Audit:
         """The full details of a failure."""
         return self._scanned().details(fault.dead)
 
-    def carried_after(self, fault: Fault) -> Carried:
+    def carried_after(self, fault: Fault) -> CarriedLoads:
         """Broker loads after a failure."""
         layout = self._scanned().layout_after(fault.dead)
         return carried(layout, self.weights, down=self.options.down.union(fault.dead))
@@ -234,16 +234,7 @@ def audit(
         most=how.max_scenarios,
         seed=how.seed,
     )
-    scan = None
-    if sets.kept:
-        scan = FaultScan(
-            layout,
-            rates,
-            weights=weights,
-            min_insync=how.min_insync,
-            down=down,
-            wanted=how.wanted_after,
-        )
+    scan = _fault_scan(layout, rates, weights, how) if sets.kept else None
     return Audit(
         cluster=snapshot.cluster,
         options=how,
@@ -260,12 +251,8 @@ def audit(
         components=tuple(groups.named(part) for part in components(groups.masks)),
         uneven=uneven_topics(layout),
         stacked=stacked_topics(layout, len(layout.brokers) - len(down)),
-        offline_topics=tuple(
-            layout.topics[topic] for topic in np.flatnonzero(layout.available == 0).tolist()
-        ),
-        offline_partitions=tuple(
-            layout.partitions[at].name for at in np.flatnonzero(layout.leader_of < 0).tolist()
-        ),
+        offline_topics=_offline_topics(layout),
+        offline_partitions=_offline_partitions(layout),
         leaders_per_broker=leads,
         idle=tuple(broker for broker, led in leads.items() if not led and broker not in down),
         drift=drift(layout),
@@ -284,8 +271,30 @@ def audit(
     )
 
 
+def _fault_scan(
+    layout: Layout, rates: TopicLoad | None, weights: PartitionWeights, how: AuditOptions
+) -> FaultScan:
+    return FaultScan(
+        layout,
+        rates,
+        weights=weights,
+        min_insync=how.min_insync,
+        down=how.down.intersection(layout.brokers),
+        wanted=how.wanted_after,
+    )
+
+
+def _offline_topics(layout: Layout) -> tuple[str, ...]:
+    return tuple(layout.topics[topic] for topic in np.flatnonzero(layout.available == 0).tolist())
+
+
+def _offline_partitions(layout: Layout) -> tuple[TopicPartition, ...]:
+    without = np.flatnonzero(layout.leader_of < 0).tolist()
+    return tuple(layout.partitions[at].name for at in without)
+
+
 def _leader_moves(
-    layout: Layout, weights: PartitionWeights, load: Carried, how: AuditOptions
+    layout: Layout, weights: PartitionWeights, load: CarriedLoads, how: AuditOptions
 ) -> tuple[LeaderMove, ...]:
     """Leader moves that balance brokers; a preferred leader election if that is enough."""
     if load.thin or load.excess <= how.wanted_peak or load.peak_to_mean <= how.wanted_peak:

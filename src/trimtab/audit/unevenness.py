@@ -42,7 +42,7 @@ class Level(StrEnum):
         return list(Level).index(self)
 
 
-class Uneven(NamedTuple):
+class UnevenTopic(NamedTuple):
     """A topic whose leaders have different numbers of its partitions."""
 
     topic: str
@@ -86,7 +86,7 @@ def spreads(count: Ints, start: Ints) -> Ints:
     return found
 
 
-def uneven_topics(layout: Layout) -> tuple[Uneven, ...]:
+def uneven_topics(layout: Layout) -> tuple[UnevenTopic, ...]:
     """The topics with a spread above 0, by name."""
     uneven = np.flatnonzero(spreads(layout.led.count, layout.led.start))
     begin, end = layout.led.start[uneven], layout.led.start[uneven + 1]
@@ -95,7 +95,7 @@ def uneven_topics(layout: Layout) -> tuple[Uneven, ...]:
     counts = layout.led.count[rows].tolist()
     edges = np.concatenate(([0], np.cumsum(end - begin))).tolist()
     return tuple(
-        Uneven(
+        UnevenTopic(
             layout.topics[topic],
             tuple(ids[edges[at] : edges[at + 1]]),
             tuple(counts[edges[at] : edges[at + 1]]),

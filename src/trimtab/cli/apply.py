@@ -10,8 +10,15 @@ import typer
 
 from trimtab.apply.freshness import check_fresh
 from trimtab.cli.connection import ClusterOptions, cluster_of, local_cluster_runs
-from trimtab.cli.options import AsJson, LoadsStep, Verbose, duration_option, with_options
-from trimtab.cli.output import progress_bar, result, result_json, say, warn
+from trimtab.cli.options import (
+    AsJson,
+    LoadsStep,
+    ReportFile,
+    Verbose,
+    duration_option,
+    with_options,
+)
+from trimtab.cli.output import progress_bar, result, result_json, say, warn, write_report
 from trimtab.errors import ConfigError
 from trimtab.kafka.cluster import Cluster
 from trimtab.measure.group_state import GroupSnapshot
@@ -75,6 +82,7 @@ class ApplyVerbOptions:
         ),
     ] = None
     step: LoadsStep = None
+    report: ReportFile = None
     of: ClusterOptions
     as_json: AsJson = False
     verbose: Verbose = False
@@ -95,6 +103,10 @@ def apply(options: ApplyVerbOptions) -> None:
         from trimtab.report.plans import plan_view
 
         result(plan_view(plan))
+    if options.report is not None:
+        from trimtab.report.plan_page import plan_page
+
+        write_report(options.report, plan_page(plan))
     loads = options.loads
     if options.execute and cluster is not None:
         if loads is not None:
@@ -143,7 +155,7 @@ def _tell(plan: AnyPlan, *, fresh: bool | None, entry: JournalEntry | None, as_j
         result_json({"v": VERSION, "plan": plan_to(plan), "fresh": fresh, **journal})
         return
     if entry is not None:
-        why = f": {entry.why}" if entry.why else ""
+        why = f": {entry.why.rstrip('.')}" if entry.why else ""
         say(f"Its journal: {entry.state}, {entry.step} of {entry.of} moves{why}.")
     if _under_way(entry):
         return

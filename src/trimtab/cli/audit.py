@@ -18,18 +18,19 @@ from trimtab.cli.options import (
     LoadsUnit,
     OnlyTopics,
     Output,
+    ReportFile,
     Verbose,
     output_file,
     with_options,
 )
-from trimtab.cli.output import TerminalProgress, result, result_json, say, write_file
+from trimtab.cli.output import TerminalProgress, result, result_json, say, write_file, write_report
 from trimtab.errors import ConfigError, Findings
 from trimtab.model.codec import dumps
 from trimtab.observe.logging import configure
 from trimtab.services.audit import AuditRequest, LoadsFile, audit_cluster
 
 if TYPE_CHECKING:
-    from trimtab.audit.findings import Finding
+    from trimtab.audit.finding import Finding
     from trimtab.audit.topology import Audit
 
 _MANY_SCENARIOS = 50
@@ -184,15 +185,7 @@ class AuditVerbOptions:
             "--fail-on", help="Exit with code 1 if there is a finding of this level or worse."
         ),
     ] = FailOn.NEVER
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report",
-            metavar="FILE.html",
-            callback=output_file,
-            help="Also write an HTML report to this file.",
-        ),
-    ] = None
+    report: ReportFile = None
     kafka_json: Annotated[
         Path | None,
         typer.Option(
@@ -295,8 +288,7 @@ def _print(found: Audit, worst: int, moves: Path | None) -> None:
 def _write_page(found: Audit, path: Path) -> None:
     from trimtab.report.audit_page import audit_page
 
-    write_file(path, audit_page(found))
-    say(f"Report written to {path}")
+    write_report(path, audit_page(found))
 
 
 def _write_moves(found: Audit, path: Path) -> None:

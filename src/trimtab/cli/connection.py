@@ -42,7 +42,7 @@ def cluster_of(settings: Settings) -> Cluster:
     if named:
         check_servers(named)
     servers = named or _local_cluster(settings, properties)
-    return Cluster(servers, properties, OwnTopics(settings.topic_prefix))
+    return Cluster(servers, properties, OwnTopics(settings.topic_prefix), settings.timeouts.value)
 
 
 def client_properties(settings: Settings) -> ClientProperties:

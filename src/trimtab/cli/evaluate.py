@@ -10,14 +10,6 @@ import typer
 
 from trimtab.cli import evaluate_plan
 from trimtab.cli.connection import ClusterOptions, cluster_of
-from trimtab.cli.measuring import (
-    MICROS,
-    FromTime,
-    ToTime,
-    offsets_option,
-    read_offsets,
-    since_option,
-)
 from trimtab.cli.options import (
     AsJson,
     GroupName,
@@ -32,6 +24,14 @@ from trimtab.cli.options import (
 )
 from trimtab.cli.output import TerminalProgress, say, show
 from trimtab.cli.spark import SessionOptions
+from trimtab.cli.time_options import (
+    MICROS,
+    FromTime,
+    ToTime,
+    offsets_option,
+    read_offsets,
+    since_option,
+)
 from trimtab.errors import ConfigError, Findings
 from trimtab.evaluate.order import OrderRules
 from trimtab.evaluate.verdict import audited_to, outcome_to

@@ -15,14 +15,15 @@ from trimtab.cli.output import TerminalProgress, result, result_json, say
 from trimtab.cli.signals import until_interrupted
 from trimtab.errors import ConfigError
 from trimtab.kafka.cluster import Cluster
-from trimtab.model.codec import Json, by_partition
+from trimtab.model.codec import Json
+from trimtab.model.wire import by_partition
 from trimtab.observe.logging import configure
 from trimtab.plan.records.partitioner import Granularity, RoutingOptions
 from trimtab.report.columns import new_table
 from trimtab.services.forward import forward_records, paired, survey_route
 
 if TYPE_CHECKING:
-    from trimtab.apply.records.kafka.forwarder import ForwardReport, Survey
+    from trimtab.apply.records.kafka.forward_route import ForwardReport, Survey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ def forward(options: ForwardOptions) -> None:
 
     Keys, headers, timestamps and the order of each key are preserved.
     """
-    from trimtab.apply.records.kafka.forwarder import Route
+    from trimtab.apply.records.kafka.forward_route import Route
 
     configure(verbose=options.verbose)
     route = Route(
@@ -143,7 +144,7 @@ def _target(source: Cluster, server: str | None, config: Path | None) -> Cluster
             "--to-command-config requires --to-bootstrap-server.",
             hint="Add --to-bootstrap-server, or leave out --to-command-config.",
         )
-    return Cluster(server, properties_of(config), source.topics)
+    return Cluster(server, properties_of(config), source.topics, source.timeouts)
 
 
 def _show_plan(surveyed: Survey, *, as_json: bool) -> None:

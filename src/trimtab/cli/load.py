@@ -46,7 +46,7 @@ from trimtab.workload.rate_streams import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trimtab.workload.kafka.load import LoadSummary
+    from trimtab.workload.load_summary import LoadSummary
 
 app = typer.Typer(name="load", no_args_is_help=True)
 

@@ -11,14 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.connection import ClusterOptions, cluster_of
-from trimtab.cli.measuring import (
-    FromTime,
-    ToTime,
-    offsets_option,
-    read_offsets,
-    since_option,
-    span_of,
-)
 from trimtab.cli.metrics_options import MetricsOptions
 from trimtab.cli.numbers import positive
 from trimtab.cli.options import (
@@ -34,6 +26,14 @@ from trimtab.cli.options import (
 from trimtab.cli.output import TerminalProgress, result, result_json, say, warn, write_file
 from trimtab.cli.signals import until_interrupted
 from trimtab.cli.spark import SessionOptions
+from trimtab.cli.time_options import (
+    FromTime,
+    ToTime,
+    offsets_option,
+    read_offsets,
+    since_option,
+    span_of,
+)
 from trimtab.errors import ConfigError
 from trimtab.measure.counters import parse_threshold
 from trimtab.model.codec import dumps, measurement_to
@@ -53,7 +53,7 @@ from trimtab.services.measure import (
 from trimtab.settings import Settings
 
 if TYPE_CHECKING:
-    from trimtab.measure.spark.jobs import MeasureResult
+    from trimtab.measure.spark.measure_result import MeasureResult
     from trimtab.spark.session import Session
 
 _MOST_NOTES = 10

@@ -56,7 +56,7 @@ class MonitorOptions:
 @with_options
 def monitor(options: MonitorOptions) -> None:
     """Sample log sizes and offsets into the telemetry topic until Ctrl-C."""
-    from trimtab.measure.kafka.monitor import Interest
+    from trimtab.measure.kafka.monitor import MonitorScope
 
     configure(verbose=options.verbose)
     settings = options.of.settings()
@@ -65,7 +65,7 @@ def monitor(options: MonitorOptions) -> None:
     with until_interrupted() as stop, TerminalProgress() as listener:
         report = sample_cluster(
             cluster,
-            Interest(
+            MonitorScope(
                 topics=frozenset(options.topic or ()),
                 pattern=options.pattern,
                 groups=tuple(options.group) if options.group else None,

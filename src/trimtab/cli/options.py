@@ -235,3 +235,13 @@ Output = Annotated[
         help="Also write the JSON to this file. Its folder must exist.",
     ),
 ]
+
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE.html",
+        callback=output_file,
+        help="Also write an HTML report to this file.",
+    ),
+]

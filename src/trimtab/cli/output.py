@@ -115,6 +115,12 @@ def write_file(path: Path, text: str) -> None:
     write_atomically(path, text)
 
 
+def write_report(path: Path, html: str) -> None:
+    """Writes the file of --report, and says so."""
+    write_file(path, html)
+    say(f"Report written to {path}")
+
+
 def progress_bar() -> Progress:
     """A progress bar; all verbs use the same style."""
     return Progress(

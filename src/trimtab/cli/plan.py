@@ -15,23 +15,17 @@ from trimtab.cli.options import (
     LoadsStep,
     LoadsUnit,
     Output,
+    ReportFile,
     SomeTopics,
     capacity_option,
     group_option,
     with_options,
 )
-from trimtab.cli.output import TerminalProgress, result, result_json, warn
+from trimtab.cli.output import TerminalProgress, result, result_json, warn, write_report
 from trimtab.cli.planner_options import (
-    Consumers,
-    LagThreshold,
-    MoveLimits,
+    PlannerChoices,
     PlannerName,
-    Sla,
-    StickyKeeps,
-    TieBreaks,
-    TimeLimit,
-    chosen_planners,
-    packing_options,
+    configured_planners,
 )
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.codec import read_loads
@@ -50,19 +44,6 @@ app = typer.Typer(
 @app.callback()
 def _plan() -> None:
     """Decide what should move, with reasons, forecast and bound; changes nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannerChoices:
-    """The options that planners read."""
-
-    consumers: Consumers = None
-    moves: MoveLimits
-    time_limit: TimeLimit = None
-    sla: Sla = None
-    lag_threshold: LagThreshold = None
-    sticky_keeps: StickyKeeps = None
-    ties: TieBreaks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +93,7 @@ class PlanOptions:
     packing: PlannerChoices
     of: ClusterOptions
     output: Output = None
+    report: ReportFile = None
     as_json: AsJson = False
 
 
@@ -123,15 +105,14 @@ def consumers_plan(options: PlanOptions) -> None:
     Prints each consumer before → after, and every move with its reason. The present assignment
     comes from the loads file, or from the live group; without either, all partitions are new.
     """
-    (planner,) = chosen_planners([options.planner])
-    choices = packing_options([planner], options.packing)
+    (planner,), context = configured_planners([options.planner], options.packing)
     loads, warnings = read_loads(options.loads)
     warn(warnings)
     request = PlanRequest(
         loads=loads,
         origin=str(options.loads),
         planner=planner,
-        options=choices,
+        context=context,
         group=options.group,
         topics=frozenset(options.topic) if options.topic else None,
         capacity=options.capacity,
@@ -144,6 +125,10 @@ def consumers_plan(options: PlanOptions) -> None:
     found = plan_group(request, _cluster(options, loads), listener=TerminalProgress())
     if options.output is not None:
         write_plan(found.plan, options.output)
+    if options.report is not None:
+        from trimtab.report.plan_page import plan_page
+
+        write_report(options.report, plan_page(found.plan, found.loads))
     if options.as_json:
         result_json(plan_to(found.plan))
     else:

@@ -10,17 +10,11 @@ import typer
 
 from trimtab.cli.numbers import finite
 from trimtab.cli.options import duration_option
-from trimtab.errors import ConfigError
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import (
-    DEFAULTS,
-    FirstBin,
-    Keeps,
-    PackingOptions,
-    PackingPlanner,
-    SortOrder,
-)
-from trimtab.plan.registry import PLANNERS, planner_of
+from trimtab.plan.consumers.any_fit import FirstBin, SortOrder
+from trimtab.plan.consumers.baselines import KedaOptions, Keeps
+from trimtab.plan.consumers.planner import PackingContext, PackingPlanner
+from trimtab.plan.registry import PLANNERS, configured, option_text, planner_of
 
 _NAMES = {"consumers": "members", "sla": "sla_s", "time_limit": "time_limit_s"}
 """Options that planners know by another name."""
@@ -42,7 +36,7 @@ def time_limit_option(more: str = "") -> Any:
     """`--time-limit`, for planners that search."""
     return duration_option(
         "--time-limit",
-        help=f"After that long exact and trim give the best plan found so far.{more}",
+        help=f"{option_text('time_limit_s')}{more}",
     )
 
 
@@ -56,14 +50,14 @@ InOrder = Annotated[
     SortOrder,
     typer.Option(
         "--order",
-        help="In which order nf, ff, bf and wf take partitions; shuffle: anew at every step.",
+        help=option_text("order"),
     ),
 ]
 NfFirstBin = Annotated[
     FirstBin,
     typer.Option(
         "--nf-first-bin",
-        help="Where nf and nfd begin: with the consumer that the first partition was on, or 0.",
+        help=option_text("nf_first_bin"),
     ),
 ]
 Consumers = Annotated[
@@ -77,7 +71,7 @@ Consumers = Annotated[
 ]
 StickyKeeps = Annotated[
     Keeps | None,
-    typer.Option("--sticky-keeps", help="Which partitions kafka-sticky and keda-lag leave."),
+    typer.Option("--sticky-keeps", help=option_text("sticky_keeps")),
 ]
 Slack = Annotated[
     float | None,
@@ -86,7 +80,7 @@ Slack = Annotated[
         metavar="X",
         min=0,
         callback=finite,
-        help="Part of the consumers that trim may use above what bfd needs. Default: 0.",
+        help=f"{option_text('slack')} Default: 0.",
     ),
 ]
 MaxMoves = Annotated[
@@ -95,7 +89,7 @@ MaxMoves = Annotated[
         "--max-moves",
         metavar="N",
         min=0,
-        help="No more partitions than that change their consumer, in one plan.",
+        help=option_text("max_moves"),
     ),
 ]
 MaxMovedLoad = Annotated[
@@ -105,7 +99,7 @@ MaxMovedLoad = Annotated[
         metavar="X",
         min=0,
         callback=finite,
-        help="No more load than that changes its consumer, in one plan.",
+        help=option_text("max_moved_load"),
     ),
 ]
 LagThreshold = Annotated[
@@ -114,8 +108,7 @@ LagThreshold = Annotated[
         "--lag-threshold",
         metavar="N",
         min=1,
-        help="Lag per consumer that keda-lag aims at: records, in a replay what --unit counts. "
-        f"Default: {DEFAULTS.lag_threshold}.",
+        help=f"{option_text('lag_threshold')} Default: {KedaOptions().lag_threshold}.",
     ),
 ]
 Sla = Annotated[float | None, sla_option(", for ll-ffd. Default: as the file says")]
@@ -124,7 +117,7 @@ TimeLimit = Annotated[float | None, time_limit_option()]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveLimits:
-    """How far a plan may go: shared by all verbs that plan."""
+    """How far a plan may go, for all verbs that plan."""
 
     slack: Slack = None
     max_moves: MaxMoves = None
@@ -140,32 +133,47 @@ class TieBreaks:
     nf_first_bin: NfFirstBin = FirstBin.STICKY
 
 
-def chosen_planners(names: Sequence[str]) -> list[PackingPlanner]:
-    """The planners of these names, each once."""
-    return [planner_of(Layer.CONSUMERS, name) for name in dict.fromkeys(names)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerChoices:
+    """The options that planners read, for one plan."""
+
+    consumers: Consumers = None
+    moves: MoveLimits
+    time_limit: TimeLimit = None
+    sla: Sla = None
+    lag_threshold: LagThreshold = None
+    sticky_keeps: StickyKeeps = None
+    ties: TieBreaks
 
 
-def packing_options(
-    planners: Sequence[PackingPlanner], *groups: Any, **more: Any
-) -> PackingOptions:
-    """The options given, single or in groups; one that none of the planners reads is refused.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackingConditions:
+    """The options that planners read, for simulations of all kinds."""
 
-    The conditions of a comparison are never refused: they are the same for all planners, also for
-    those that leave nothing to chance.
+    ties: TieBreaks
+    consumers: Consumers = None
+    sticky_keeps: StickyKeeps = None
+    moves: MoveLimits
+
+
+def configured_planners(
+    names: Sequence[str], *groups: Any, **more: Any
+) -> tuple[list[PackingPlanner], PackingContext]:
+    """The planners of these names, each once, with the options given, single or in groups.
+
+    An option that none of the planners reads is refused. The conditions of a comparison are not:
+    they are the same for all planners, also for those that leave nothing to chance.
     """
+    planners = [planner_of(Layer.CONSUMERS, name) for name in dict.fromkeys(names)]
     every = [pair for group in groups for pair in _options_of(group)] + list(more.items())
-    given = {name: value for name, value in every if value is not None}
-    read = frozenset[str]().union(*(planner.reads for planner in planners)) | _CONDITIONS
-    for name in given:
-        known_as = _NAMES.get(name, name)
-        if known_as not in read:
-            readers = [p.name for p in PLANNERS[Layer.CONSUMERS].values() if known_as in p.reads]
-            raise ConfigError(
-                f"--{name.replace('_', '-')} is not supported by "
-                f"{', '.join(p.name for p in planners)}.",
-                hint=f"It is for {', '.join(sorted(readers))}." if readers else None,
-            )
-    return PackingOptions(**{_NAMES.get(name, name): value for name, value in given.items()})
+    given = {_NAMES.get(name, name): value for name, value in every if value is not None}
+    return configured(planners, given, optional=_CONDITIONS, spelled=_flag)
+
+
+def _flag(name: str) -> str:
+    """An option of a planner as users type it."""
+    typed = {known_as: typed for typed, known_as in _NAMES.items()}
+    return f"--{typed.get(name, name).replace('_', '-')}"
 
 
 def _options_of(group: Any) -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import partial
 from itertools import groupby
@@ -28,7 +28,7 @@ from trimtab.cli.reference_topics import table_row, topics_page
 from trimtab.errors import TrimtabError
 from trimtab.observe import metrics
 from trimtab.plan.consumers.planner import PackingPlanner
-from trimtab.plan.registry import PLANNERS
+from trimtab.plan.registry import PLANNERS, option_texts
 from trimtab.settings import Settings
 
 SAMPLE = "trimtab.sample.toml"
@@ -185,12 +185,38 @@ def _planners() -> str:
             title, _, body = text.partition("\n")
             names = ", ".join(planner.name for planner in family)
             parts += [f"### {names}\n", f"{title}\n", f"```text\n{body.strip()}\n```\n"]
-            parts += [table_row("planner", "options"), table_row("---", "---")]
-            for planner in family:
-                reads = ", ".join(f"`{option}`" for option in sorted(planner.reads))
-                parts.append(table_row(f"`{planner.name}`", reads or "–"))
+            parts += [table_row("planner", "options", "facts"), table_row("---", "---", "---")]
+            parts += [
+                table_row(f"`{p.name}`", _in_code(p.option_names), _in_code(sorted(p.uses)))
+                for p in family
+            ]
             parts.append("")
+        parts += _planner_options(named.values())
     return "\n".join(parts)
+
+
+def _in_code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "–"
+
+
+def _planner_options(planners: Iterable[PackingPlanner]) -> Iterator[str]:
+    """The table of all options: who has it, its default, and what it means."""
+    rows: dict[str, tuple[list[str], Any, str]] = {}
+    for planner in planners:
+        for name, text in option_texts(planner).items():
+            default = getattr(planner.options, name)
+            rows.setdefault(name, ([], default, text))[0].append(planner.name)
+    yield "### Options\n"
+    yield (
+        "In Python: `planner.with_options(max_moves=3)`. The facts of the tables above are fields "
+        "of `PackingContext`.\n"
+    )
+    yield table_row("option", "of", "default", "meaning")
+    yield table_row("---", "---", "---", "---")
+    for name, (owners, default, text) in sorted(rows.items()):
+        shown = "–" if default is None else f"`{default}`"
+        yield table_row(f"`{name}`", ", ".join(owners), shown, text)
+    yield ""
 
 
 def _module_of(planner: PackingPlanner) -> ModuleType:

@@ -6,7 +6,7 @@ from trimtab.kafka.topics import LEAST_RETENTION_MS, MOST_REPLICAS, OwnTopic, Ow
 from trimtab.model import codec, control_codec
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
-from trimtab.model.control import Action, Decision, GroupState, Receipt, Stopped
+from trimtab.model.control import Action, Decision, GroupState, ReadingStopped, Receipt
 from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.journal_codec import journal_to
 from trimtab.model.load import GroupLimits, KeyLoad, PartitionLoad, Source, Unit
@@ -125,7 +125,7 @@ def _control_examples(own: OwnTopics) -> Examples:
             "`stop`, `state_query`, written in transactions. `incarnation` identifies the process "
             "that a command is for; a later process with the same index ignores it.",
             control_codec.control_to(
-                Stopped(
+                ReadingStopped(
                     consumer=0,
                     incarnation="9b",
                     epoch=7,

@@ -28,8 +28,7 @@ from trimtab.cli.output import TerminalProgress
 from trimtab.cli.planner_options import (
     MoveLimits,
     PlannerName,
-    chosen_planners,
-    packing_options,
+    configured_planners,
     sla_option,
     time_limit_option,
 )
@@ -220,12 +219,13 @@ def run(options: RunVerbOptions) -> None:
 
 
 def _request(options: RunVerbOptions, settings: Settings) -> RunRequest:
-    planners = chosen_planners([options.planner])
+    (planner,), _ = configured_planners(
+        [options.planner], options.moves, time_limit=options.time_limit
+    )
     return RunRequest(
         group=options.group,
         topics=tuple(dict.fromkeys(options.topic)),
-        planner=options.planner,
-        options=packing_options(planners, options.moves, time_limit=options.time_limit),
+        planner=planner,
         unit=options.unit,
         capacity=options.capacity,
         sla_s=options.sla,

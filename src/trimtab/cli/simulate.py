@@ -22,22 +22,19 @@ from trimtab.cli.options import (
 )
 from trimtab.cli.output import TerminalProgress, result_json, say, show, write_file
 from trimtab.cli.planner_options import (
-    Consumers,
     LagThreshold,
-    MoveLimits,
+    PackingConditions,
     PlannerNames,
     Seed,
     Sla,
-    StickyKeeps,
-    TieBreaks,
-    chosen_planners,
-    packing_options,
+    configured_planners,
     sla_option,
 )
 from trimtab.cli.simulate_brokers import brokers
 from trimtab.errors import ConfigError
-from trimtab.model.codec import by_partition, dumps, loads_to
+from trimtab.model.codec import dumps, loads_to
 from trimtab.model.load import Loads, Unit
+from trimtab.model.wire import by_partition
 from trimtab.services.simulate import (
     RandomWalk,
     ReplayRequest,
@@ -62,16 +59,6 @@ _CONTRACT = ("mean_consumers", "e_rscore", "moves", "moved_fraction", "utilisati
 @app.callback()
 def _simulate() -> None:
     """Run planners over streams of loads, generated or recorded; no broker is needed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackingConditions:
-    """Planner options that all simulations share."""
-
-    ties: TieBreaks
-    consumers: Consumers = None
-    sticky_keeps: StickyKeeps = None
-    moves: MoveLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,13 +235,12 @@ def packing(options: PackingVerbOptions) -> None:
     """
     from trimtab.report.tables import simulation_view
 
-    chosen = chosen_planners(options.planner)
-    asked = packing_options(
-        chosen, options.packing, sla=options.sla, lag_threshold=options.lag_threshold
+    chosen, context = configured_planners(
+        options.planner, options.packing, sla=options.sla, lag_threshold=options.lag_threshold
     )
     with TerminalProgress(least=_BAR_FROM) as listener:
         runs = simulate_planners(
-            options.stream, chosen, asked, dead=options.dead or (), listener=listener
+            options.stream, chosen, context, dead=options.dead or (), listener=listener
         )
     shown = [_run_to(run) for run in runs]
     value: Any = shown[0] if len(shown) == 1 else shown
@@ -349,8 +335,9 @@ def replay(options: ReplayOptions) -> None:
     """
     from trimtab.report.tables import replay_view
 
-    chosen = chosen_planners(options.planner)
-    asked = packing_options(chosen, options.packing, lag_threshold=options.lag_threshold)
+    chosen, context = configured_planners(
+        options.planner, options.packing, lag_threshold=options.lag_threshold
+    )
     request = ReplayRequest(
         history=options.history,
         capacity=options.capacity,
@@ -366,7 +353,7 @@ def replay(options: ReplayOptions) -> None:
         step_s=options.dt,
     )
     with TerminalProgress(least=_BAR_FROM) as listener:
-        past, found = replay_planners(request, chosen, asked, listener=listener)
+        past, found = replay_planners(request, chosen, context, listener=listener)
     value = {
         "windows": len(past.rates),
         "window_s": past.window_s,

@@ -171,7 +171,7 @@ def brokers(options: BrokersOptions) -> None:
     Policies range from no knowledge of the queues to full knowledge; Trimtab's partitioners are
     among them.
     """
-    from trimtab.report.policy_comparison import yardsticks_view
+    from trimtab.report.policy_comparison import comparison_view
 
     plot = options.plot
     if plot is not None and plot.suffix not in _PICTURES:
@@ -189,7 +189,7 @@ def brokers(options: BrokersOptions) -> None:
         _draw(plot, found, world, asked.settings)
     show(
         _document(options, found, world),
-        lambda: yardsticks_view(found, world, arrivals=options.arrivals, seeds=options.seeds),
+        lambda: comparison_view(found, world, arrivals=options.arrivals, seeds=options.seeds),
         as_json=options.as_json,
         output=options.output,
         indent=None,

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import Json, tidied
+from trimtab.model.codec import Json
 from trimtab.model.plan import ConsumerPlan, ConsumerState
 from trimtab.model.plan_codec import plan_id
+from trimtab.model.scalars import tidied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

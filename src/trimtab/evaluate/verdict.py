@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from trimtab.evaluate.order import Violation, ViolationKind
-from trimtab.model.codec import VERSION, Json, key_field
+from trimtab.model.codec import VERSION, Json
+from trimtab.model.scalars import key_field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audited:
+class OrderAuditResult:
     """The result of an order audit: what was audited, violations by kind, and the first ones."""
 
     run: str
@@ -33,7 +34,7 @@ class Audited:
         )
 
 
-def audited_to(audited: Audited, *, no_repeats: bool) -> Json:
+def audited_to(audited: OrderAuditResult, *, no_repeats: bool) -> Json:
     """The document of `evaluate order --json`."""
     return {
         "v": VERSION,
@@ -87,7 +88,7 @@ class ConsumerWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocking:
+class BlockingTimes:
     """Moves, and how long they blocked partitions, in seconds."""
 
     moves: int
@@ -129,8 +130,8 @@ class Outcome:
     replica_minutes: float
     busiest_share: float | None
     busiest_to_mean: float | None
-    moves: Blocking
-    handovers: Blocking | None
+    moves: BlockingTimes
+    handovers: BlockingTimes | None
     consumers: tuple[ConsumerWork, ...] = ()
     windows: tuple[OutcomeWindow, ...] = field(default=())
 

@@ -11,7 +11,6 @@ Cost     One request per broker and call (two for offsets). Connections are reus
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,13 +25,13 @@ from kafka.protocol.metadata import MetadataRequest
 from trimtab.kafka import consumer_groups, topic_facts
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_retriable, kafka_errors, reason_of
-from trimtab.kafka.requests import BACKOFF_S, Connections, error_of
+from trimtab.kafka.requests import Connections, error_of
+from trimtab.kafka.retry import attempts
 from trimtab.model.cluster import Broker, BrokerId, Group, Replicas, TopicPartition
+from trimtab.model.timeouts import Timeouts
 from trimtab.observe.logging import library_log
 
 log = library_log()
-
-_VISIBLE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +62,11 @@ class TopicSpec:
 
 class Admin(Protocol):
     """The admin requests that Trimtab needs."""
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long brokers may take."""
+        ...
 
     def cluster(self) -> ClusterInfo:
         """The brokers of the cluster."""
@@ -134,13 +138,13 @@ class Admin(Protocol):
 def connect(
     cluster: Cluster,
     *,
-    connect_within_s: float = 10.0,
-    patience_s: float = 10.0,
+    connect_within_s: float,
+    patience_s: float,
 ) -> Iterator[KafkaAdmin]:
     """Connects to a cluster; `patience_s` is how long to wait for a broker's answer."""
     brokers = Connections(cluster, connect_within_s, patience_s)
     try:
-        yield KafkaAdmin(brokers)
+        yield KafkaAdmin(brokers, cluster.timeouts)
     finally:
         brokers.close()
 
@@ -148,8 +152,14 @@ def connect(
 class KafkaAdmin:
     """The admin port on a real cluster (Kafka 3.0 or newer)."""
 
-    def __init__(self, brokers: Connections) -> None:
+    def __init__(self, brokers: Connections, timeouts: Timeouts) -> None:
         self._brokers = brokers
+        self._timeouts = timeouts
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long brokers may take."""
+        return self._timeouts
 
     def cluster(self) -> ClusterInfo:
         """The brokers of the cluster, including registered brokers that are down."""
@@ -306,17 +316,16 @@ class KafkaAdmin:
 
         If `partitions` is given, waits until it has that many, each with a leader.
         """
-        deadline = time.monotonic() + _VISIBLE_S
+        visible_s = self._timeouts.visible_s
         everyone = dict.fromkeys(self.cluster().live, _metadata_request([topic]))
-        while time.monotonic() < deadline:
+        for _ in attempts(within_s=visible_s):
             answers = self._brokers.ask_each(everyone, "show a topic")
             shown = [_placed(answer) for answer in answers.values()]
             if partitions is None and shown and all(shown):
                 return
             if shown and all(sum(not p.offline for p in s) == partitions for s in shown):
                 return
-            time.sleep(BACKOFF_S)
-        raise theirs.KafkaTimeoutError(f"not all brokers knew the topic within {_VISIBLE_S:g} s")
+        raise theirs.KafkaTimeoutError(f"not all brokers knew the topic within {visible_s:g} s")
 
 
 def _raise(code: int) -> None:

@@ -9,14 +9,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.errors import BrokerUnavailable
-from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.cluster import POLL_SLICE_S, Cluster
 from trimtab.kafka.errors import is_retriable, kafka_errors
 
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 """Errors for a topic that does not exist, or that some brokers do not know yet."""
-
-_ASK_S = 15.0
-_POLL_S = 0.05
 
 Keyed = tuple[bytes | None, bytes | None]
 
@@ -29,6 +26,7 @@ class TopicReader:
 
     def __init__(self, cluster: Cluster, topic: str, *, client_id: str) -> None:
         self._topic = topic
+        self._request_s = cluster.timeouts.request_s
         self._beginning = TheirPartition(topic, 0, OFFSET_BEGINNING)
         self._consumer: Consumer = cluster.consumer(
             client_id,
@@ -43,19 +41,19 @@ class TopicReader:
         try:
             with kafka_errors(f"reading {topic}"):
                 # Without this, a missing topic would be reported only after half a minute.
-                known = self._consumer.list_topics(topic, timeout=_ASK_S).topics[topic]
+                known = self._consumer.list_topics(topic, timeout=self._request_s).topics[topic]
                 self.missing = known.error is not None and known.error.code() in ABSENT
                 self._consumer.assign([self._beginning])
         except BaseException:
             self._consumer.close()
             raise
 
-    def read_to_end(self, within_s: float = _ASK_S) -> Iterator[Keyed]:
+    def read_to_end(self) -> Iterator[Keyed]:
         """All records up to the current end of the log."""
-        deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + self._request_s
         with kafka_errors(f"reading {self._topic}"):
             while time.monotonic() < deadline:
-                found = self._next(_POLL_S)
+                found = self._next(POLL_SLICE_S)
                 if isinstance(found, tuple):
                     yield found
                 elif found is True:
@@ -69,7 +67,7 @@ class TopicReader:
         deadline = time.monotonic() + seconds
         with kafka_errors(f"reading {self._topic}"):
             while (left_s := deadline - time.monotonic()) > 0:
-                found = self._next(min(left_s, _POLL_S))
+                found = self._next(min(left_s, POLL_SLICE_S))
                 if isinstance(found, tuple):
                     yield found
 
@@ -84,7 +82,7 @@ class TopicReader:
         if error.code() == KafkaError._PARTITION_EOF:
             return True
         if error.code() in ABSENT:  # just created, and some brokers do not know it yet
-            time.sleep(_POLL_S)
+            time.sleep(POLL_SLICE_S)
             self._consumer.assign([self._beginning])
         elif not is_retriable(KafkaException(error)):
             raise KafkaException(error)

@@ -12,7 +12,6 @@ Cost     One lookup for all groups; then per coordinator one request for committ
 from __future__ import annotations
 
 import struct
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
@@ -26,7 +25,8 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 
 from trimtab.kafka.errors import is_retriable
 from trimtab.kafka.messages import ConsumerGroupDescribeRequest
-from trimtab.kafka.requests import BACKOFF_S, Connections, error_of
+from trimtab.kafka.requests import Connections, error_of
+from trimtab.kafka.retry import attempts
 from trimtab.model.cluster import BrokerId, Group, Member, TopicPartition
 from trimtab.observe.logging import library_log
 
@@ -88,14 +88,12 @@ def _ask_coordinators(
     """Asks until all groups are answered or time is up; returns answers and unanswered groups."""
     found: dict[str, T] = {}
     pending = set(groups)
-    deadline = time.monotonic() + brokers.patience_s
-    while pending:
-        found |= ask(_coordinators(brokers, pending))
+    # Repeated: a new cluster has no coordinators yet, and they move when a broker fails.
+    for _ in attempts(within_s=brokers.patience_s):
+        found |= ask(_coordinators(brokers, pending)) if pending else {}
         pending -= found.keys()
-        # A new cluster has no coordinators yet, and they move when a broker fails.
-        if not pending or time.monotonic() > deadline:
+        if not pending:
             break
-        time.sleep(BACKOFF_S)
     return found, pending
 
 

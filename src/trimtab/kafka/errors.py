@@ -21,6 +21,9 @@ _AUTHENTICATION = (
     theirs.IllegalSaslStateError,
 )
 
+_BROKER_REMOVED = -137
+"""librdkafka's `_DESTROY_BROKER`: the broker was asked when it left the cluster's metadata."""
+
 
 @contextmanager
 def kafka_errors(what: str) -> Iterator[None]:
@@ -119,6 +122,7 @@ def is_retriable(error: Exception) -> bool:
                 LibrdkafkaError._TRANSPORT,
                 LibrdkafkaError._TIMED_OUT,
                 LibrdkafkaError._RESOLVE,
+                _BROKER_REMOVED,
                 LibrdkafkaError.COORDINATOR_LOAD_IN_PROGRESS,
                 LibrdkafkaError.COORDINATOR_NOT_AVAILABLE,
                 LibrdkafkaError.NOT_COORDINATOR,

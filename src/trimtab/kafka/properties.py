@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import ssl
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +22,8 @@ from types import MappingProxyType
 from typing import Any
 
 from trimtab.errors import BadFile, ConfigError, UnsupportedStore
+from trimtab.kafka.jaas import JaasLogin, parse_jaas
+from trimtab.kafka.properties_file import parse_properties
 
 _SECRET_KEY = re.compile(
     r"password|secret|jaas|token(?!\.endpoint)|credential|\.key$", re.IGNORECASE
@@ -132,7 +134,7 @@ class ClientProperties:
                 f"{path}: cannot be read: {error.strerror or error}.",
                 hint="--command-config takes a file of Kafka client properties.",
             ) from error
-        return cls(parse(text, source=str(path)), str(path))
+        return cls(parse_properties(text, source=str(path)), str(path))
 
     def get(self, key: str) -> str | None:
         """The value of a key, or None."""
@@ -406,135 +408,3 @@ class ClientProperties:
             return int(self._values[key])
         except ValueError:
             raise ConfigError(f"{self.source}: {key} must be a whole number.") from None
-
-
-@dataclass(frozen=True, slots=True)
-class JaasLogin:
-    """A login module of a JAAS line, with its options."""
-
-    module: str
-    options: Mapping[str, str] = field(repr=False)
-
-
-_JAAS_TOKEN = re.compile(
-    r"""\s+|//[^\n]*|/\*.*?\*/"""  # separators
-    r"""|"(?P<double>(?:\\.|[^"\\\n])*)"|'(?P<single>(?:\\.|[^'\\\n])*)'"""
-    r"""|(?P<sign>[=;])|(?P<word>[^\s=;"']+)""",
-    re.DOTALL,
-)
-_JAAS_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
-_JAAS_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
-
-
-def parse_jaas(line: str, *, source: str) -> JaasLogin:
-    """Parses `module flag name="value" …;` with exactly one module."""
-    wrong = ConfigError(
-        f"{source}: invalid sasl.jaas.config.",
-        hint='Expected: MODULE required username="…" password="…"; with the semicolon.',
-    )
-    tokens = list(_jaas_tokens(line, wrong))
-    if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
-        raise wrong
-    (_, module), (_, flag), *rest = tokens[:-1]
-    if flag.lower() not in {"required", "requisite", "sufficient", "optional"} or len(rest) % 3:
-        raise wrong
-    options = {}
-    for name, sign, value in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
-        if name[0] != "text" or sign != ("sign", "=") or value[0] != "text":
-            raise wrong
-        options[name[1]] = value[1]
-    return JaasLogin(module, options)
-
-
-def _jaas_tokens(line: str, wrong: ConfigError) -> Iterator[tuple[str, str]]:
-    at = 0
-    while at < len(line):
-        token = _JAAS_TOKEN.match(line, at)
-        if token is None:
-            raise wrong
-        at = token.end()
-        if token["sign"]:
-            yield "sign", token["sign"]
-        elif token["word"]:
-            yield "text", token["word"]
-        else:
-            quoted = token["double"] if token["double"] is not None else token["single"]
-            if quoted is not None:
-                yield "text", _JAAS_ESCAPE.sub(_jaas_escape, quoted)
-
-
-def _jaas_escape(found: re.Match[str]) -> str:
-    if found[1].isdigit() and found[1] not in "89":
-        return chr(int(found[1], 8))
-    return _JAAS_ESCAPES.get(found[1], found[1])
-
-
-def parse(text: str, *, source: str) -> dict[str, str]:
-    r"""Parses a Java properties file; of a repeated key the last value counts.
-
-    >>> parse("# who\nuser : al\\\n   ice\nempty\n", source="f")
-    {'user': 'alice', 'empty': ''}
-    """
-    values = {}
-    for number, line in _logical_lines(re.split(r"\r\n|\r|\n", text)):
-        if "\0" in line:
-            raise BadFile(
-                f"{source}, line {number}: binary data.",
-                hint="--command-config takes a text file of Kafka client properties.",
-            )
-        key, value = _split(line)
-        if not key:
-            raise BadFile(f"{source}, line {number}: no key before the separator.")
-        try:
-            values[_unescape(key)] = _unescape(value)
-        except ValueError as error:
-            raise BadFile(
-                f"{source}, line {number}: {error}.",
-                hint="Write a literal backslash twice in a properties file.",
-            ) from error
-    return values
-
-
-def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Joins continued lines, drops blank lines and comments; gives each its first line's number."""
-    joined, first = "", 0
-    for number, natural in enumerate(lines, start=1):
-        line = natural.lstrip(" \t\f")
-        if not first and (not line or line[0] in "#!"):
-            continue
-        first = first or number
-        if _continues(line):
-            joined += line[:-1]
-            continue
-        if joined + line:
-            yield first, joined + line
-        joined, first = "", 0
-    if joined:
-        yield first, joined
-
-
-def _continues(line: str) -> bool:
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
-
-
-def _split(line: str) -> tuple[str, str]:
-    key = re.match(r"(?:\\.|[^\\=: \t\f])*", line)
-    end = key.end() if key else 0
-    rest = line[end:].lstrip(" \t\f")
-    if rest[:1] in {"=", ":"}:
-        rest = rest[1:].lstrip(" \t\f")
-    return line[:end], rest
-
-
-def _unescape(text: str) -> str:
-    def character(found: re.Match[str]) -> str:
-        letter = found[1]
-        if letter.startswith("u"):
-            if len(letter) != 5:
-                raise ValueError(r"\u is not followed by four hexadecimal digits")
-            return chr(int(letter[1:], 16))
-        return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(letter, letter)
-
-    plain = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, text)
-    # Java's characters are UTF-16: one character may need two escapes.
-    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -14,11 +14,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
+from trimtab.model.timeouts import milliseconds
 from trimtab.observe.logging import library_log
 
 log = library_log()
-
-_FLUSH_S = 10.0
 
 
 def reliable(cluster: Cluster, *, client_id: str, linger_ms: int) -> dict[str, Any]:
@@ -41,8 +40,9 @@ class RecordPublisher:
         self.published = 0
         self.failed = 0
         self._broken = False
+        self._close_s = cluster.timeouts.close_s
         self._config = reliable(cluster, client_id=client_id, linger_ms=linger_ms) | {
-            "message.timeout.ms": 60_000,
+            "message.timeout.ms": milliseconds(cluster.timeouts.delivery_s),
             "error_cb": self._on_error,
         }
         with kafka_errors(f"starting the producer {client_id}"):
@@ -63,7 +63,7 @@ class RecordPublisher:
 
     def flush(self) -> None:
         """Waits for records in flight; those not acknowledged in time count as failed."""
-        if self._producer.flush(_FLUSH_S):
+        if self._producer.flush(self._close_s):
             self._producer.purge()
             self._producer.flush(1.0)  # reports each purged record as failed
 

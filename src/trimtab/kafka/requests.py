@@ -25,12 +25,12 @@ from kafka.net.selector import NetworkSelector
 from trimtab.errors import ConfigError
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_authentication, is_retriable, kafka_errors, reason_of
+from trimtab.kafka.retry import attempts
 from trimtab.model.cluster import BrokerId
+from trimtab.model.timeouts import milliseconds
 from trimtab.observe.logging import library_log
 
 log = library_log()
-
-BACKOFF_S = 0.1
 
 for _wire in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
     logging.getLogger(_wire).setLevel(logging.INFO)  # at DEBUG they print passwords
@@ -62,10 +62,10 @@ class Connections:
 
         config = {
             "client_id": "trimtab-admin",
-            "request_timeout_ms": max(10_000, int(patience_s * 1000)),
+            "request_timeout_ms": max(10_000, milliseconds(patience_s)),
             "reconnect_backoff_max_ms": 1_000,
             **cluster.for_kafka_python(),
-            "bootstrap_timeout_ms": int(connect_within_s * 1000),
+            "bootstrap_timeout_ms": milliseconds(connect_within_s),
             "kafka_client": client,
         }
         with kafka_errors(f"connecting to {cluster.servers}"):
@@ -92,16 +92,16 @@ class Connections:
 
     def ask_any(self, request: Callable[[], Any]) -> Any:
         """Sends a request to one broker after another until one answers."""
-        deadline = time.monotonic() + self.patience_s * 2
-        while True:
+        error: Exception = theirs.KafkaConnectionError("not connected to any broker")
+        for _ in attempts(within_s=2 * self.patience_s):
             node = self._manager.least_loaded_node()
             answers, failures = self._ask({} if node is None else {node: request})
             if answers:
                 return answers[node]
             error = failures.get(node, theirs.KafkaConnectionError("not connected to any broker"))
-            if not is_retriable(error) or time.monotonic() > deadline:
-                raise error
-            time.sleep(BACKOFF_S)
+            if not is_retriable(error):
+                break
+        raise error
 
     def ask_each(
         self, requests: Mapping[BrokerId, Callable[[], Any]], what: str

@@ -13,7 +13,6 @@ from trimtab.kafka.errors import kafka_errors
 from trimtab.model.cluster import TopicPartition
 from trimtab.observe.clock import wall_clock_us
 
-_TIMEOUT_S = 20.0
 _PADDING_S = 600
 
 AHEAD_S = 60
@@ -48,7 +47,7 @@ def offsets_between(
     time. If the record found there has a timestamp in the future, that says nothing about when it
     was written, and the end of the log is used instead.
     """
-    named, now = sorted(partitions), wall_clock_us()
+    named, now, request_s = sorted(partitions), wall_clock_us(), cluster.timeouts.request_s
     settings = {
         "group.id": "trimtab-spans",  # required by the client; no group is joined
         "enable.auto.commit": False,
@@ -56,15 +55,14 @@ def offsets_between(
     with kafka_errors("looking up the offsets of a span"):
         consumer = cluster.consumer("trimtab-spans", settings)
         try:
-            marks = {
-                p: consumer.get_watermark_offsets(Place(*p), timeout=_TIMEOUT_S) for p in named
-            }
-            starts = _at(consumer, named, from_ts // 1000, marks)
+            marks = {p: consumer.get_watermark_offsets(Place(*p), timeout=request_s) for p in named}
+            starts = _at(consumer, named, from_ts // 1000, marks, request_s)
             padded = to_ts + _PADDING_S * 1_000_000
             ends = {p: end for p, (_, end) in marks.items()}
             if padded < now:
-                found = _at(consumer, named, -(-padded // 1000), marks)
-                ahead = _at(consumer, named, (now + AHEAD_S * 1_000_000) // 1000, marks)
+                found = _at(consumer, named, -(-padded // 1000), marks, request_s)
+                future_ms = (now + AHEAD_S * 1_000_000) // 1000
+                ahead = _at(consumer, named, future_ms, marks, request_s)
                 ends |= {p: end for p, end in found.items() if end != ahead[p]}
         finally:
             consumer.close()
@@ -81,11 +79,12 @@ def _at(
     partitions: list[TopicPartition],
     ts_ms: int,
     marks: Mapping[TopicPartition, tuple[int, int]],
+    request_s: float,
 ) -> dict[TopicPartition, int]:
     """The first offset at or after a time; the end of the log if there is none."""
     asked = [Place(topic, partition, ts_ms) for topic, partition in partitions]
     found = {}
-    for place in consumer.offsets_for_times(asked, timeout=_TIMEOUT_S) if asked else ():
+    for place in consumer.offsets_for_times(asked, timeout=request_s) if asked else ():
         name = TopicPartition(place.topic, place.partition)
         at_end = place.offset < 0 or place.offset == OFFSET_END
         found[name] = marks[name][1] if at_end else place.offset

@@ -6,13 +6,13 @@ Promise  An existing topic is never changed. If its settings do not fit its read
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from trimtab.errors import ConfigError, MeasurementError, TrimtabError
+from trimtab.kafka.retry import attempts
 
 if TYPE_CHECKING:
     from trimtab.kafka.admin import Admin
@@ -27,9 +27,7 @@ LEAST_RETENTION_MS = 10 * 60 * 1000
 CONTROL_PARTITIONS = 65
 """One for the controller and 64 for consumers; doubled when more are needed."""
 
-_EXTENDED_WITHIN_S = 1.0
-_VISIBLE_WITHIN_S = 15.0
-_ASK_AGAIN_S = 0.1
+_EXTENDED_WITHIN_S = 1.0  # short: steering asks between two of its steps, and every few seconds
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -177,21 +175,21 @@ def ensure(admin: Admin, topics: Iterable[OwnTopic]) -> tuple[str, ...]:
                 created.append(topic.name)
                 continue
             # another process created it first
-            settings = _once_visible(partial(admin.topic_settings, topic.name)) or {}
-        _check(topic, settings, _once_visible(partial(admin.topics, [topic.name])))
+            settings = _once_visible(admin, partial(admin.topic_settings, topic.name)) or {}
+        _check(topic, settings, _once_visible(admin, partial(admin.topics, [topic.name])) or ())
     return tuple(created)
 
 
-def _once_visible(ask: Callable[[], _Answer]) -> _Answer:
-    """Asks about a topic that may have just been created until the answer is not empty.
+def _once_visible(admin: Admin, ask: Callable[[], _Answer]) -> _Answer | None:
+    """Asks about a topic that may have just been created until the answer is not empty, or None.
 
     Requests may go to different brokers, and some brokers learn of a new topic later than others:
     after one has returned its settings, the next may not know its partitions yet.
     """
-    deadline = time.monotonic() + _VISIBLE_WITHIN_S
-    while not (answer := ask()) and time.monotonic() < deadline:
-        time.sleep(_ASK_AGAIN_S)
-    return answer
+    for _ in attempts(within_s=admin.timeouts.visible_s):
+        if answer := ask():
+            return answer
+    return None
 
 
 def ensure_per_broker(
@@ -223,7 +221,7 @@ def ensure_per_broker(
         if not order or admin.create_topic(spec):
             return {broker: number for number, broker in enumerate(order)}
         # another process created it first
-        placed = _once_visible(partial(admin.topics, [topic.name]))
+        placed = _once_visible(admin, partial(admin.topics, [topic.name])) or ()
     found = _alone_on(placed)
     missing = sorted(set(live) - found.keys())
     if missing and placed:
@@ -244,14 +242,11 @@ def _extended_by_another(admin: Admin, name: str, live: Collection[int]) -> dict
 
     Asks more than once: the broker that answers may learn of new partitions a little late.
     """
-    until = time.monotonic() + _EXTENDED_WITHIN_S
-    while True:
+    for _ in attempts(within_s=_EXTENDED_WITHIN_S):
         found = _alone_on(admin.topics([name]))
         if found.keys() >= set(live):
             return found
-        if time.monotonic() >= until:
-            return {}
-        time.sleep(_ASK_AGAIN_S)
+    return {}
 
 
 def _alone_on(placed: Iterable[Replicas]) -> dict[int, int]:

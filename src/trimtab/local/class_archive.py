@@ -13,12 +13,12 @@ import hashlib
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trimtab.local.ports import HOST, free_ports, is_free
 from trimtab.local.processes import ProcessState, end, process_state, spawn
+from trimtab.observe.clock import TimedOut, wait_until
 
 _PATIENCE_S = 60.0
 
@@ -83,12 +83,13 @@ def _make(java: Path, jars: Sequence[Path], *, work: Path, archive: Path) -> Non
         log=work / "log",
     )
     try:
-        deadline = time.monotonic() + _PATIENCE_S
-        while is_free(port) and process_state(node) is ProcessState.RUNNING:
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.1)
+        wait_until(
+            lambda: not is_free(port) or process_state(node) is not ProcessState.RUNNING,
+            within_s=_PATIENCE_S,
+        )
         end([node], patience_s=_PATIENCE_S)
+    except TimedOut:
+        return
     finally:
         end([node], patience_s=0)
     if made.exists():

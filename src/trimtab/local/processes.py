@@ -15,7 +15,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -118,12 +117,16 @@ def end(processes: Iterable[ProcessId], *, patience_s: float) -> None:
 
 def wait_until_dead(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
     """Returns the processes that are still alive when the time is up."""
-    deadline = time.monotonic() + timeout_s
-    while alive := [p for p in processes if process_state(p) is not ProcessState.DEAD]:
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.02)
-    return alive
+    from trimtab.observe.clock import TimedOut, wait_until  # not importable as a program
+
+    def alive() -> list[ProcessId]:
+        return [p for p in processes if process_state(p) is not ProcessState.DEAD]
+
+    try:
+        wait_until(lambda: not alive(), within_s=timeout_s, every_s=0.02)
+    except TimedOut:
+        return alive()
+    return []
 
 
 @contextlib.contextmanager

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.model.cluster import Group, Member, TopicPartition
+from trimtab.model.wire import Count
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment(Mapping[TopicPartition, int]):
+class Assignment(Mapping[TopicPartition, Count]):
     """Partition → consumer index. A consumer without a partition is not part of it.
 
     `notes` are remarks of the planner that made it; they do not count in comparisons.

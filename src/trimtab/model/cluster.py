@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, NewType
+from typing import Annotated, NamedTuple, NewType
+
+from trimtab.model.wire import NOT_WRITTEN, OMIT_EMPTY, Count, Positive, Wire, are_distinct
 
 BrokerId = NewType("BrokerId", int)
 NO_LEADER = BrokerId(-1)
+
+_Brokers = Annotated[tuple[BrokerId, ...], Wire(rules=((are_distinct, "lists a broker twice"),))]
 
 
 class TopicPartition(NamedTuple):
     """The name of a partition; sorts by topic in code-point order, then by number."""
 
     topic: str
-    partition: int
+    partition: Count
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -24,10 +28,10 @@ class TopicPartition(NamedTuple):
 class Broker:
     """A broker, its rack, and whether it is alive; None means unknown."""
 
-    id: BrokerId
-    rack: str | None = None
-    capacity: float | None = None
-    alive: bool | None = None
+    id: Annotated[BrokerId, Wire(least=0)]
+    rack: Annotated[str | None, OMIT_EMPTY] = None
+    capacity: Annotated[Positive | None, OMIT_EMPTY] = None
+    alive: Annotated[bool | None, OMIT_EMPTY] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +42,14 @@ class Replicas:
     """
 
     topic: str
-    partition: int
+    partition: Count
     leader: BrokerId
-    replicas: tuple[BrokerId, ...]
-    isr: tuple[BrokerId, ...]
-    elr: tuple[BrokerId, ...] = ()
-    log_bytes: int | None = None
-    begin_offset: int | None = None
-    end_offset: int | None = None
+    replicas: _Brokers
+    isr: _Brokers
+    elr: Annotated[_Brokers, OMIT_EMPTY] = ()
+    log_bytes: Annotated[Count | None, Wire(name="bytes", omit_empty=True)] = None
+    begin_offset: Annotated[Count | None, OMIT_EMPTY] = None
+    end_offset: Annotated[Count | None, OMIT_EMPTY] = None
 
     @property
     def name(self) -> TopicPartition:
@@ -83,11 +87,11 @@ class Group:
 class ClusterSnapshot:
     """The whole cluster at one time, sorted, so that equal clusters are equal values."""
 
-    ts: int
     cluster: str | None
-    brokers: tuple[Broker, ...]
-    partitions: tuple[Replicas, ...]
-    groups: tuple[Group, ...] = ()
+    ts: Count = 0
+    brokers: Annotated[tuple[Broker, ...], Wire(sorted_by="id", noun="broker")]
+    partitions: Annotated[tuple[Replicas, ...], Wire(sorted_by="name", noun="partition")]
+    groups: Annotated[tuple[Group, ...], NOT_WRITTEN] = ()
 
     def __post_init__(self) -> None:
         names = [p.name for p in self.partitions]

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.wire import NOT_WRITTEN, OMIT_EMPTY, REQUIRED, TIDY, Amount, Count, Wire
 
 Partitions = tuple[TopicPartition, ...]
 
@@ -23,61 +24,63 @@ Partitions = tuple[TopicPartition, ...]
 class Start:
     """Command: read these partitions from their committed offsets."""
 
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     partitions: Partitions
-    incarnation: str | None = None
+    incarnation: Annotated[str | None, OMIT_EMPTY] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Command: stop reading these partitions."""
 
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     partitions: Partitions
-    incarnation: str | None = None
+    incarnation: Annotated[str | None, OMIT_EMPTY] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateQuery:
     """Command: report the partitions that you read."""
 
-    epoch: int
+    epoch: Count
     query_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class ReadingStarted:
     """Report: the consumer has started to read these partitions."""
 
-    consumer: int
+    consumer: Count
     incarnation: str
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class ReadingStopped:
     """Report: these partitions are no longer read.
 
     All records before `committed` are processed; it is None if nothing was ever committed.
     """
 
-    consumer: int
+    consumer: Count
     incarnation: str
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     partitions: Partitions
-    committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    committed: Annotated[Mapping[TopicPartition, int | None], NOT_WRITTEN] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateReport:
     """Report: the partitions that are read now, in answer to a query."""
 
-    consumer: int
+    consumer: Count
     incarnation: str
     query_id: str
     partitions: Partitions
@@ -87,19 +90,19 @@ class StateReport:
 class Hello:
     """Report: a consumer process has started and waits for commands."""
 
-    consumer: int
+    consumer: Count
     incarnation: str
-    partitions: Partitions = ()
+    partitions: Annotated[Partitions, REQUIRED] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
     """Heartbeat with the highest rate that this consumer has processed; None means unknown."""
 
-    consumer: int
+    consumer: Count
     incarnation: str
-    max_bytes_s: float | None
-    max_records_s: float | None
+    max_bytes_s: Amount | None
+    max_records_s: Amount | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +111,8 @@ class MemberRate:
 
     member: str
     incarnation: str
-    max_bytes_s: float | None
-    max_records_s: float | None
+    max_bytes_s: Amount | None
+    max_records_s: Amount | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +123,12 @@ class PlanOrder:
     """
 
     plan: str
-    hold_s: float
-    expires_ts: int
+    hold_s: Annotated[Amount, TIDY]
+    expires_ts: Count
 
 
 Command = Start | Stop | StateQuery
-Report = Started | Stopped | StateReport | Hello | Rate
+Report = ReadingStarted | ReadingStopped | StateReport | Hello | Rate
 ControlMessage = Command | Report | MemberRate | PlanOrder
 
 
@@ -136,10 +139,10 @@ class GroupState:
     `members` are the numbers of a subscribed group's members or pods, by name.
     """
 
-    epoch: int
+    epoch: Count
     clean: bool
     assignment: Assignment
-    members: Mapping[str, int] = field(default_factory=dict)
+    members: Annotated[Mapping[str, Count], OMIT_EMPTY] = field(default_factory=dict)
 
 
 class Action(StrEnum):
@@ -159,11 +162,13 @@ class Decision:
     ts: int
     group: str
     action: Action
-    before: int
-    after: int
-    reason: str
+    before: Annotated[Count, Wire(name="from")]
+    after: Annotated[Count, Wire(name="to")]
     plan: str | None = None
-    forecast: Mapping[str, Any] = field(default_factory=dict)
+    reason: str
+    forecast: Annotated[Mapping[str, Any], Wire(any_json=True, required=True)] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,16 +178,16 @@ class Receipt:
     run: str
     group: str
     topic: str
-    partition: int
-    offset: int
+    partition: Count
+    offset: Count
     key: bytes | None
     seq: int | None
-    consumer: int
+    set_id: int | None = None
+    consumer: Count
     incarnation: str
     event_ts: int
     started_ts: int
     finished_ts: int
-    set_id: int | None = None
     chain: str | None = None
 
 
@@ -190,10 +195,10 @@ class Receipt:
 class PartitionRate:
     """The rates of a partition in `trimtab.rates`; None means unknown."""
 
-    bytes_s: float | None
-    records_s: float | None
-    end_offset: int | None
-    lag: Mapping[str, int | None]
+    bytes_s: Amount | None
+    records_s: Amount | None
+    end_offset: Count | None
+    lag: Mapping[str, Count | None] = field(default_factory=dict)
     complete: bool
     stale: bool
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
+
+from trimtab.model.wire import OMIT_EMPTY, REQUIRED, Count
 
 
 class PlanState(StrEnum):
@@ -43,11 +46,11 @@ class JournalEntry:
 
     plan: str
     state: PlanState
-    step: int
-    of: int
-    ts: int
-    found: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
-    why: str = ""
+    step: Count
+    of: Count
+    found: Annotated[Mapping[str, Mapping[str, str | None]], REQUIRED] = field(default_factory=dict)
+    ts: Count
+    why: Annotated[str, OMIT_EMPTY] = ""
 
     @property
     def ended(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from trimtab.errors import BadFile
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
-_LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1
 """The largest 64-bit integer, which is the limit of Kafka and arrays."""
 
 
@@ -123,8 +123,8 @@ class Node:
         value = self.number(least=least)
         if value != int(value):
             self.fail(f"should be a whole number, is {value}")
-        if abs(int(value)) > _LARGEST:
-            self.fail(f"is {str(value)[:20]}, the maximum is {_LARGEST}")
+        if abs(int(value)) > LARGEST:
+            self.fail(f"is {str(value)[:20]}, the maximum is {LARGEST}")
         return int(value)
 
     def plain(self) -> Any:

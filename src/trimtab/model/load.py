@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.wire import OMIT_EMPTY, REQUIRED, TIDY, Amount, Count, Positive, Wire
 
 MEASURED_HEADROOM = 1 / 6
 """Default share of a measured capacity that is left free: C = 5/6 of the peak."""
@@ -38,16 +40,16 @@ class PartitionLoad:
     """
 
     topic: str
-    partition: int
-    bytes_s: float | None
-    records_s: float | None
+    partition: Count
+    bytes_s: Amount | None
+    records_s: Amount | None
     source: Source
-    end_offset: int | None = None
-    lag: Mapping[str, int | None] = field(default_factory=dict)
-    lag_s: Mapping[str, float | None] = field(default_factory=dict)
-    committed_s: Mapping[str, float | None] = field(default_factory=dict)
-    least_lag: Mapping[str, int | None] = field(default_factory=dict)
-    complete: bool = True
+    end_offset: Count | None = None
+    lag: Mapping[str, Count | None] = field(default_factory=dict)
+    lag_s: Mapping[str, Amount | None] = field(default_factory=dict)
+    committed_s: Annotated[Mapping[str, Amount | None], OMIT_EMPTY] = field(default_factory=dict)
+    least_lag: Annotated[Mapping[str, Count | None], OMIT_EMPTY] = field(default_factory=dict)
+    complete: Annotated[bool, REQUIRED] = True
 
     @property
     def name(self) -> TopicPartition:
@@ -64,10 +66,10 @@ class KeyLoad:
 
     topic: str
     key: bytes
-    lower: int
-    upper: int
-    share: float
-    partition_home: int | None
+    lower: Count
+    upper: Count
+    share: Amount
+    partition_home: Count | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +79,9 @@ class Measurement:
     cluster: str | None
     from_ts: int
     to_ts: int
-    window_s: float
-    rejects: int
-    partitions: tuple[PartitionLoad, ...]
+    window_s: Annotated[Positive, TIDY]
+    rejects: Count
+    partitions: Annotated[tuple[PartitionLoad, ...], Wire(sorted_by="name", noun="partition")]
     keys: tuple[KeyLoad, ...] = ()
 
     def loads(self, unit: Unit) -> dict[TopicPartition, float]:
@@ -96,34 +98,38 @@ class Measurement:
 class LoadStep:
     """The loads of one step, and the lags if the file has them."""
 
-    loads: Mapping[TopicPartition, float]
-    lags: Mapping[TopicPartition, int] = field(default_factory=dict)
+    loads: Mapping[TopicPartition, Amount]
+    lags: Annotated[Mapping[TopicPartition, Count], OMIT_EMPTY] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateSteps:
     """The rates of a loads file, step by step."""
 
-    steps: tuple[LoadStep, ...]
     unit: Unit = Unit.BYTES_S
+    steps: Annotated[tuple[LoadStep, ...], Wire(rules=((bool, "has no steps"),))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loads(RateSteps):
     """A loads file: the capacity of a consumer, and the loads of each step."""
 
-    capacity: float
-    sla_s: float | None = None
-    assignment: Assignment = field(default_factory=Assignment)
-    capacities: Mapping[int, float] = field(default_factory=dict)
+    capacity: Annotated[Positive, Wire(before="unit")]
+    sla_s: Annotated[Positive | None, Wire(before="steps", omit_empty=True)] = None
+    assignment: Annotated[Assignment, Wire(before="steps", omit_empty=True)] = field(
+        default_factory=Assignment
+    )
+    capacities: Annotated[Mapping[int, Positive], Wire(before="steps", omit_empty=True)] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
     """Capacities of a group's consumers: `capacity` for each, unless in `capacities`."""
 
-    capacity: float
-    capacities: Mapping[int, float] = field(default_factory=dict)
+    capacity: Positive
+    capacities: Mapping[int, Positive] = field(default_factory=dict)
     unit: Unit = Unit.BYTES_S
 
     def __post_init__(self) -> None:

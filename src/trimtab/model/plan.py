@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import BrokerId, TopicPartition
+from trimtab.model.wire import OMIT_EMPTY, REQUIRED, TIDY, Amount, Count, Wire, are_distinct
 
 MoveT = TypeVar("MoveT")
 InverseT = TypeVar("InverseT")
 StateT = TypeVar("StateT")
 CostT = TypeVar("CostT")
+
+_Load = Annotated[Amount, TIDY]
+_Numbers = Annotated[Mapping[str, float], TIDY]
 
 
 class Layer(StrEnum):
@@ -40,9 +44,9 @@ class Unplaced:
     """A partition whose load is above every consumer's capacity, with the reason."""
 
     topic: str
-    partition: int
+    partition: Count
     why: str
-    load: float
+    load: _Load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,7 @@ class Plan(Generic[MoveT, InverseT, StateT, CostT]):
 
     layer: Layer
     planner: str
-    params: Mapping[str, Any]
+    params: Annotated[Mapping[str, Any], TIDY]
     seed: int
     made_ts: int
     snapshot: str
@@ -62,11 +66,11 @@ class Plan(Generic[MoveT, InverseT, StateT, CostT]):
     moves: tuple[MoveT, ...]
     before: StateT
     after: StateT
-    bound: float
-    gap: float
+    bound: _Load
+    gap: Annotated[float, Wire(as_float=True)]
     cost: CostT
     inverse: tuple[InverseT, ...]
-    unplaced: tuple[Unplaced, ...] = field(default=())
+    unplaced: Annotated[tuple[Unplaced, ...], REQUIRED] = ()
 
 
 # ---------------------------------------------------------------- consumers
@@ -87,12 +91,12 @@ class ConsumerMove:
     """A partition moves to another consumer; `source` is None for arrivals and orphans."""
 
     topic: str
-    partition: int
-    source: int | None
-    target: int
-    load: float
-    reason: Reason
-    numbers: Mapping[str, float]
+    partition: Count
+    source: Annotated[Count | None, Wire(name="from")]
+    target: Annotated[Count, Wire(name="to")]
+    load: _Load
+    reason: Annotated[Reason, Wire(noun="reason")]
+    numbers: _Numbers
 
     @property
     def name(self) -> TopicPartition:
@@ -110,27 +114,27 @@ class InverseMove:
     """The inverse of a move."""
 
     topic: str
-    partition: int
-    source: int
-    target: int
+    partition: Count
+    source: Annotated[Count, Wire(name="from")]
+    target: Annotated[Count, Wire(name="to")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerState:
     """The figures that consumers' plans are compared by."""
 
-    consumers: int
-    max_load: float
+    consumers: Count
+    max_load: _Load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """The cost of executing the plan; `orphan_load` is separate, as it cannot be avoided."""
 
-    moves: int
-    moved_load: float
-    rscore: float
-    orphan_load: float
+    moves: Count
+    moved_load: _Load
+    rscore: Annotated[Amount, Wire(as_float=True)]
+    orphan_load: _Load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +157,10 @@ class ConsumerPlan(Plan[ConsumerMove, InverseMove, ConsumerState, Cost]):
     id does not depend on them.
     """
 
-    assignment: Assignment
-    bound_moved_load: float
-    members: Mapping[int, MemberName] = field(default_factory=dict)
+    assignment: Annotated[Assignment, Wire(before="before")]
+    bound: Count
+    bound_moved_load: Annotated[_Load, Wire(before="gap")]
+    members: Annotated[Mapping[int, MemberName], OMIT_EMPTY] = field(default_factory=dict)
 
     @property
     def previous(self) -> Assignment:
@@ -181,11 +186,11 @@ class KeyMove:
     """A key moves to another partition; `count` is the number of its records in the window."""
 
     key: bytes
-    source: int
-    target: int
-    count: int
-    reason: KeyReason
-    numbers: Mapping[str, float]
+    source: Annotated[Count, Wire(name="from")]
+    target: Annotated[Count, Wire(name="to")]
+    count: Count
+    reason: Annotated[KeyReason, Wire(noun="reason")]
+    numbers: _Numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,24 +198,24 @@ class KeyInverse:
     """The inverse of a move."""
 
     key: bytes
-    source: int
-    target: int
+    source: Annotated[Count, Wire(name="from")]
+    target: Annotated[Count, Wire(name="to")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyState:
     """The figures that keys' plans are compared by."""
 
-    e_lb: float
-    imbalance: float
+    e_lb: _Load
+    imbalance: _Load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCost:
     """The cost of executing a keys' plan: moved keys, and their records in the window."""
 
-    moves: int
-    count: int
+    moves: Count
+    count: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,17 +234,24 @@ class ReplicaReason(StrEnum):
     MOVE = "move"
 
 
+_EACH_ONCE = "should list at least one replica, and each only once"
+_ReplicaList = Annotated[
+    tuple[Annotated[BrokerId, Wire(least=0)], ...],
+    Wire(rules=((bool, _EACH_ONCE), (are_distinct, _EACH_ONCE))),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaMove:
     """A partition's replicas, leader first, before and after; `bytes` is the data to copy."""
 
     topic: str
-    partition: int
-    source: tuple[BrokerId, ...]
-    target: tuple[BrokerId, ...]
-    bytes: int
-    reason: ReplicaReason
-    numbers: Mapping[str, float]
+    partition: Count
+    source: Annotated[_ReplicaList, Wire(name="from")]
+    target: Annotated[_ReplicaList, Wire(name="to")]
+    bytes: Count
+    reason: Annotated[ReplicaReason, Wire(noun="reason")]
+    numbers: _Numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,27 +259,27 @@ class ReplicaInverse:
     """The inverse of a move."""
 
     topic: str
-    partition: int
-    source: tuple[BrokerId, ...]
-    target: tuple[BrokerId, ...]
+    partition: Count
+    source: Annotated[_ReplicaList, Wire(name="from")]
+    target: Annotated[_ReplicaList, Wire(name="to")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerState:
     """The highest load of a broker: now, and after one failure, two failures, or a rack's."""
 
-    f0: float
-    f1: float
-    f2: float
-    f_rack: float
+    f0: _Load
+    f1: _Load
+    f2: _Load
+    f_rack: _Load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCost:
     """The cost of executing a brokers' plan."""
 
-    moves: int
-    bytes: int
+    moves: Count
+    bytes: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

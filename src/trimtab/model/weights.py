@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from trimtab.model.wire import REQUIRED, TIDY, Amount, Count, Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +20,9 @@ class Weights:
         weights: 0 means send nothing to this broker; brokers not listed have no own weight.
     """
 
-    ts: int
-    valid_s: float
-    weights: Mapping[int, float] = field(default_factory=dict)
+    ts: Count
+    valid_s: Annotated[Positive, TIDY]
+    weights: Annotated[Mapping[int, Amount], REQUIRED] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.valid_s) and self.valid_s > 0):

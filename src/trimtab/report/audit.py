@@ -7,9 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.audit.faults import Fault
-from trimtab.audit.findings import counted, findings, judged_by_count, some
-from trimtab.audit.known_loads import Basis, Carried
+from trimtab.audit.finding import counted, some
+from trimtab.audit.findings import findings
+from trimtab.audit.known_loads import Basis, CarriedLoads
 from trimtab.audit.leader_moves import commands
+from trimtab.audit.load_findings import judged_by_count
 from trimtab.audit.loads import PolicyLoad
 from trimtab.audit.topology import Audit
 from trimtab.audit.unevenness import Level
@@ -56,7 +58,7 @@ def load(value: float, unit: Unit | None) -> str:
     return f"{value:.3g}" if unit is None else quantity(value, unit)
 
 
-def amount(value: float, of: Carried) -> str:
+def amount(value: float, of: CarriedLoads) -> str:
     """The load of a broker, with its unit."""
     match of.basis:
         case Basis.RATES:
@@ -67,7 +69,7 @@ def amount(value: float, of: Carried) -> str:
             return counted(round(value), "leader")
 
 
-def counted_in(of: Carried) -> str:
+def counted_in(of: CarriedLoads) -> str:
     """A text that says which data the broker loads are taken from."""
     match of.basis:
         case Basis.RATES:
@@ -127,7 +129,7 @@ def _brokers(audit: Audit) -> Table:
     return table
 
 
-def _bar(value: float, of: Carried, *, wanted: float) -> Text:
+def _bar(value: float, of: CarriedLoads, *, wanted: float) -> Text:
     times = value / of.mean if of.mean else 0.0
     filled = min(_BAR, round(times * _BAR / 2))  # the middle of the bar is the mean
     bar = "█" * filled + "░" * (_BAR - filled)

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trimtab.audit.faults import Fault
-from trimtab.audit.findings import findings, judged_by_count, named, some
+from trimtab.audit.finding import named, some
+from trimtab.audit.findings import findings
 from trimtab.audit.known_loads import Basis
 from trimtab.audit.leader_moves import commands, kafka_json
+from trimtab.audit.load_findings import judged_by_count
 from trimtab.audit.topology import Audit
 from trimtab.model.codec import dumps
 from trimtab.report import audit_plots
@@ -25,7 +27,7 @@ from trimtab.report.audit import (
     offline,
     overlaps,
 )
-from trimtab.report.page import Figure, template
+from trimtab.report.html import Figure, template
 
 _MOST_FAULTS = 50
 _MOST_ROWS = 100

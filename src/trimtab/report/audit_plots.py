@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from trimtab.audit.faults import Fault
-from trimtab.audit.findings import counted, named
-from trimtab.audit.known_loads import ROUNDING, Basis, Carried
+from trimtab.audit.finding import counted, named
+from trimtab.audit.known_loads import ROUNDING, Basis, CarriedLoads
 from trimtab.audit.layout import Layout
 from trimtab.audit.topology import Audit
 from trimtab.audit.unevenness import Level
@@ -66,7 +66,7 @@ def failures(audit: Audit) -> str:
     return svg()
 
 
-def worst_failure(audit: Audit, after: Carried) -> str:
+def worst_failure(audit: Audit, after: CarriedLoads) -> str:
     """The load of each broker before and after the worst failure."""
     with inline_figure("load of each broker after the worst failure") as (axes, svg):
         draw_worst(axes, audit, after)
@@ -233,24 +233,24 @@ def draw_loads(axes: Axes, audit: Audit) -> None:
     _loads_left(axes, now)
 
 
-def _full(audit: Audit, of: Carried) -> float:
+def _full(audit: Audit, of: CarriedLoads) -> float:
     """The load above which a broker is overloaded: more than wanted and more than necessary."""
     return max(audit.options.wanted_peak * of.mean, _held(of)) * (1 + ROUNDING)
 
 
-def _held(of: Carried) -> float:
+def _held(of: CarriedLoads) -> float:
     """The peak of the best spread; used if loads are estimated from leaders only."""
     return 0.0 if of.basis is Basis.RATES else of.bound
 
 
-def _over(audit: Audit, of: Carried) -> str:
+def _over(audit: Audit, of: CarriedLoads) -> str:
     """The meaning of red bars."""
     if _held(of) > audit.options.wanted_peak * of.mean:
         return "more than the best spread"
     return f"more than {audit.options.wanted_peak:g} × mean"
 
 
-def draw_worst(axes: Axes, audit: Audit, after: Carried) -> None:
+def draw_worst(axes: Axes, audit: Audit, after: CarriedLoads) -> None:
     """Draws the load of each broker before and after the worst failure."""
     fault = audit.faults[0]
     before, now = audit.carried.by_broker, after.by_broker
@@ -371,7 +371,7 @@ def _below(axes: Axes, names: Sequence[str], *, of: int) -> None:
     axes.set_xlabel(f"broker{rest}")
 
 
-def _loads_left(axes: Axes, found: Carried) -> None:
+def _loads_left(axes: Axes, found: CarriedLoads) -> None:
     from matplotlib.ticker import MaxNLocator
 
     match found.basis:

@@ -48,7 +48,7 @@ _LOOK = {
 _ROUND = frozenset({"default", "improved", "node", "sqf", "weighted-node"})
 _WIDE = frozenset({"round-robin", "jsq-own"})  # other marks may have the same position
 _DASHES: dict[FormKind, Literal["-", "--"]] = {FormKind.EXACT: "-", FormKind.LIMIT: "--"}
-_STYLE: dict[RcKeyType, Any] = {
+PLOT_STYLE: dict[RcKeyType, Any] = {
     "font.size": 9.0,
     "svg.fonttype": "none",
     "svg.hashsalt": "trimtab",
@@ -61,7 +61,7 @@ _STYLE: dict[RcKeyType, Any] = {
 _KIND = {FormKind.EXACT: "", FormKind.LIMIT: "→ ", FormKind.BOUND: "≥ "}
 
 
-def yardsticks_view(
+def comparison_view(
     cells: Sequence[YardstickCell], world: QueueWorld, *, arrivals: int, seeds: int
 ) -> RenderableType:
     """A table for each utilisation, with the policies in the requested order."""
@@ -171,7 +171,7 @@ def picture(cells: Sequence[YardstickCell], curves: Curves, *, form: Format = "s
     panels = sorted({c.dispatchers for c in cells if c.dispatchers is not None}) or [1]
     written = io.BytesIO()
     # Settings apply inside the block only, without pyplot: other figures are not affected.
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(PLOT_STYLE):
         figure = Figure(figsize=(2.4 + 2.5 * len(panels), 3.6), layout="constrained")
         row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, many in zip(row, panels, strict=True):

@@ -21,7 +21,7 @@ from trimtab.report.columns import new_table
 from trimtab.simulate.packing import PackingRun, summary
 
 if TYPE_CHECKING:
-    from trimtab.simulate.replay import History, Replayed
+    from trimtab.simulate.replay import History, ReplayResult
 
 _Columns = Mapping[str, Callable[[int], RenderableType]]
 
@@ -320,7 +320,7 @@ def sparkline(values: Sequence[float], width: int = _SPARKLINE) -> str:
     return "".join(_SPARKS[round((mean - low) / span * (len(_SPARKS) - 1))] for mean in means)
 
 
-def replay_view(history: History, found: Sequence[Replayed]) -> RenderableType:
+def replay_view(history: History, found: Sequence[ReplayResult]) -> RenderableType:
     """How each planner would have performed on the recorded load, side by side."""
     span = history.window_s * len(history.rates)
     title = (

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.evaluate.order import ViolationKind
-from trimtab.evaluate.verdict import Audited, Blocking, Outcome
+from trimtab.evaluate.verdict import BlockingTimes, OrderAuditResult, Outcome
 from trimtab.report.columns import new_table
 from trimtab.report.measurement import readable
 
@@ -23,7 +23,7 @@ _MEANS = {
 }
 
 
-def audit_view(audited: Audited, *, no_repeats: bool) -> RenderableType:
+def audit_view(audited: OrderAuditResult, *, no_repeats: bool) -> RenderableType:
     """What was audited, the number of violations of each kind, and the first violations."""
     counts = new_table("kind", "count", "", "", title="Order", box=None)
     counts.columns[1].justify = "right"
@@ -37,7 +37,7 @@ def audit_view(audited: Audited, *, no_repeats: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _looked_at(audited: Audited) -> Text:
+def _looked_at(audited: OrderAuditResult) -> Text:
     line = f"run {audited.run}: {audited.receipts:,} receipts of {audited.records:,} records"
     if audited.group is None:
         line = f"{audited.records:,} records"
@@ -49,7 +49,7 @@ def _looked_at(audited: Audited) -> Text:
     return Text(f"{line}, {audited.rejects:,} rejects")
 
 
-def _violations(audited: Audited) -> Table:
+def _violations(audited: OrderAuditResult) -> Table:
     table = new_table("kind", "partition", "key", "detail", title="Violations", box=None)
     for v in audited.first[:_MOST_ROWS]:
         key = "" if v.key is None else readable(v.key)
@@ -113,7 +113,7 @@ def _whole(outcome: Outcome) -> Table:
     return table
 
 
-def _blocked(blocking: Blocking) -> str:
+def _blocked(blocking: BlockingTimes) -> str:
     if blocking.p50_s is None or blocking.p90_s is None or blocking.max_s is None:
         return ""
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 _MICROS = 1_000_000
 _LOOK_S = 0.5
-_ANSWER_S = 30.0
-_GRACE_S = 10.0
+_ANSWER_S = 30.0  # then the order expires: the controller refuses it
+_GRACE_S = 10.0  # the clocks of both may differ
 
 OnProgress = Callable[[int, int], None]
 
@@ -101,21 +102,37 @@ def carry_out(
             now = present_group(cluster, group, frozenset(mine.scope.topics))
             check_fresh(mine, now.partitions, now.assignment)
             _check_controller(cluster, group)
-            _order(topic, mine, cluster, group, options)
-        ended = _follow(topic, mine, group, options, on_progress)
+            if _newest(cluster, plan_id(mine)) == before:  # else someone has just ordered it
+                _order(topic, mine, cluster, group, options)
+        ended = _follow(topic, mine, cluster, group, options, on_progress, before=before)
         if undoes is not None:
-            ran = topic.newest(plan_id(undoes))
-            of = ran.of if ran is not None else len(mine.moves)
-            topic.write(
-                JournalEntry(
-                    plan=plan_id(undoes),
-                    state=PlanState.ROLLED_BACK,
-                    step=0,
-                    of=of,
-                    ts=wall_clock_us(),
-                )
-            )
+            _mark_undone(topic, cluster, undoes, by=ended)
     return ended
+
+
+def _newest(cluster: Cluster, plan: str) -> JournalEntry | None:
+    """The last entry of a plan's journal at this moment."""
+    from trimtab.apply.kafka.plan_topic import PlanTopic
+
+    with closing(PlanTopic(cluster)) as topic:
+        topic.refresh()
+        return topic.newest(plan)
+
+
+def _mark_undone(topic: PlanTopic, cluster: Cluster, plan: AnyPlan, *, by: JournalEntry) -> None:
+    """Ends a plan's journal with `rolled_back`, if a controller of an earlier release did not.
+
+    A plan that was ordered again after its rollback is left alone.
+    """
+    ran = _newest(cluster, plan_id(plan))
+    if ran is not None and (ran.state is PlanState.ROLLED_BACK or not ran.ended or ran.ts > by.ts):
+        return
+    of = by.of if ran is None else ran.of
+    topic.write(
+        JournalEntry(
+            plan=plan_id(plan), state=PlanState.ROLLED_BACK, step=0, of=of, ts=wall_clock_us()
+        )
+    )
 
 
 def _of_consumers(plan: AnyPlan) -> ConsumerPlan:
@@ -126,13 +143,16 @@ def _of_consumers(plan: AnyPlan) -> ConsumerPlan:
 
 def _check_controller(cluster: Cluster, group: str) -> None:
     """Refuses if no controller runs the group."""
-    with cluster.admin() as admin:
-        leading = admin.groups([f"trimtab-controller-{group}"])
-    if not any(found.members for found in leading):
+    if not _has_controller(cluster, group):
         raise ApplyError(
             f"No controller runs group {group}, so the plan cannot be carried out.",
             hint=f'Start one with "trimtab run --group {group} --topic … --execute".',
         )
+
+
+def _has_controller(cluster: Cluster, group: str) -> bool:
+    with cluster.admin() as admin:
+        return any(found.members for found in admin.groups([f"trimtab-controller-{group}"]))
 
 
 def _order(
@@ -148,26 +168,38 @@ def _order(
         plan=plan_id(plan), hold_s=options.hold_s, expires_ts=ts + round(_ANSWER_S * _MICROS)
     )
     value = dumps(control_to(order, ts=ts)).encode()
-    deliver(cluster, [(cluster.topics.control(group), TO_CONTROLLER, None, value)])
+    deliver(
+        cluster,
+        [(cluster.topics.control(group), TO_CONTROLLER, None, value)],
+        within_s=min(cluster.timeouts.delivery_s, _ANSWER_S),  # the order expires then
+    )
 
 
 def _follow(
     topic: PlanTopic,
     plan: ConsumerPlan,
+    cluster: Cluster,
     group: str,
     options: ApplyOptions,
     on_progress: OnProgress,
+    *,
+    before: JournalEntry | None = None,
 ) -> JournalEntry:
-    """Waits for the end of a plan that was ordered."""
+    """Waits for the end of a plan that was ordered; `before` may be the end of an earlier run."""
     name, began = plan_id(plan), time.monotonic()
     while True:
         topic.wait(_LOOK_S)
         entry, waited_s = topic.newest(name), time.monotonic() - began
+        if entry is not None and entry.ended and entry == before:
+            entry = None  # the new order, which someone else has just sent, was not read yet
+        if waited_s > min(options.within_s, _ANSWER_S + _GRACE_S if _is_open(entry) else math.inf):
+            # Read again: if this process was suspended, it has not seen what happened meanwhile.
+            entry = _newest(cluster, name)
         if entry is not None:
             on_progress(entry.step, entry.of)
             if entry.ended:
                 return _judged(entry)
-        if (entry is None or entry.state is PlanState.MADE) and waited_s > _ANSWER_S + _GRACE_S:
+        if _is_open(entry) and waited_s > _ANSWER_S + _GRACE_S:
             if entry is not None:
                 why = "no controller took the order"
                 topic.write(
@@ -186,17 +218,42 @@ def _follow(
                 hint="Is it busy with a hand-over, or older than this release? See its log.",
             )
         if waited_s > options.within_s:
-            raise ApplyError(
-                f"Plan {name} is still being carried out after {options.within_s:g} s; it goes on.",
-                hint=f'See how far it is with "trimtab apply {name}".',
-            )
+            raise _not_ended(name, entry, cluster, group, options)
+
+
+def _is_open(entry: JournalEntry | None) -> bool:
+    """Whether no controller has taken the order yet."""
+    return entry is None or entry.state is PlanState.MADE
+
+
+def _not_ended(
+    name: str, entry: JournalEntry | None, cluster: Cluster, group: str, options: ApplyOptions
+) -> ApplyError:
+    """The error when a plan has not ended in time."""
+    hint = f'See how far it is with "trimtab apply {name}".'
+    if _is_open(entry):
+        return ApplyError(
+            f"The controller of group {group} has not started plan {name} after "
+            f"{options.within_s:g} s; it may still start it.",
+            hint=hint,
+        )
+    if not _has_controller(cluster, group):
+        return ApplyError(
+            f"Plan {name} is not finished after {options.within_s:g} s, and no controller runs "
+            f"group {group} now; the next one continues it.",
+            hint=f'Start one with "trimtab run --group {group} --topic … --execute".',
+        )
+    return ApplyError(
+        f"Plan {name} is still being carried out after {options.within_s:g} s; it goes on.",
+        hint=hint,
+    )
 
 
 def _judged(entry: JournalEntry) -> JournalEntry:
     if entry.state is not PlanState.DONE:
         raise ApplyError(
             f"Plan {entry.plan} was not carried out ({entry.state}, {entry.step} of {entry.of} "
-            f"moves done): {entry.why or 'no reason was given'}.",
+            f"moves done): {entry.why.rstrip('.') or 'no reason was given'}.",
             hint='Make a new plan with "trimtab plan consumers".',
         )
     return entry

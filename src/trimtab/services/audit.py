@@ -101,7 +101,7 @@ def audit_cluster(
 
 def _of_file(request: AuditRequest, path: Path, listener: ProgressListener) -> _Placement:
     """The cluster of a snapshot file; brokers that seem to be down are taken as down."""
-    from trimtab.audit.findings import some
+    from trimtab.audit.finding import some
     from trimtab.audit.unevenness import down_brokers
     from trimtab.kafka.snapshot import is_internal
 
@@ -223,7 +223,7 @@ def _warn_of_unknown_partitions(
     listener: ProgressListener,
 ) -> None:
     """Warns of measured partitions that the cluster or snapshot does not have."""
-    from trimtab.audit.findings import some
+    from trimtab.audit.finding import some
     from trimtab.kafka.snapshot import is_internal
 
     here, topics = {p.name for p in taken.partitions}, frozenset(taken.topics)

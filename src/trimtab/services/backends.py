@@ -194,10 +194,10 @@ def _keda(
     Only the controller that leads listens, because KEDA keeps its connection to the controller
     that accepted it.
     """
+    from trimtab.apply.consumers.keda.newest_decision import Members, NewestDecision
     from trimtab.apply.consumers.keda.scaler import Scaler
-    from trimtab.apply.consumers.keda.wish import Members, Wish
 
-    wish = Wish(group.group, fresh_s=fresh_s, spares=group.warm_spares)
+    wish = NewestDecision(group.group, fresh_s=fresh_s, spares=group.warm_spares)
 
     def tell_both(decision: Decision) -> None:
         wish.decided(decision)

@@ -12,9 +12,9 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 
 if TYPE_CHECKING:
-    from trimtab.apply.consumers.cycle import Totals
     from trimtab.apply.consumers.interfaces import Handler
     from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
+    from trimtab.apply.consumers.work import Totals
 
 _LONGEST_BACKOFF_S = 10.0
 
@@ -99,10 +99,10 @@ def consume_records(
 
 def _config(cluster: Cluster, request: ConsumeRequest) -> ConsumerConfig:
     from trimtab.apply.consumers.backends.current_record import InHand
-    from trimtab.apply.consumers.cycle import Limits
     from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
-    from trimtab.apply.consumers.kafka.directed_reader import Beginning
+    from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
     from trimtab.apply.consumers.kafka.parquet_sink import Lake
+    from trimtab.apply.consumers.work import Limits
     from trimtab.kafka.retry import Retry
 
     backoff_s = request.backoff_s
@@ -118,7 +118,7 @@ def _config(cluster: Cluster, request: ConsumeRequest) -> ConsumerConfig:
         retry=Retry(
             attempts=request.attempts, first_s=backoff_s, most_s=max(backoff_s, _LONGEST_BACKOFF_S)
         ),
-        beginning=Beginning(request.beginning),
+        beginning=OffsetReset(request.beginning),
         receipts=request.receipts,
         run=request.run,
         in_hand=None if request.in_hand is None else InHand(request.in_hand),

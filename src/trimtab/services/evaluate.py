@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from trimtab.errors import ConfigError
 from trimtab.evaluate.order import OrderRules
-from trimtab.evaluate.verdict import Audited, Outcome
+from trimtab.evaluate.verdict import OrderAuditResult, Outcome
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 
 if TYPE_CHECKING:
-    from trimtab.evaluate.spark.jobs import ReceiptQuery, ReceiptTables
+    from trimtab.evaluate.spark.receipt_tables import ReceiptQuery, ReceiptTables
     from trimtab.spark.session import Session
     from trimtab.spark.warehouse import Warehouse
 
@@ -47,7 +47,7 @@ class GroupReceipts:
 
     def query(self) -> ReceiptQuery:
         """The same for the Spark jobs."""
-        from trimtab.evaluate.spark.jobs import ReceiptQuery
+        from trimtab.evaluate.spark.receipt_tables import ReceiptQuery
 
         return ReceiptQuery(
             group=self.group,
@@ -96,7 +96,7 @@ class OrderRequest:
 class OrderAudit:
     """What the audit found, and the table that keeps all violations."""
 
-    audited: Audited
+    audited: OrderAuditResult
     table: str
 
 
@@ -147,7 +147,7 @@ def evaluate_outcome(
     from trimtab.evaluate.spark import jobs
     from trimtab.spark.warehouse import Warehouse
 
-    judging = jobs.Judging(
+    judging = jobs.OutcomeParameters(
         sla_s=request.sla_s,
         window_s=request.window_s,
         replicas_from=jobs.ReplicasFrom(request.replicas_from.value),
@@ -176,11 +176,11 @@ def _check_source(wanted: GroupReceipts | NumberedRecords) -> None:
         raise ConfigError(f"There is no topic {', '.join(missing)}.", hint="Correct --topic.")
 
 
-def _audit(session: Session, request: OrderRequest, warehouse: Warehouse) -> Audited:
-    from trimtab.evaluate.spark import jobs
+def _audit(session: Session, request: OrderRequest, warehouse: Warehouse) -> OrderAuditResult:
+    from trimtab.evaluate.spark import jobs, receipt_tables
 
     audited, rules = request.audited, request.rules
-    expected = jobs.expected_places(
+    expected = receipt_tables.expected_places(
         session,
         acknowledged=request.acknowledged,
         topic=min(audited.topics, default=None),
@@ -196,15 +196,17 @@ def _audit(session: Session, request: OrderRequest, warehouse: Warehouse) -> Aud
             warehouse=warehouse,
         )
     number = (
-        jobs.seq_in_json(audited.json_field or "")
+        receipt_tables.seq_in_json(audited.json_field or "")
         if audited.header is None
-        else jobs.seq_in_header(audited.header)
+        else receipt_tables.seq_in_header(audited.header)
     )
     span = (audited.from_ts, audited.to_ts)
     with audited.source.admin() as admin:
         return jobs.audit_log(
             session,
-            jobs.records_of(session, admin, audited.source, audited.topics, seq=number, span=span),
+            receipt_tables.records_of(
+                session, admin, audited.source, audited.topics, seq=number, span=span
+            ),
             label=f"topic-{'-'.join(sorted(audited.topics))}",
             rules=rules,
             expected=expected,
@@ -214,15 +216,15 @@ def _audit(session: Session, request: OrderRequest, warehouse: Warehouse) -> Aud
 
 def _tables(session: Session, receipts: GroupReceipts) -> ReceiptTables:
     """The receipts, and of a cluster also what its controller wrote."""
-    from trimtab.evaluate.spark import jobs
+    from trimtab.evaluate.spark import receipt_tables
     from trimtab.spark.session import spark_errors
 
     source, query = receipts.source, receipts.query()
     with spark_errors("reading receipts"):
         if isinstance(source, Path):
-            return jobs.from_files(session, source, query)
+            return receipt_tables.from_files(session, source, query)
         with source.admin() as admin:
-            return jobs.from_kafka(session, admin, source, query)
+            return receipt_tables.from_kafka(session, admin, source, query)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from trimtab.observe.clock import wall_clock_us
 from trimtab.services.apply import journal_of
 from trimtab.services.groups import present_group
 
-_LISTEN_S = 2.0
 _STALE_S = 60.0
 _MICROS = 1_000_000
 
@@ -67,7 +66,7 @@ def _published(plan: ConsumerPlan, cluster: Cluster, unit: Unit) -> dict[TopicPa
     config = GroupConfig(
         cluster=cluster, group=plan.scope.group or "", topics=tuple(plan.scope.topics)
     )
-    found = newest_rates(config, within_s=_LISTEN_S)
+    found = newest_rates(config)
     if found.age_s(plan.scope.topics, ts=wall_clock_us()) > _STALE_S:
         raise ThinData(
             f"{cluster.topics.rates} has no rates of the last minute.",

@@ -12,13 +12,13 @@ from trimtab.services.progress import NO_LISTENER, ProgressListener
 from trimtab.services.stopping import stopped_after
 
 if TYPE_CHECKING:
-    from trimtab.apply.records.kafka.forwarder import ForwardReport, Route, Survey
+    from trimtab.apply.records.kafka.forward_route import ForwardReport, Route, Survey
     from trimtab.kafka.cluster import Cluster
 
 
 def survey_route(route: Route, source: Cluster, target: Cluster) -> Survey:
     """What would be forwarded, and where to; raises for a route that cannot work."""
-    from trimtab.apply.records.kafka.forwarder import survey
+    from trimtab.apply.records.kafka.forward_route import survey
 
     partitioner_of(route.partitioner, route.options)  # rejects an unknown partitioner first
     with source.admin() as here, target.admin() as there:

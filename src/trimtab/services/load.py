@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import threading
 
     from trimtab.kafka.cluster import Cluster
-    from trimtab.workload.kafka.load import LoadProgress, LoadSummary
     from trimtab.workload.key_streams import KeyStream
+    from trimtab.workload.load_summary import LoadProgress, LoadSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

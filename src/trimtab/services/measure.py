@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from trimtab.kafka.admin import Admin
     from trimtab.kafka.cluster import Cluster
     from trimtab.kafka.publisher import RecordPublisher
-    from trimtab.measure.kafka.monitor import Interest
-    from trimtab.measure.spark.continuous import Beat, Results
+    from trimtab.measure.kafka.monitor import MonitorScope
+    from trimtab.measure.spark.continuous import JobIntervals, Results
     from trimtab.measure.spark.hot_keys import CountingMode
-    from trimtab.measure.spark.jobs import MeasureInput, MeasureMethod, MeasureResult
-    from trimtab.measure.spark.live import KeyCounting, SupervisedQuery
+    from trimtab.measure.spark.live_keys import KeyCounting
+    from trimtab.measure.spark.measure_input import MeasureInput, MeasureMethod
+    from trimtab.measure.spark.measure_result import MeasureResult
     from trimtab.measure.spark.spans import MeasureQuery
+    from trimtab.measure.spark.streaming_queries import SupervisedQuery
     from trimtab.spark.session import Session
 
 
@@ -53,11 +55,11 @@ class MeasureRequest:
     warehouse: str
     settings: MeasureSettings = field(default_factory=MeasureSettings)
 
-    def interest(self, own_prefix: str) -> Interest:
+    def interest(self, own_prefix: str) -> MonitorScope:
         """What our monitor samples."""
-        from trimtab.measure.kafka.monitor import Interest
+        from trimtab.measure.kafka.monitor import MonitorScope
 
-        return Interest(
+        return MonitorScope(
             topics=self.topics,
             pattern=self.pattern,
             groups=None if self.groups is None else tuple(sorted(self.groups)),
@@ -88,7 +90,7 @@ class MeasureRequest:
     def how(self) -> MeasureMethod:
         """The parameters of the job."""
         from trimtab.measure.spark.hot_keys import CountingMode
-        from trimtab.measure.spark.jobs import MeasureMethod
+        from trimtab.measure.spark.measure_input import MeasureMethod
 
         return MeasureMethod(
             window_s=self.window_s,
@@ -99,11 +101,11 @@ class MeasureRequest:
             epsilon=self.epsilon,
         )
 
-    def beat(self) -> Beat:
+    def beat(self) -> JobIntervals:
         """The intervals and windows of the continuous jobs."""
-        from trimtab.measure.spark.continuous import Beat
+        from trimtab.measure.spark.continuous import JobIntervals
 
-        return Beat(
+        return JobIntervals(
             window_s=self.window_s,
             min_span_s=self.settings.min_span_s,
             trigger_s=self.settings.trigger_ms / 1000,
@@ -112,8 +114,8 @@ class MeasureRequest:
     def counting(self) -> KeyCounting | None:
         """How keys are counted continuously; None if they are not."""
         from trimtab.measure.spark.hot_keys import CountingMode
-        from trimtab.measure.spark.jobs import default_epsilon
-        from trimtab.measure.spark.live import KeyCounting
+        from trimtab.measure.spark.live_keys import KeyCounting
+        from trimtab.measure.spark.measure_input import default_epsilon
 
         if self.keys == "none":
             return None
@@ -205,7 +207,7 @@ def measure_span(
     listener: ProgressListener = NO_LISTENER,
 ) -> MeasureResult:
     """Measures a part of the logs; invalid requests raise before Spark is started."""
-    from trimtab.measure.spark.jobs import check_span
+    from trimtab.measure.spark.measure_input import check_span
     from trimtab.measure.spark.spans import check_topics, ends_now, from_kafka
     from trimtab.spark.session import spark_errors
 
@@ -319,11 +321,11 @@ def _outcomes(
     results: Results,
 ) -> list[SupervisedQuery]:
     """The query that judges receipts beside the rates, if that is wanted."""
-    from trimtab.evaluate.spark.live_outcomes import Watching, outcomes_query
+    from trimtab.evaluate.spark.live_outcomes import LiveOutcomeOptions, outcomes_query
 
     if not options.outcomes:
         return []
-    judged = Watching(
+    judged = LiveOutcomeOptions(
         window_s=request.settings.outcome_window_s,
         sla_s=options.sla_s,
         asked=request.asked((0, 0)),

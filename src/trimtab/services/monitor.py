@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     import threading
 
     from trimtab.kafka.cluster import Cluster
-    from trimtab.measure.kafka.monitor import Interest, Monitor, MonitorReport
+    from trimtab.measure.kafka.monitor import Monitor, MonitorReport, MonitorScope
 
 
 def sample_cluster(
     cluster: Cluster,
-    interest: Interest,
+    interest: MonitorScope,
     *,
     period_s: float,
     stop: threading.Event,
@@ -33,7 +33,7 @@ def sample_cluster(
 @contextmanager
 def open_sampling(
     cluster: Cluster,
-    interest: Interest,
+    interest: MonitorScope,
     *,
     period_s: float,
     listener: ProgressListener = NO_LISTENER,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trimtab.errors import ConfigError
@@ -14,7 +13,7 @@ from trimtab.model.load import Loads, Measurement, Unit
 from trimtab.model.plan import ConsumerPlan
 from trimtab.observe.clock import wall_clock_us
 from trimtab.plan.consumers.plan import plan_consumers
-from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner, never
+from trimtab.plan.consumers.planner import NO_CONTEXT, PackingContext, PackingPlanner
 from trimtab.plan.consumers.situation import (
     Situation,
     cautions,
@@ -31,7 +30,7 @@ _MAX_AGE_S = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What is planned, and by which planner.
+    """What is planned, and by which planner, with its options.
 
     `origin` is what messages call the loads. `capacity` and `unit` override those of the loads.
     `dead` are consumers whose partitions need a new one. Without `allow_incomplete` incomplete
@@ -41,7 +40,7 @@ class PlanRequest:
     loads: Loads | Measurement
     origin: str
     planner: PackingPlanner
-    options: PackingOptions = DEFAULTS
+    context: PackingContext = NO_CONTEXT
     group: str | None = None
     topics: frozenset[str] | None = None
     capacity: float | None = None
@@ -64,16 +63,17 @@ def plan_group(
     request: PlanRequest,
     cluster: Cluster | None = None,
     *,
+    live: GroupSnapshot | None = None,
     listener: ProgressListener = NO_LISTENER,
 ) -> PlannedGroup:
     """Makes a plan for a consumer group.
 
-    With `cluster` the present assignment is that of the live group; without, it is that of the
-    loads file, if it has one.
+    The present assignment is that of the group in `live`, or as `cluster` has it now; without
+    both, it is that of the loads file, if it has one.
     """
-    live = None
-    if cluster is not None and request.group is not None:
+    if live is None and cluster is not None and request.group is not None:
         live = present_group(cluster, request.group, request.topics)
+    if live is not None and request.group is not None:
         topics = _existing_topics(live, request.group, request.topics)
         request = replace(request, topics=topics)
         _warn_of_other_cluster(request, live, listener)
@@ -81,30 +81,22 @@ def plan_group(
     now_ts = wall_clock_us()
     _warn(request, situation, now_ts, listener)
     check_lags(situation, request.planner)
-    options = request.options
-    if options.sla_s is None and situation.limits.unit is Unit.RECORDS_S:
-        options = replace(options, sla_s=situation.sla_s)
+    context = replace(request.context, lags=situation.lags)
+    if context.sla_s is None and situation.limits.unit is Unit.RECORDS_S:
+        context = replace(context, sla_s=situation.sla_s)
     plan = plan_consumers(
         situation.loads,
         situation.current,
         situation.limits,
-        planner=request.planner.name,
+        planner=request.planner,
         made_ts=now_ts,
         group=request.group,
         dead=request.dead,
-        options=replace(options, lags=situation.lags, expired=expired_after(options.time_limit_s)),
+        context=context,
     )
     if live is not None:
         plan = replace(plan, members=live.members)
     return PlannedGroup(plan=plan, loads=situation.loads)
-
-
-def expired_after(limit_s: float | None) -> Callable[[], bool]:
-    """Tells whether `limit_s` seconds have passed since this call; never without a limit."""
-    if limit_s is None:
-        return never
-    end = time.monotonic() + limit_s
-    return lambda: time.monotonic() >= end
 
 
 def _situation(request: PlanRequest, live: GroupSnapshot | None) -> Situation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from trimtab.model.control import Decision
 from trimtab.model.load import Unit
 from trimtab.model.plan import Layer
 from trimtab.observe.clock import wall_clock_us
-from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PlannerKind
+from trimtab.plan.consumers.planner import PackingPlanner, PlannerKind
 from trimtab.plan.registry import planner_of
 from trimtab.services.backends import (
     BackendName,
@@ -25,16 +25,16 @@ from trimtab.services.backends import (
     open_backend,
 )
 from trimtab.services.consume import ConsumeMode
-from trimtab.services.plan import expired_after
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 from trimtab.services.stopping import stopped_after
 
 if TYPE_CHECKING:
     from trimtab.apply.consumers.backends.backend import Backend
-    from trimtab.apply.consumers.controller import ControllerRules, GroupVerdict, GroupView
+    from trimtab.apply.consumers.controller_state import ControllerRules, GroupVerdict, GroupView
+    from trimtab.apply.consumers.decision_goals import DecisionGoals
+    from trimtab.apply.consumers.group_facts import NewestRates
     from trimtab.apply.consumers.kafka.leadership import GroupConfig
     from trimtab.apply.consumers.planning import Judge
-    from trimtab.apply.consumers.policy import Aim, Measured
 
 TIME_LIMIT_S = 10.0
 """How long a planner that searches may take, unless it is told otherwise."""
@@ -54,8 +54,7 @@ class RunRequest:
     Attributes:
         group: The consumer group.
         topics: The topics it reads.
-        planner: By name.
-        options: Further options of the planner.
+        planner: The planner, with its options.
         unit: Of loads and capacity; by default records/s with `sla_s`, else bytes/s.
         capacity: What one consumer can carry; by default what consumers report.
         sla_s: How long a record may wait.
@@ -79,8 +78,7 @@ class RunRequest:
 
     group: str
     topics: tuple[str, ...]
-    planner: str = "trim"
-    options: PackingOptions = DEFAULTS
+    planner: PackingPlanner = field(default_factory=lambda: planner_of(Layer.CONSUMERS, "trim"))
     unit: Unit | None = None
     capacity: float | None = None
     sla_s: float | None = None
@@ -102,11 +100,10 @@ class RunRequest:
     command_config: Path | None = None
 
     def __post_init__(self) -> None:
-        planner = planner_of(Layer.CONSUMERS, self.planner)
         by_records = self.counted_unit is Unit.RECORDS_S
-        if planner.kind is PlannerKind.LATENCY and (self.sla_s is None or not by_records):
+        if self.planner.kind is PlannerKind.LATENCY and (self.sla_s is None or not by_records):
             raise ConfigError(
-                f"{self.planner} plans for a latency, in records/s.",
+                f"{self.planner.name} plans for a latency, in records/s.",
                 hint="Give --sla, such as 5s." if self.sla_s is None else "Leave --unit out.",
             )
         self.scaling.check(execute=self.execute)
@@ -145,13 +142,13 @@ class RunRequest:
         """How long a decision is valid: without a reason the next comes after `max_quiet_s`."""
         return max(3 * self.stale_after_s, 2 * self.max_quiet_s, 2 * self.interval_s)
 
-    def aim(self) -> Aim:
+    def aim(self) -> DecisionGoals:
         """What the policy decides by."""
-        from trimtab.apply.consumers.policy import Aim
+        from trimtab.apply.consumers.decision_goals import DecisionGoals
 
-        return Aim(
+        return DecisionGoals(
             group=self.group,
-            planner=self.planner,
+            planner=self._timed_planner(),
             unit=self.counted_unit,
             capacity=self.capacity,
             sla_s=self.sla_s,
@@ -161,19 +158,18 @@ class RunRequest:
             stale_after_s=self.stale_after_s,
             headroom=self.headroom,
             most=self.max_consumers,
-            options=self._timed_options(),
         )
 
-    def _timed_options(self) -> PackingOptions:
-        """The planner's options; one that searches has a time limit."""
-        timed = "time_limit_s" in planner_of(Layer.CONSUMERS, self.planner).reads
-        if not timed or self.options.time_limit_s is not None:
-            return self.options
-        return replace(self.options, time_limit_s=TIME_LIMIT_S)
+    def _timed_planner(self) -> PackingPlanner:
+        """The planner; one that searches has a time limit."""
+        searches = "time_limit_s" in self.planner.option_names
+        if not searches or "time_limit_s" in self.planner.changed_options:
+            return self.planner
+        return self.planner.with_options(time_limit_s=TIME_LIMIT_S)
 
     def rules(self) -> ControllerRules:
         """The controller's timeouts and limits."""
-        from trimtab.apply.consumers.controller import ControllerRules
+        from trimtab.apply.consumers.controller_state import ControllerRules
 
         pods = BackendName.KUBERNETES if self.scaling.keda else self.scaling.backend
         start_s, dead_s = self.start_timeout_s, self.dead_after_s
@@ -181,8 +177,14 @@ class RunRequest:
             warm_spares=self.warm_spares,
             dead_after_s=_DEAD_AFTER_S if dead_s is None else dead_s,
             start_timeout_s=_START_TIMEOUT_S[pods] if start_s is None else start_s,
+            removes_highest_only=self._scales_stateful_set,
             max_consumers=self.max_consumers,
         )
+
+    @property
+    def _scales_stateful_set(self) -> bool:
+        """Whether pods are numbered, so that only the highest can be removed."""
+        return self.scaling.by_kubernetes and self.scaling.mode is ConsumeMode.DIRECTED
 
     def scaled_group(self, cluster: Cluster) -> ScaledGroup:
         """The group as its backend knows it."""
@@ -211,7 +213,7 @@ def control_group(
     warehouse. Returns whether this controller led the group at the end.
     """
     from trimtab.apply.consumers.decision_table import Ledger
-    from trimtab.apply.consumers.kafka.directed_controller import spectate
+    from trimtab.apply.consumers.kafka.directed_controller import decide_without_acting
     from trimtab.apply.consumers.planning import PlanningThread
 
     _note_unused_sla(request, listener)
@@ -224,7 +226,7 @@ def control_group(
             ledger.add(decision)
             on_decision(decision)
 
-        judge = open_now.enter_context(closing(PlanningThread(timed_judge(request.aim()))))
+        judge = open_now.enter_context(closing(PlanningThread(judge_by(request.aim()))))
         config = _config(cluster, request)
         ours = threading.Event()
         if request.measure:
@@ -232,7 +234,7 @@ def control_group(
             ours = open_now.enter_context(_measuring(group, config, request))
         if not request.execute:
             listener.started("Only watching: nothing is changed without --execute")
-            spectate(config, judge, tell, stop)
+            decide_without_acting(config, judge, tell, stop)
             return False
         opened = open_now.enter_context(
             open_backend(group, request.scaling, on_decision=tell, fresh_s=request.decisions_hold_s)
@@ -251,13 +253,12 @@ def control_group(
         return led
 
 
-def timed_judge(aim: Aim) -> Judge:
-    """Decides by the policy; the time limit of a planner begins again with every decision."""
+def judge_by(aim: DecisionGoals) -> Judge:
+    """Decides by the policy."""
     from trimtab.apply.consumers.policy import verdict
 
-    def judge(view: GroupView, measured: Measured, ts: int) -> GroupVerdict | None:
-        timed = replace(aim.options, expired=expired_after(aim.options.time_limit_s))
-        return verdict(view, measured, replace(aim, options=timed), ts=ts)
+    def judge(view: GroupView, measured: NewestRates, ts: int) -> GroupVerdict | None:
+        return verdict(view, measured, aim, ts=ts)
 
     return judge
 
@@ -288,11 +289,11 @@ def leave_consumers(
 
 
 def _note_unused_sla(request: RunRequest, listener: ProgressListener) -> None:
-    planner, unit = planner_of(Layer.CONSUMERS, request.planner), request.counted_unit
+    planner, unit = request.planner, request.counted_unit
     packs = planner.kind is PlannerKind.PACKS
     if packs and request.sla_s is not None and unit is not Unit.RECORDS_S:
         listener.note(
-            f"{request.planner} packs by {unit} and does not plan for --sla, which is only used "
+            f"{planner.name} packs by {unit} and does not plan for --sla, which is only used "
             "to evaluate the result; leave --unit out to count backlogs as load."
         )
 
@@ -363,7 +364,7 @@ def _measuring(
     )
 
     def is_published() -> bool:
-        seen = newest_rates(config, within_s=2.0)
+        seen = newest_rates(config)
         return seen.age_s(group.topics, ts=wall_clock_us()) < request.stale_after_s
 
     folder = group.folder / "measure"

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Literal
 
 from trimtab.errors import ConfigError
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import tidy
 from trimtab.model.load import GroupLimits, Loads, LoadStep, Unit
-from trimtab.plan.consumers.planner import PackingOptions, PackingPlanner, PlannerKind
+from trimtab.model.scalars import tidy
+from trimtab.plan.consumers.planner import PackingContext, PackingPlanner, PlannerKind
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 
 if TYPE_CHECKING:
     from trimtab.simulate.fluid import FluidWorld
     from trimtab.simulate.packing import PackingRun
-    from trimtab.simulate.replay import History, Replayed
+    from trimtab.simulate.replay import History, ReplayResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class ReplayRequest:
 def simulate_planners(
     stream: Path,
     planners: Sequence[PackingPlanner],
-    options: PackingOptions,
+    context: PackingContext,
     *,
     dead: Sequence[str] = (),
     listener: ProgressListener = NO_LISTENER,
@@ -83,7 +83,7 @@ def simulate_planners(
         def on_step(k: int, name: str = planner.name, done: int = done) -> None:
             listener.progress(name, done + k, total)
 
-        runs.append(simulate(loads, planner, options, dead=gone, on_step=on_step))
+        runs.append(simulate(loads, planner, context, dead=gone, on_step=on_step))
     return runs
 
 
@@ -112,10 +112,10 @@ def walk_loads(walk: RandomWalk) -> Loads:
 def replay_planners(
     request: ReplayRequest,
     planners: Sequence[PackingPlanner],
-    options: PackingOptions,
+    context: PackingContext,
     *,
     listener: ProgressListener = NO_LISTENER,
-) -> tuple[History, list[Replayed]]:
+) -> tuple[History, list[ReplayResult]]:
     """The recorded load, and how each planner would have performed on it."""
     from trimtab.simulate.replay import history_of, replay
     from trimtab.simulate.tables import read_history
@@ -142,7 +142,7 @@ def replay_planners(
             replay(
                 past,
                 planner,
-                options,
+                context,
                 limits=limits,
                 world=world,
                 sla_s=request.sla_s,

@@ -86,7 +86,7 @@ class Steady:
         return max(0.0, free - at)
 
 
-class Varying:
+class VaryingBroker:
     """A broker whose speed changes, and is above 0 at the end."""
 
     def __init__(self, speed: float, changes: Sequence[SpeedChange]) -> None:
@@ -135,7 +135,7 @@ class Varying:
         return float(then - now) / speed
 
 
-Pace = Steady | Varying
+Pace = Steady | VaryingBroker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +210,7 @@ class QueueWorld:
     def _pace(self, broker: int) -> Pace:
         changes = [change for change in self.changes if change.broker == broker]
         speed = self.speeds[broker]
-        return Varying(speed, changes) if changes else Steady(speed)
+        return VaryingBroker(speed, changes) if changes else Steady(speed)
 
     @cached_property
     def led(self) -> tuple[tuple[int, ...], ...]:
@@ -345,7 +345,7 @@ def arrivals(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServiceTimes:
     """When each record was served and how long it waited, in the order of the records."""
 
     broker: Ints
@@ -354,7 +354,7 @@ class Served:
     wait: Floats
 
 
-def served(world: QueueWorld, records: Records, choices: npt.ArrayLike) -> Served:
+def served(world: QueueWorld, records: Records, choices: npt.ArrayLike) -> ServiceTimes:
     """Simulates the brokers: each serves its records one after another."""
     chosen = np.asarray(choices, np.int64)
     start, finish = np.full(len(records), np.nan), np.full(len(records), np.nan)
@@ -370,7 +370,7 @@ def served(world: QueueWorld, records: Records, choices: npt.ArrayLike) -> Serve
         finish[mine] = pace.ended(begin + work)
     wait = start - records.at
     wait[wait < _NOISE * np.maximum(1.0, records.at)] = 0.0
-    return Served(broker=chosen, start=start, finish=finish, wait=wait)
+    return ServiceTimes(broker=chosen, start=start, finish=finish, wait=wait)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,7 +399,7 @@ class QueueOutcome:
 
 
 def outcome(
-    world: QueueWorld, records: Records, done: Served, *, warm_up: float = 0.2
+    world: QueueWorld, records: Records, done: ServiceTimes, *, warm_up: float = 0.2
 ) -> QueueOutcome:
     """The figures of a run without its warm-up, the first share of its records."""
     first = int(len(records) * warm_up)

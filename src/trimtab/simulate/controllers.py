@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
-from trimtab.plan.consumers.least_loaded_ffd import Demand, decide
-from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.latency_autoscaler import decide
+from trimtab.plan.consumers.latency_demand import Demand
+from trimtab.plan.consumers.planner import NO_CONTEXT, PackingContext, PackingPlanner
 from trimtab.simulate.consumers import kafka_default
 from trimtab.simulate.fluid import FluidController, FluidOrder, Sight
 
@@ -40,7 +41,7 @@ def packing(
     planner: PackingPlanner,
     *,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
     cooldown_s: float = 0.0,
 ) -> FluidController:
     """A planner that is called at every decision, with the present lags.
@@ -51,7 +52,7 @@ def packing(
 
     def control(seen: Sight, /) -> FluidOrder | None:
         lags = {p: round(lag) for p, lag in seen.lags.items()}
-        told = replace(options, iteration=seen.decision, lags=lags)
+        told = replace(context, iteration=seen.decision, lags=lags)
         order = FluidOrder.using(planner(seen.rates, seen.assignment, limits, told))
         scales = len(order.consumers) != len(seen.consumers)
         return None if scales and seen.since_scaling_s < cooldown_s else order
@@ -62,7 +63,7 @@ def packing(
 def scheduled(
     planner: PackingPlanner,
     schedule: Sequence[tuple[float, int]],
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
 ) -> FluidController:
     """Scales the group at given times to given numbers; `planner` assigns the partitions.
 
@@ -75,7 +76,7 @@ def scheduled(
         members = next((n for t_s, n in reversed(due) if t_s <= seen.t_s), None)
         if members is None or members == len(seen.consumers):
             return None
-        told = replace(options, members=members)
+        told = replace(context, members=members)
         assignment = planner(seen.rates, seen.assignment, limits, told)
         return FluidOrder.of(assignment, members)
 

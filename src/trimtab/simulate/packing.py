@@ -18,7 +18,7 @@ from trimtab.evaluate.rscore import Iteration, judged, orphan_load, over_all
 from trimtab.model.assignment import Assignment
 from trimtab.model.load import GroupLimits, Loads
 from trimtab.plan.consumers.bins import check_countable
-from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import NO_CONTEXT, PackingContext, PackingPlanner
 
 NO_FAILURES: Mapping[int, frozenset[int]] = MappingProxyType({})
 
@@ -44,7 +44,7 @@ class PackingRun:
 def simulate(
     stream: Loads,
     planner: PackingPlanner,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
     *,
     dead: Mapping[int, frozenset[int]] = NO_FAILURES,
     on_step: Callable[[int], None] | None = None,
@@ -56,14 +56,14 @@ def simulate(
     finished steps.
     """
     limits = GroupLimits(capacity=stream.capacity, capacities=stream.capacities, unit=stream.unit)
-    sla_s = stream.sla_s if options.sla_s is None else options.sla_s
+    sla_s = stream.sla_s if context.sla_s is None else context.sla_s
     before, steps = stream.assignment, []
     for k, step in enumerate(stream.steps):
         gone = dead.get(k, frozenset())
         present = before.only(step.loads)
         current = present.without(gone)
         check_countable(step.loads, limits)
-        told = replace(options, iteration=k, lags=step.lags, sla_s=sla_s)
+        told = replace(context, iteration=k, lags=step.lags, sla_s=sla_s)
         began = clock()
         after = planner(step.loads, current, limits, told)
         seconds = clock() - began

@@ -22,7 +22,7 @@ from trimtab.evaluate.rscore import moved_fraction
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Source, Unit
-from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import NO_CONTEXT, PackingContext, PackingPlanner
 from trimtab.simulate.controllers import packing
 from trimtab.simulate.fluid import FluidOrder, FluidOutcome, FluidWorld, fluid
 from trimtab.workload.rate_streams import RateSchedule
@@ -237,7 +237,7 @@ def _backlog(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class ReplayResult:
     """The result of a planner on the history; latencies are None if nothing was read."""
 
     planner: str
@@ -262,25 +262,25 @@ class Replayed:
 def replay(
     history: History,
     planner: PackingPlanner,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
     *,
     limits: GroupLimits,
     world: FluidWorld,
     sla_s: float,
     on_step: Callable[[int, int], None] | None = None,
-) -> Replayed:
+) -> ReplayResult:
     """Runs a group through the history, planned from the rates of the last interval.
 
     It starts with a plan for the first window, then decides at the interval of `world`.
     """
     _check_capacity(history, world)
-    told = replace(options, sla_s=sla_s)
+    told = replace(context, sla_s=sla_s)
     first = dict(zip(history.names, history.rates[0], strict=True))
     lags = {name: round(lag) for name, lag in history.backlog.items()}
     begin = planner(first, Assignment(), limits, replace(told, lags=lags))
     outcome = fluid(
         RateSchedule.from_steps(history.window_s, history.rates),
-        packing(planner, limits=limits, options=told),
+        packing(planner, limits=limits, context=told),
         world=world,
         start=FluidOrder.using(begin),
         names=history.names,
@@ -306,7 +306,7 @@ def _check_capacity(history: History, world: FluidWorld) -> None:
 
 def _judged(
     planner: str, outcome: FluidOutcome, history: History, limits: GroupLimits, sla_s: float
-) -> Replayed:
+) -> ReplayResult:
     def percentile(percent: float) -> float | None:
         found = outcome.delays.percentile_s(percent)
         return None if math.isnan(found) else found
@@ -315,7 +315,7 @@ def _judged(
     load = sum(change.moved_load for change in outcome.changes)
     looked = outcome.decisions + 1  # including the plan at the start, which moves nothing
     mean_load = sum(map(sum, history.rates)) / len(history.rates)
-    return Replayed(
+    return ReplayResult(
         planner=planner,
         sla_s=sla_s,
         sla_share=outcome.delays.share_within(sla_s),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from trimtab.errors import BrokerUnavailable, MeasurementError
 from trimtab.kafka.admin import ClusterInfo, TopicSpec
 from trimtab.model.cluster import Broker, BrokerId, Group, Replicas, TopicPartition
+from trimtab.model.timeouts import Timeouts
 
 _DEFAULT_SETTINGS = {
     "cleanup.policy": "delete",
@@ -31,6 +32,7 @@ class FakeAdmin:
         groups: Iterable[Group] = (),
         cluster: str = "fake",
     ) -> None:
+        self.timeouts = Timeouts()
         self.brokers = list(brokers)
         self.partitions = {p.name: p for p in partitions}
         self.described = {g.name: g for g in groups}

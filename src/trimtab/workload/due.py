@@ -3,13 +3,13 @@
 Why      An open-loop generator fixes each record's time before it sends.
          Keyed streams, rate schedules, keyless load and traces are all converted to these blocks.
 Promise  Blocks are in the order of time and are a pure function of their source.
-         `Numbering` counts each key's records 1, 2, 3 …; a record without a key is counted in its
-         partition, and has no number if the client chooses the partition.
-Cost     O(1) per record; `Numbering` keeps one number per distinct key.
+         `SequenceNumbers` counts each key's records 1, 2, 3 …; a record without a key is counted in
+         its partition, and has no number if the client chooses the partition.
+Cost     O(1) per record; `SequenceNumbers` keeps one number per distinct key.
 
 >>> steady = RateSchedule.constant([2.0, 1.0], duration_s=2.0)
 >>> [block] = partitioned(steady, seed=1, value_bytes=100)
->>> block.partitions.tolist(), Numbering().of(block)
+>>> block.partitions.tolist(), SequenceNumbers().of(block)
 ([0, 1, 0, 0, 1, 0], [1, 1, 2, 3, 2, 4])
 """
 
@@ -137,7 +137,7 @@ def schedule_of(
     )
 
 
-class Numbering:
+class SequenceNumbers:
     """Numbers the records of each key, across blocks."""
 
     __slots__ = ("_last",)

@@ -11,9 +11,8 @@ Promise  Both sides run in one process on the same data: one warm-up each, then 
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -154,11 +153,6 @@ def _rounded(x: float) -> float:
     (1235000.0, 0.01235)
     """
     return float(f"{x:.4g}")
-
-
-def quantile(values: Sequence[float], q: float) -> float:
-    """The nearest-rank quantile: the smallest value with at least the share `q` at or below it."""
-    return sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
 
 
 def alternating(

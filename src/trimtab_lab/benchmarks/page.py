@@ -12,7 +12,7 @@ from trimtab.errors import BadFile
 from trimtab_lab.benchmarks import plots
 from trimtab_lab.benchmarks.benchmark import Benchmark, BenchUnit, Result
 from trimtab_lab.benchmarks.registry import BENCHMARKS
-from trimtab_lab.papers.landau_page import beyond
+from trimtab_lab.papers.landau.page import beyond
 from trimtab_lab.papers.part import Part, read_parts
 from trimtab_lab.papers.results import results_file
 

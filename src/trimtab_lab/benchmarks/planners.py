@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Loads, LoadStep, Unit
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import PackingOptions, PackingRule
+from trimtab.plan.consumers.planner import PackingContext, PackingPlanner, PackingRule
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.packing import PackingRun, simulate
 from trimtab.workload.rate_streams import landau_stream
@@ -51,18 +52,21 @@ class Problem:
     loads: Mapping[TopicPartition, float]
     current: Assignment
     limits: GroupLimits
-    options: PackingOptions
+    context: PackingContext
 
-    def plan(self, rule: PackingRule) -> Assignment:
+    def plan(self, rule: PackingPlanner | PackingRule[Any]) -> Assignment:
         """Returns the assignment that a planner makes for this input."""
-        return rule(self.loads, self.current, self.limits, self.options)
+        return rule(self.loads, self.current, self.limits, self.context)
 
 
 def plan_fits(context: BenchContext, rows: int, runs: int) -> Sides:
     """Compares two heuristics with their reference scans; `rows` is the number of partitions."""
     problems = {name: second_plan(name, rows) for name in TWELVE}
 
-    def plans(rules: Mapping[str, PackingRule], size: Mapping[str, Problem]) -> None:
+    def plans(
+        rules: Mapping[str, PackingPlanner] | Mapping[str, PackingRule[Any]],
+        size: Mapping[str, Problem],
+    ) -> None:
         for name in SCANNED:
             size[name].plan(rules[name])
 
@@ -195,7 +199,7 @@ def second_plan(name: str, partitions: int) -> Problem:
         loads=stream.steps[1].loads,
         current=first,
         limits=limits,
-        options=PackingOptions(iteration=1),
+        context=PackingContext(iteration=1),
     )
 
 
@@ -226,20 +230,20 @@ def _latency_problem(partitions: int, *, most: float) -> Problem:
     limits = GroupLimits(capacity=MU, unit=Unit.RECORDS_S)
     most_lag = int(most * MU * SLA_S)
 
-    def options() -> PackingOptions:
-        return PackingOptions(
+    def context() -> PackingContext:
+        return PackingContext(
             lags=dict(zip(names, (lags * most_lag // MU).tolist(), strict=True)), sla_s=SLA_S
         )
 
     def loads() -> dict[TopicPartition, float]:
         return dict(zip(names, rates.tolist(), strict=True))
 
-    before = CONSUMERS["ll-ffd"](loads(), Assignment(), limits, options())
+    before = CONSUMERS["ll-ffd"](loads(), Assignment(), limits, context())
     step = MU * DELTA // 100
     rates, lags = np.clip(
         np.stack([rates, lags]) + rng.integers(-step, step, (2, partitions), endpoint=True), 0, MU
     )
-    return Problem(loads=loads(), current=before, limits=limits, options=options())
+    return Problem(loads=loads(), current=before, limits=limits, context=context())
 
 
 def _names(partitions: int) -> list[TopicPartition]:

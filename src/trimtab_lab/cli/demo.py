@@ -32,7 +32,7 @@ from trimtab.observe.logging import configure
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from trimtab_lab.demo.steps import DemoOutcome, Files
+    from trimtab_lab.demo.outcome import DemoOutcome, Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,8 @@ def demo(options: DemoOptions) -> None:
     the result. One HTML page shows everything. All processes are stopped at the end, also after
     Ctrl-C.
     """
-    from trimtab_lab.demo.steps import LEAST_DURATION_S, Script, run_demo
+    from trimtab_lab.demo.script import LEAST_DURATION_S, Script
+    from trimtab_lab.demo.steps import run_demo
 
     if options.duration < LEAST_DURATION_S:
         raise ConfigError(
@@ -113,7 +114,7 @@ class _Terminal:
     """Prints the demo's progress to stderr."""
 
     def step(self, number: int, title: str) -> None:
-        from trimtab_lab.demo.steps import STEPS
+        from trimtab_lab.demo.script import STEPS
 
         talk.print(f"[{number}/{STEPS}] {title}", style="bold", markup=False)
 
@@ -186,7 +187,7 @@ def _show_next_steps(
     outcome: DemoOutcome, files: Files, settings: Settings, *, keep: bool, took_s: float
 ) -> None:
     from trimtab.local.cluster import LocalCluster
-    from trimtab_lab.demo.steps import CLUSTER
+    from trimtab_lab.demo.script import CLUSTER
 
     capacity = outcome.plan.params["capacity"]
     say("")

@@ -28,12 +28,14 @@ from trimtab_lab.cli.experiment_results import (
     results_folder,
     show_results,
 )
+from trimtab_lab.papers.registry import EXPERIMENTS, PaperExperiment, loaded
 
 if TYPE_CHECKING:
     from trimtab_lab.papers.burato.experiment import BuratoDesign
     from trimtab_lab.papers.live.experiment import LiveDesign
 
-LANDAU_LIVE_PARTS = ("peak", "delta-5", "delta-25", "bytes-5", "bytes-25")
+EZZEDDINE_LIVE, LANDAU_LIVE = EXPERIMENTS["ezzeddine-live"], EXPERIMENTS["landau-live"]
+BURATO = EXPERIMENTS["burato"]
 Strategies = Annotated[
     str | None,
     typer.Option(
@@ -88,7 +90,7 @@ class EzzeddineLiveOptions:
 class LandauLiveOptions:
     """Which parts and strategies run, and the size of the loads."""
 
-    what: Annotated[list[str] | None, parts_option(LANDAU_LIVE_PARTS)] = None
+    what: Annotated[list[str] | None, parts_option(LANDAU_LIVE.parts)] = None
     strategies: Strategies = None
     seeds: LiveSeeds = 1
     stretch: Stretch = 1.0
@@ -173,7 +175,7 @@ def ezzeddine_live(options: EzzeddineLiveOptions) -> None:
     Runs workload 1 of Ezzeddine et al., ten minutes for each strategy. If no cluster is named or
     running, a local one is started for the experiment.
     """
-    from trimtab_lab.papers.live.experiment import EZZEDDINE, LiveDesign
+    from trimtab_lab.papers.live.experiment import LiveDesign
     from trimtab_lab.papers.live.plan import LiveWorkload, strategies_of
 
     design = LiveDesign(
@@ -182,7 +184,7 @@ def ezzeddine_live(options: EzzeddineLiveOptions) -> None:
         stretch=options.stretch,
         again=options.again,
     )
-    _live(EZZEDDINE, design, options.shared)
+    _live(EZZEDDINE_LIVE, design, options.shared)
 
 
 @with_options
@@ -194,10 +196,10 @@ def landau_live(options: LandauLiveOptions) -> None:
     parts stay on the page. If no cluster is named or running, a local one is started for the
     experiment.
     """
-    from trimtab_lab.papers.live.experiment import LANDAU, WALKS, LandauPart, LiveDesign
+    from trimtab_lab.papers.live.experiment import WALKS, LandauPart, LiveDesign
     from trimtab_lab.papers.live.plan import strategies_of
 
-    parts = tuple(LandauPart(name) for name in chosen_parts(options.what, LANDAU_LIVE_PARTS))
+    parts = tuple(LandauPart(name) for name in chosen_parts(options.what, LANDAU_LIVE.parts))
     known = [s for walk in WALKS if LandauPart(walk) in parts for s in walk.strategies]
     design = LiveDesign(
         strategies=strategies_of(options.strategies, known),
@@ -207,7 +209,7 @@ def landau_live(options: LandauLiveOptions) -> None:
         scale=options.scale,
         again=options.again,
     )
-    _live(LANDAU, design, options.shared)
+    _live(LANDAU_LIVE, design, options.shared)
 
 
 @with_options
@@ -218,19 +220,17 @@ def burato(options: BuratoOptions) -> None:
     another producer. Starts a local cluster of three brokers and a steering service. Results are
     kept until --again is given; the page shows all kept results.
     """
-    from trimtab_lab.papers.burato.experiment import NAME
-    from trimtab_lab.papers.burato.experiment import burato as experiment
     from trimtab_lab.papers.burato.kafka.brokers import ground
     from trimtab_lab.papers.results import keep
 
     configure(verbose=options.verbose)
     settings = load_settings()
     design = _burato_design(options)
-    pages = results_folder(settings, options.page.into, NAME)
-    folder = settings.home / "experiments" / NAME
+    pages = results_folder(settings, options.page.into, BURATO.name)
+    folder = settings.home / "experiments" / BURATO.name
     say(f"{len(design.cells)} cells, about {design.estimate_s / 60:.0f} min if none is kept")
-    with terminable(), _runs_shown(NAME) as on_run:
-        found = experiment(
+    with terminable(), _runs_shown(BURATO.name) as on_run:
+        found = loaded(BURATO.runs)(
             lambda: ground(
                 home=settings.home, cache=settings.cache, folder=folder, say=say, on_run=on_run
             ),
@@ -238,8 +238,8 @@ def burato(options: BuratoOptions) -> None:
             folder,
             on_run=on_run,
         )
-    page = keep(pages, NAME, found, forms=options.page.forms)
-    show_results(NAME, found, page, as_json=options.as_json)
+    page = keep(pages, BURATO.name, found, forms=options.page.forms)
+    show_results(BURATO.name, found, page, as_json=options.as_json)
 
 
 def _burato_design(options: BuratoOptions) -> BuratoDesign:
@@ -265,15 +265,15 @@ def _listed(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
-def _live(experiment: str, design: LiveDesign, options: LiveOptions) -> None:
+def _live(experiment: PaperExperiment, design: LiveDesign, options: LiveOptions) -> None:
     """Runs a live experiment with a progress bar, keeps its parts, and prints their results."""
-    from trimtab_lab.papers.live.experiment import EXPERIMENTS, Live
-    from trimtab_lab.papers.live.kafka.live_run import LiveSite
+    from trimtab_lab.papers.live.experiment import Live
+    from trimtab_lab.papers.live.kafka.live_site import LiveSite
     from trimtab_lab.papers.results import keep
 
     configure(verbose=options.verbose)
     settings, run = options.of.settings(), options.run
-    pages = results_folder(settings, run.page.into, experiment)
+    pages = results_folder(settings, run.page.into, experiment.name)
     folder = settings.home / "experiments" / "live"
     with terminable(), _cluster(settings) as to:
         place = LiveSite(
@@ -288,10 +288,10 @@ def _live(experiment: str, design: LiveDesign, options: LiveOptions) -> None:
             verbose=options.verbose,
             packages=PACKAGES,
         )
-        with _runs_shown(experiment) as on_run:
-            found = EXPERIMENTS[experiment](Live(place, session, folder), design, on_run=on_run)
-    page = keep(pages, experiment, found, forms=run.page.forms)
-    show_results(experiment, found, page, as_json=options.as_json)
+        with _runs_shown(experiment.name) as on_run:
+            found = loaded(experiment.runs)(Live(place, session, folder), design, on_run=on_run)
+    page = keep(pages, experiment.name, found, forms=run.page.forms)
+    show_results(experiment.name, found, page, as_json=options.as_json)
 
 
 @contextmanager
@@ -319,4 +319,8 @@ def _cluster(settings: Settings) -> Iterator[Cluster]:
     with LocalCluster(
         "live", home=settings.home, cache=settings.cache, say=say, enduring=True
     ) as running:
-        yield Cluster(running.bootstrap_servers, topics=OwnTopics(settings.topic_prefix))
+        yield Cluster(
+            running.bootstrap_servers,
+            topics=OwnTopics(settings.topic_prefix),
+            timeouts=settings.timeouts.value,
+        )

@@ -8,32 +8,14 @@ import typer
 
 from trimtab.cli.examples import add_examples
 from trimtab_lab.cli import bench, demo, experiment
+from trimtab_lab.papers.registry import EXPERIMENTS
 
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "demo": (
         "trimtab demo",
         "trimtab demo --duration 1m --rate 5000 --keep -o ./demo",
     ),
-    "experiment landau": (
-        "trimtab experiment landau",
-        "trimtab experiment landau --seeds 1 --iterations 50 --partitions 40",
-    ),
-    "experiment ezzeddine": (
-        "trimtab experiment ezzeddine",
-        "trimtab experiment ezzeddine --intervals 1s,10s,30s --cooldowns 0s,30s",
-    ),
-    "experiment ezzeddine-live": (
-        "trimtab experiment ezzeddine-live",
-        "trimtab experiment ezzeddine-live --strategies trim,ll-ffd --stretch 0.1",
-    ),
-    "experiment landau-live": (
-        "trimtab experiment landau-live",
-        "trimtab experiment landau-live --scale 0.1 --stretch 0.1 --again",
-    ),
-    "experiment burato": (
-        "trimtab experiment burato",
-        "trimtab experiment burato --policies node,sqf --runs 5 --duration 1s",
-    ),
+    **{f"experiment {one.name}": one.examples for one in EXPERIMENTS.values()},
     "bench": (
         "trimtab bench",
         "trimtab bench rates --runs 5 --json",

@@ -47,7 +47,7 @@ class GridCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class CellResult:
     """The result of a cell: its figures, or the error with which it failed."""
 
     key: str
@@ -57,12 +57,12 @@ class Finished:
     seconds: float
 
 
-def finished(cell: GridCell, work: Work) -> Finished:
+def finished(cell: GridCell, work: Work) -> CellResult:
     """Runs a cell."""
     return run(cell.key, cell.parameters, work)
 
 
-def run(key: str, parameters: Parameters, work: Work) -> Finished:
+def run(key: str, parameters: Parameters, work: Work) -> CellResult:
     """Runs a cell whose key is known; errors are returned in the result."""
     began = time.perf_counter()
     figures, error = None, None
@@ -71,7 +71,7 @@ def run(key: str, parameters: Parameters, work: Work) -> Finished:
         dumps(figures)  # figures that cannot be saved are an error of this cell, not of the sweep
     except Exception as fault:
         figures, error = None, f"{type(fault).__name__}: {fault}"
-    return Finished(
+    return CellResult(
         key=key,
         parameters=parameters,
         figures=figures,
@@ -82,7 +82,7 @@ def run(key: str, parameters: Parameters, work: Work) -> Finished:
 
 def run_here(
     cells: Sequence[GridCell], work: Work, *, on_cell: Callable[[int], None] | None = None
-) -> dict[str, Finished]:
+) -> dict[str, CellResult]:
     """Runs cells one after another in this process."""
     found = {}
     for count, cell in enumerate(cells, start=1):

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.errors import BadFile, PlanningError
-from trimtab_lab.papers.grid import Finished, GridCell, Work
+from trimtab_lab.papers.grid import CellResult, GridCell, Work
 from trimtab_lab.papers.verdict import VerdictRow, row_from
 
-Runner = Callable[[Sequence[GridCell], Work, int], Mapping[str, Finished]]
+Runner = Callable[[Sequence[GridCell], Work, int], Mapping[str, CellResult]]
 """Runs cells (cells, work, cells per task), and returns the result of each by key."""
 
 
@@ -39,7 +39,9 @@ class Part:
 Parts = Mapping[str, Part]
 
 
-def figures_of(cells: Sequence[GridCell], found: Mapping[str, Finished]) -> list[Mapping[str, Any]]:
+def figures_of(
+    cells: Sequence[GridCell], found: Mapping[str, CellResult]
+) -> list[Mapping[str, Any]]:
     """The figures of each cell; raises if a cell failed, after the others were kept."""
     failed = [found[cell.key] for cell in cells if found[cell.key].error is not None]
     if failed:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from trimtab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from trimtab.report.policy_comparison import PLOT_STYLE
 from trimtab_lab.papers.burato.plots import p95_bars, throughput_bars
 from trimtab_lab.papers.part import Part, Parts
 from trimtab_lab.papers.published import landau as paper
@@ -22,23 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from matplotlib.typing import RcKeyType
 
 Format = Literal["svg", "png"]
 Draw = Callable[["Figure"], None]
 _INK = "#222222"
 _FAMILY = {"nf": GREY, "ff": SKY, "bf": ORANGE, "wf": GREEN, "mw": BLUE, "mb": PURPLE, "tr": RED}
 _CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY, _INK)
-_STYLE: dict[RcKeyType, Any] = {
-    "font.size": 9.0,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "trimtab",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "grid.alpha": 0.25,
-}
 
 
 def picture(draw: Draw, *, form: Format = "svg") -> bytes:
@@ -48,7 +38,7 @@ def picture(draw: Draw, *, form: Format = "svg") -> bytes:
 
     written = io.BytesIO()
     # Settings apply only inside the block, and pyplot is not used: no effect on other figures.
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(PLOT_STYLE):
         figure = Figure(figsize=(7.2, 3.2), layout="constrained")
         draw(figure)
         if form == "svg":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trimtab.model.codec import dumps
 from trimtab.model.files import write_atomically
-from trimtab_lab.papers.page import page
+from trimtab_lab.papers.pages import page
 from trimtab_lab.papers.part import Parts, parts_to, read_parts
 from trimtab_lab.papers.plots import Format, drawings, picture
 

@@ -14,14 +14,24 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
+from trimtab.plan.consumers.any_fit import NextFitOptions
+from trimtab.plan.consumers.baselines import KedaOptions, StickyOptions
 from trimtab.plan.consumers.bounds import fewest_consumers
-from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingRule
+from trimtab.plan.consumers.planner import (
+    NO_CONTEXT,
+    NO_OPTIONS,
+    PackingContext,
+    PackingRule,
+    PlannerOptions,
+)
 
 Sizes = Mapping[TopicPartition, float]
+_FIT, _STICKY, _KEDA = NextFitOptions(), StickyOptions(), KedaOptions()
 
 
 @dataclass(slots=True)
@@ -90,7 +100,8 @@ def any_fit(
     loads: Sizes,
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    options: PlannerOptions = _FIT,
     /,
     *,
     rule: str,
@@ -101,13 +112,13 @@ def any_fit(
     order = sorted(loads)
     if decreasing:
         order = scan.largest_first(loads)
-    elif options.order == "shuffle":
+    elif getattr(options, "order", None) == "shuffle":
         import numpy as np
 
-        chance = np.random.default_rng([options.seed, options.iteration])
+        chance = np.random.default_rng([context.seed, context.iteration])
         order = [order[place] for place in chance.permutation(len(order))]
     for partition in order:
-        begins = rule == "next" and options.nf_first_bin == "zero" and not scan.open
+        begins = getattr(options, "nf_first_bin", None) == "zero" and not scan.open
         if begins and scan.can_open(0, loads[partition]):
             scan.add(partition, 0)
         else:
@@ -119,7 +130,8 @@ def modified_any_fit(
     loads: Sizes,
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,  # noqa: ARG001 - part of the PackingRule signature
+    _context: PackingContext = NO_CONTEXT,
+    _options: PlannerOptions = NO_OPTIONS,
     /,
     *,
     rule: str,
@@ -149,14 +161,14 @@ def modified_any_fit(
 
 
 def members_of(
-    loads: Sizes, current: Assignment, limits: GroupLimits, options: PackingOptions
+    loads: Sizes, current: Assignment, limits: GroupLimits, context: PackingContext
 ) -> list[int]:
     """The members that get partitions: the current ones, or the requested number of members.
 
     Members with high indexes are removed first; free low indexes are added first.
     """
     members = sorted({c for p, c in current.items() if p in loads})
-    wanted = options.members or len(members) or fewest_consumers(loads.values(), limits)
+    wanted = context.members or len(members) or fewest_consumers(loads.values(), limits)
     while len(members) > wanted:
         members.remove(max(members))
     while len(members) < wanted:
@@ -168,11 +180,12 @@ def kafka_range(
     loads: Sizes,
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    _options: PlannerOptions = NO_OPTIONS,
     /,
 ) -> Assignment:
     """Each topic is divided into contiguous ranges."""
-    members = members_of(loads, current, limits, options)
+    members = members_of(loads, current, limits, context)
     owners: dict[TopicPartition, int] = {}
     for topic in {p.topic for p in loads}:
         partitions = sorted(p for p in loads if p.topic == topic)
@@ -188,11 +201,12 @@ def kafka_round_robin(
     loads: Sizes,
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    _options: PlannerOptions = NO_OPTIONS,
     /,
 ) -> Assignment:
     """All partitions are given to the members in turn."""
-    members = members_of(loads, current, limits, options)
+    members = members_of(loads, current, limits, context)
     return Assignment({p: members[n % len(members)] for n, p in enumerate(sorted(loads))})
 
 
@@ -200,13 +214,14 @@ def kafka_sticky(
     loads: Sizes,
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    options: StickyOptions = _STICKY,
     /,
 ) -> Assignment:
     """Equal numbers of partitions per member; partitions stay with their owner if possible."""
     if not loads:
         return Assignment()
-    members = members_of(loads, current, limits, options)
+    members = members_of(loads, current, limits, context)
     floor, above = divmod(len(loads), len(members))
     kept: dict[int, list[TopicPartition]] = {}
     for member in members:
@@ -226,15 +241,16 @@ def lag_based(
     loads: Sizes,
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    _options: PlannerOptions = NO_OPTIONS,
     /,
 ) -> Assignment:
     """The largest lag goes to the member with the fewest partitions, ties by least lag."""
-    members = members_of(loads, current, limits, options)
+    members = members_of(loads, current, limits, context)
     held: dict[int, list[TopicPartition]] = {member: [] for member in members}
 
     def lag(partitions: Iterable[TopicPartition]) -> int:
-        return sum(options.lags.get(p, 0) for p in partitions)
+        return sum(context.lags.get(p, 0) for p in partitions)
 
     for partition in sorted(loads, key=lambda p: (-lag([p]), p)):
         least = min(members, key=lambda m: (len(held[m]), lag(held[m]), m))
@@ -246,17 +262,18 @@ def keda_lag(
     loads: Sizes,
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    options: KedaOptions = _KEDA,
     /,
 ) -> Assignment:
     """Scales the members with the total lag, then assigns as `kafka_sticky` does."""
-    total = sum(options.lags.get(p, 0) for p in loads)
+    total = sum(context.lags.get(p, 0) for p in loads)
     wanted = math.ceil(Fraction(total, options.lag_threshold))
     replicas = min(max(1, len(loads)), max(1, wanted))
-    return kafka_sticky(loads, current, limits, replace(options, members=replicas))
+    return kafka_sticky(loads, current, limits, replace(context, members=replicas), options)
 
 
-SCANS: Mapping[str, PackingRule] = MappingProxyType(
+SCANS: Mapping[str, PackingRule[Any]] = MappingProxyType(
     {
         "nf": partial(any_fit, rule="next", decreasing=False),
         "nfd": partial(any_fit, rule="next", decreasing=True),

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.audit.findings import Finding, at_least, findings
+from trimtab.audit.finding import Finding
+from trimtab.audit.findings import at_least, findings
 from trimtab.audit.loads import TopicLoad, topic_rates
 from trimtab.audit.topology import AuditOptions, audit
 from trimtab.audit.unevenness import Level

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from tests.golden.samples import readme_plan
 from trimtab.apply.kafka import plan_topic
 from trimtab.cli.main import run
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import Broker, BrokerId, Group, Member, Replicas, TopicPartition
 from trimtab.model.journal import JournalEntry, PlanState
+from trimtab.model.plan_codec import plan_id
 from trimtab.services import apply as service
 from trimtab.testing.fakes import FakeAdmin
 
@@ -167,7 +169,9 @@ def journal(monkeypatch, live):
     name = "trimtab-controller-g"
     live.described[name] = Group(name=name, state="STABLE", members=(controller,))
     monkeypatch.setattr(plan_topic, "PlanTopic", lambda _: made)
-    monkeypatch.setattr(plan_topic, "deliver", lambda _, records: made.orders.extend(records))
+    monkeypatch.setattr(
+        plan_topic, "deliver", lambda _, records, **_within: made.orders.extend(records)
+    )
     monkeypatch.setenv("TRIMTAB_BOOTSTRAP_SERVER", "live:9092")
     return made
 
@@ -215,9 +219,9 @@ def test_execute_of_a_plan_for_other_owners_is_refused_before_anybody_is_asked(
 
 
 def test_what_the_controller_gives_as_reason_is_the_error(plan, journal, capsys):
-    journal.answers = [(PlanState.FAILED, 0, "the group was not settled in time")]
+    journal.answers = [(PlanState.FAILED, 0, "orders-4 is new.")]
     assert run(["apply", str(plan), "--execute"]) == 5
-    assert "the group was not settled in time" in capsys.readouterr().err
+    assert "orders-4 is new.\n" in capsys.readouterr().err
 
 
 def test_a_plan_under_way_is_followed_and_not_ordered_again(plan, journal, capsys):
@@ -331,3 +335,72 @@ def test_a_plan_that_takes_longer_than_the_timeout_goes_on_without_us(plan, jour
 
     assert journal.sent == [PlanState.MADE]
     assert "it goes on" in capsys.readouterr().err
+
+
+def test_an_apply_that_was_suspended_does_not_cancel_a_plan_that_was_done(
+    plan, journal, monkeypatch, capsys
+):
+    monkeypatch.setattr(service, "_ANSWER_S", 0.0)
+    monkeypatch.setattr(service, "_GRACE_S", 0.0)
+    monkeypatch.setattr(journal, "wait", lambda _: None)  # it has seen nothing
+    name = json.loads(plan.read_text())["id"]
+    done = JournalEntry(plan=name, state=PlanState.DONE, step=1, of=1, ts=1)
+    now = iter([None, done])
+    monkeypatch.setattr(service, "_newest", lambda *_: next(now))
+
+    assert run(["apply", str(plan), "--execute"]) == 0
+
+    assert journal.sent == [PlanState.MADE]
+    assert "done, 1 of 1 moves" in capsys.readouterr().err
+
+
+def test_a_plan_that_someone_else_has_just_ordered_is_followed(plan, journal, monkeypatch):
+    name = json.loads(plan.read_text())["id"]
+    running = JournalEntry(plan=name, state=PlanState.RUNNING, step=0, of=1, ts=1)
+    done = replace(running, state=PlanState.DONE, step=1)
+    monkeypatch.setattr(service, "_newest", lambda *_: running)
+    monkeypatch.setattr(journal, "wait", lambda _: journal.entries.update({name: done}))
+
+    assert run(["apply", str(plan), "--execute"]) == 0
+
+    assert (journal.orders, journal.sent) == ([], [])
+
+
+def test_a_timeout_before_the_start_says_that_the_plan_was_not_started(plan, journal, capsys):
+    journal.answers = []
+
+    assert run(["apply", str(plan), "--execute", "--timeout", "1ms"]) == 5
+
+    assert "has not started plan" in capsys.readouterr().err
+
+
+def test_a_timeout_without_a_controller_names_run(plan, journal, live, capsys):
+    name = json.loads(plan.read_text())["id"]
+    journal.entries[name] = JournalEntry(plan=name, state=PlanState.RUNNING, step=0, of=1, ts=1)
+    journal.answers = []
+    live.described.pop("trimtab-controller-g")
+
+    assert run(["apply", str(plan), "--execute", "--timeout", "1ms"]) == 5
+
+    err = capsys.readouterr().err
+    assert "no controller runs group g now" in err
+    assert "trimtab run --group g" in err
+
+
+@pytest.mark.parametrize("state", [s for s in PlanState if s is not PlanState.FAILED])
+def test_a_plan_that_was_ordered_again_after_its_rollback_is_not_marked(journal, state):
+    given = readme_plan("trim", group="g")
+    later = JournalEntry(plan=plan_id(given), state=state, step=0, of=1, ts=3)
+    journal.entries[later.plan] = later
+    undone = JournalEntry(plan="0" * 12, state=PlanState.DONE, step=1, of=1, ts=2)
+
+    service._mark_undone(journal, Cluster("nowhere:1"), given, by=undone)
+
+    assert journal.sent == []
+
+
+def test_a_plan_is_also_shown_as_a_page(plan, tmp_path, capsys):
+    assert run(["apply", str(plan), "--report", str(tmp_path / "page.html")]) == 0
+
+    assert "page.html" in capsys.readouterr().err
+    assert "plan for consumers of orders" in (tmp_path / "page.html").read_text()

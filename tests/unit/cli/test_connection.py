@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from trimtab.cli.connection import cluster_of, controller_token
+from trimtab.cli.forward import _target
 from trimtab.errors import ConfigError
+from trimtab.kafka import admin
 from trimtab.local import cluster as local_cluster
 from trimtab.local.cluster import BrokerProcessState
 from trimtab.settings import Settings, load_settings
@@ -133,3 +135,27 @@ def test_a_token_file_that_is_not_there_is_named(
 
     with pytest.raises(ConfigError, match="none cannot be read"):
         controller_token(load_settings())
+
+
+def test_time_outs_of_the_settings_reach_admin_requests_and_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    class Connections:
+        def __init__(self, _: object, connect_within_s: float, patience_s: float) -> None:
+            asked.append((connect_within_s, patience_s))
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(admin, "Connections", Connections)
+    for name, value in (("CONNECT_S", "25"), ("ATTEMPT_S", "1m"), ("REQUEST_S", "90")):
+        monkeypatch.setenv(f"TRIMTAB_TIMEOUTS__{name}", value)
+
+    cluster = cluster_of(settings(tmp_path, bootstrap_server="far:9092"))
+    with cluster.admin():
+        pass
+
+    assert asked == [(25.0, 60.0)]
+    assert cluster.client("c", {})["socket.timeout.ms"] == 90_000
+    assert _target(cluster, "other:9092", None).timeouts == cluster.timeouts

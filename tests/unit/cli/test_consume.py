@@ -3,10 +3,10 @@ import threading
 
 import pytest
 
-from trimtab.apply.consumers.cycle import Totals
 from trimtab.apply.consumers.handling import FixedService
 from trimtab.apply.consumers.kafka import consumer as door
-from trimtab.apply.consumers.kafka.directed_reader import Beginning
+from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
+from trimtab.apply.consumers.work import Totals
 from trimtab.cli.main import run
 from trimtab.model.record import Record
 
@@ -51,7 +51,7 @@ def test_a_directed_consumer_gets_what_the_flags_say(opened, tmp_path, capsys):
         *("directed", "pay", ("orders", "bills"), 2),
     )
     assert (config.limits.batch_bytes, config.limits.wait_s) == (1000, 0.1)
-    assert (config.beginning, config.receipts, config.run) == (Beginning.LATEST, False, "r7")
+    assert (config.beginning, config.receipts, config.run) == (OffsetReset.LATEST, False, "r7")
     assert config.handler is None
     assert (tmp_path / "lake").is_dir()
     assert capsys.readouterr().out == "7 records, 70 bytes in 2 batches; 1 dead letters\n"

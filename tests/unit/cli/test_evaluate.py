@@ -11,13 +11,13 @@ from trimtab.cli import evaluate
 from trimtab.cli.main import run
 from trimtab.errors import Findings
 from trimtab.evaluate.order import Violation, ViolationKind
-from trimtab.evaluate.verdict import Audited, Blocking, Latency, Outcome, outcome_to
+from trimtab.evaluate.verdict import BlockingTimes, Latency, OrderAuditResult, Outcome, outcome_to
 from trimtab.report.verdict import outcome_view
 from trimtab.services.evaluate import OrderAudit
 
 
 def audited(**counts: int) -> OrderAudit:
-    found = Audited(
+    found = OrderAuditResult(
         run="r",
         group="g",
         receipts=10,
@@ -103,7 +103,7 @@ def test_an_outcome_is_shown_and_written_with_what_it_does_not_know() -> None:
         replica_minutes=3.0,
         busiest_share=None,
         busiest_to_mean=None,
-        moves=Blocking(moves=0),
+        moves=BlockingTimes(moves=0),
         handovers=None,
     )
     console = Console(record=True, width=120)

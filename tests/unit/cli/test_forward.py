@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from trimtab.apply.records.kafka import forwarder as door
-from trimtab.apply.records.kafka.forwarder import ForwardReport
+from trimtab.apply.records.kafka.forward_route import ForwardReport
 from trimtab.cli.main import run
 from trimtab.errors import ApplyError
 from trimtab.kafka.admin import TopicSpec

@@ -16,7 +16,7 @@ import pytest
 from trimtab.cli import main
 from trimtab.workload.due import Acks, DueRecords
 from trimtab.workload.kafka import load as door
-from trimtab.workload.kafka.load import LoadSummary
+from trimtab.workload.load_summary import LoadSummary
 
 WELL = LoadSummary(
     asked=10,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trimtab.cli import main
-from trimtab.cli.measuring import MICROS, span_of
+from trimtab.cli.time_options import MICROS, span_of
 from trimtab.errors import BrokerUnavailable, ConfigError
 from trimtab.kafka.cluster import Cluster
 from trimtab.local.ports import free_ports

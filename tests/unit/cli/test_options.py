@@ -97,7 +97,7 @@ def test_the_defaults_of_a_list_of_durations_are_shown_with_their_units(
 
 
 def test_lists_of_durations_take_units(capsys: pytest.CaptureFixture[str]) -> None:
-    from trimtab_lab.cli.experiment import _durations
+    from trimtab_lab.cli.experiment_simulated import _durations
 
     assert _durations("1,10s,1m", "--intervals") == (1.0, 10.0, 60.0)
     for wrong in ("", "soon", "1,nan", "0s"):

@@ -122,6 +122,23 @@ def test_the_plan_is_written_to_a_file_and_shown_all_the_same(plan, tmp_path):
     assert not [p.name for p in path.parent.iterdir() if "part" in p.name]
 
 
+def test_the_plan_is_also_written_as_a_page_with_the_load_of_each_consumer(plan, tmp_path):
+    code, out, err = plan(LOADS, "--report", str(tmp_path / "plan.html"))
+
+    assert (code, "Plan" in out) == (0, True)
+    assert "plan.html" in err
+    html = (tmp_path / "plan.html").read_text()
+    assert "load of each consumer, before and after" in html
+    assert "orders-0" in html or "orders-1" in html
+
+
+def test_a_page_in_a_missing_folder_is_refused_before_planning(plan, tmp_path):
+    code, _, err = plan(LOADS, "--report", str(tmp_path / "no" / "plan.html"))
+
+    assert code == 2
+    assert "mkdir -p" in err
+
+
 def test_equal_input_gives_an_equal_id(plan):
     ids = {json.loads(plan(LOADS, "--json")[1])["id"] for _ in range(2)}
     assert len(ids) == 1

@@ -15,7 +15,7 @@ from trimtab.evaluate.order import (
     audit,
     findings,
 )
-from trimtab.evaluate.verdict import Audited, audited_to
+from trimtab.evaluate.verdict import OrderAuditResult, audited_to
 from trimtab.model.control import Receipt
 
 
@@ -159,7 +159,7 @@ def test_a_repeat_is_a_finding_only_for_those_who_allow_none() -> None:
 
 
 def test_the_document_of_an_audit_names_every_kind() -> None:
-    audited = Audited(
+    audited = OrderAuditResult(
         run="r",
         group="g",
         receipts=4,

@@ -11,6 +11,7 @@ import pytest
 from trimtab.kafka import admin as admin_module
 from trimtab.kafka.admin import KafkaAdmin, TopicSpec
 from trimtab.model.cluster import Broker, BrokerId
+from trimtab.model.timeouts import Timeouts
 from trimtab.testing.fakes import FakeAdmin
 
 
@@ -66,9 +67,10 @@ def test_a_topic_is_created_when_every_broker_shows_it_whoever_created_it(
 ) -> None:
     brokers: Any = Brokers(exists=exists)
     shown = (SimpleNamespace(offline=False),)
-    monkeypatch.setattr(admin_module, "BACKOFF_S", 0.0)
     monkeypatch.setattr(admin_module, "_placed", lambda sees: shown if sees else ())
 
-    created = KafkaAdmin(brokers).create_topic(TopicSpec(name="t", partitions=1, replication=1))
+    created = KafkaAdmin(brokers, Timeouts()).create_topic(
+        TopicSpec(name="t", partitions=1, replication=1)
+    )
 
     assert (created, brokers.asked) == (not exists, 3)

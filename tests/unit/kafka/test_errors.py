@@ -23,6 +23,7 @@ def librdkafka(code: int) -> KafkaException:
         (ConnectionRefusedError(111, "Connection refused"), BrokerUnavailable),
         (librdkafka(KafkaError._ALL_BROKERS_DOWN), BrokerUnavailable),
         (librdkafka(KafkaError._TIMED_OUT), BrokerUnavailable),
+        (librdkafka(-137), BrokerUnavailable),  # a broker left while it was asked
         (theirs.SaslAuthenticationFailedError("no"), ConfigError),
         (theirs.UnsupportedSaslMechanismError(), ConfigError),
         (theirs.KafkaConfigurationError("what?"), ConfigError),

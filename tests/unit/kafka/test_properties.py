@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.errors import BadFile, ConfigError, UnsupportedStore
-from trimtab.kafka.properties import ClientProperties, parse, parse_jaas
+from trimtab.kafka.properties import ClientProperties
 
 PASSWORD = 'op;en "sesame"=\\1'
 PLAIN = {
@@ -28,32 +28,6 @@ def properties(**changes: str) -> ClientProperties:
 
 
 # ---------------------------------------------------------------- the file
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a=b", {"a": "b"}),
-        ("a : b ", {"a": "b "}),
-        ("a\tb=c", {"a": "b=c"}),
-        ("  a = b=c:d", {"a": "b=c:d"}),
-        ("a", {"a": ""}),
-        ("a=\nb:\n", {"a": "", "b": ""}),
-        ("# a=1\n! b=2\n\n  # c=3\nd=4", {"d": "4"}),
-        ("a=one,\\\n   two,\\\r\n\tthree\rb=2", {"a": "one,two,three", "b": "2"}),
-        ("a=\\\n#not a comment", {"a": "#not a comment"}),
-        ("# no continuation \\\na=1", {"a": "1"}),
-        ("a=even\\\\\nb=1", {"a": "even\\", "b": "1"}),
-        (r"a\ b\=c\:d=e", {"a b=c:d": "e"}),
-        (r"a=tab\tnl\nq\"u\z", {"a": 'tab\tnl\nq"uz'}),
-        (r"a=\u00e4\ud83d\ude00", {"a": "ä😀"}),
-        ("a=1\na=2", {"a": "2"}),
-        ("a=\\", {"a": ""}),
-        ("a=\x85b", {"a": "\x85b"}),
-    ],
-)
-def test_properties_are_read_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
-    assert parse(text, source="f") == expected
 
 
 @pytest.mark.parametrize(
@@ -179,36 +153,6 @@ def test_what_cannot_be_translated_is_said(changes: dict[str, str], says: str) -
 def test_a_sasl_listener_without_a_mechanism_means_kerberos_as_in_java() -> None:
     with pytest.raises(ConfigError, match=r"GSSAPI \(Java's default\)"):
         ClientProperties({"security.protocol": "SASL_SSL"}).for_kafka_python()
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "M required",
-        "M required;",
-        "M required a=b",
-        "M perhaps a=b;",
-        "M required a=b; N required c=d;",
-        "M required a b;",
-        'M required a="b;',
-    ],
-)
-def test_a_jaas_line_holds_one_module_and_ends_with_a_semicolon(line: str) -> None:
-    if line == "M required;":
-        assert parse_jaas(line, source="f").options == {}
-    else:
-        with pytest.raises(ConfigError, match=r"invalid sasl\.jaas\.config"):
-            parse_jaas(line, source="f")
-
-
-def test_jaas_text_may_hold_comments_and_escapes() -> None:
-    login = parse_jaas(
-        'a.B /* who */ required // what\n user="\\101\\t\\"" pass=\'it"s\';', source="f"
-    )
-
-    assert login.module == "a.B"
-    assert login.options == {"user": 'A\t"', "pass": 'it"s'}
 
 
 # ---------------------------------------------------------------- TLS

@@ -9,6 +9,7 @@ from trimtab.kafka import topics
 from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.topics import OwnTopics, ensure_per_broker, ensure_topics
 from trimtab.model.cluster import Broker, BrokerId
+from trimtab.model.timeouts import Timeouts
 from trimtab.testing.fakes import FakeAdmin
 
 
@@ -131,8 +132,8 @@ def test_a_broker_that_does_not_know_the_partitions_yet_is_not_taken_for_one_rep
 def test_a_topic_whose_partitions_never_appear_is_an_error_that_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(topics, "_VISIBLE_WITHIN_S", 0.0)
     admin = brokers(3)
+    admin.timeouts = Timeouts(visible_s=0.01)
     ensure_topics(admin, OwnTopics())
     monkeypatch.setattr(admin, "topics", lambda names: ())
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 
 from trimtab.errors import ConfigError
 from trimtab.local.processes import ProcessId, ProcessState, end, process_state, send, spawn
+from trimtab.observe.clock import wait_until
 from trimtab_lab.slow_broker import slowed_process
 
 
@@ -26,13 +27,7 @@ def sleeper(tmp_path: Path) -> Iterator[ProcessId]:
     end((process,), patience_s=0)
 
 
-def eventually(happens: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20.0
-    while time.monotonic() < deadline:
-        if happens():
-            return True  # not asked again: what comes may go
-        time.sleep(0.005)
-    return False
+eventually = partial(wait_until, within_s=20.0, every_s=0.005)
 
 
 def seen(process: ProcessId, states: set[ProcessState]) -> bool:

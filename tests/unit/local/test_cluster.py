@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,7 @@ from trimtab.errors import BadFile, ClusterStartFailed, ConfigError
 from trimtab.local import processes
 from trimtab.local.broker_properties import node_properties
 from trimtab.local.class_archive import class_archive
-from trimtab.local.cluster import LocalCluster, SaslUser, last_error
+from trimtab.local.cluster import LocalCluster, SaslUser
 from trimtab.local.cluster_state import (
     CONTROLLER,
     BrokerProcessState,
@@ -32,6 +31,7 @@ from trimtab.local.cluster_state import (
 from trimtab.local.java import find_java
 from trimtab.local.ports import free_ports
 from trimtab.local.processes import ProcessId, ProcessState, end, process_state, send, spawn
+from trimtab.observe.clock import wait_until
 
 STATE = LocalClusterState(
     cluster_id="Zx0123456789abcdefghij",
@@ -137,7 +137,7 @@ def test_a_pid_that_belongs_to_somebody_else_now_counts_as_dead(tmp_path):
 def test_a_paused_process_ends_without_being_waited_for_in_vain(tmp_path):
     process = spawn(["sleep", "60"], folder=tmp_path, log=tmp_path / "log")
     send(process, signal.SIGSTOP)
-    wait_until(lambda: process_state(process) is ProcessState.PAUSED)
+    wait_until(lambda: process_state(process) is ProcessState.PAUSED, within_s=30, every_s=0.01)
 
     end([process], patience_s=30)
 
@@ -150,7 +150,7 @@ def test_a_process_that_does_not_listen_is_killed_in_the_end(tmp_path):
     )
     log = tmp_path / "log"
     process = spawn([sys.executable, "-c", deaf], folder=tmp_path, log=log)
-    wait_until(lambda: log.read_text() == "on\n")
+    wait_until(lambda: log.read_text() == "on\n", within_s=30, every_s=0.01)
 
     end([process], patience_s=0.2)
 
@@ -315,30 +315,6 @@ def test_a_port_that_one_process_was_given_is_given_to_no_other():
     other = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
 
     assert other.stdout.split(maxsplit=1) == ["True", "()\n"]
-
-
-@pytest.mark.parametrize(
-    ("log", "words"),
-    [
-        (
-            "INFO up\nERROR going down (kafka)\nX: outer\n\tat f\nCaused by: A: bind failed\n"
-            "\tat g\nCaused by: B: port taken\n\tat h\nINFO bye\n",
-            "A: bind failed, caused by B: port taken",
-        ),
-        ("ERROR old\nERROR new (k)\nX: why\n\tat f\nINFO bye\n", "ERROR new (k) X: why"),
-        ("INFO one\nINFO two\n", "INFO two"),
-        ("", "none"),
-    ],
-)
-def test_the_last_error_of_a_log_are_its_last_error(log, words):
-    assert last_error(log) == words
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def write_state(cluster, state):

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from trimtab.local.jars import (
     connector_jars,
     pyspark_home,
 )
+from trimtab.observe.clock import wait_until
 
 BROKER_JARS = (
     f"org.apache.kafka_kafka_2.13-{KAFKA}.jar",
@@ -267,9 +267,9 @@ def test_versions_and_folder_of_pyspark_are_known_without_loading_it():
 
 
 def wait_for_text(path: Path) -> str:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if path.exists() and (text := path.read_text().strip()):
-            return text
-        time.sleep(0.01)
-    raise AssertionError(f"{path} was not written")
+    return wait_until(
+        lambda: path.read_text().strip() if path.exists() else "",
+        within_s=30,
+        every_s=0.01,
+        what=f"text in {path}",
+    )

@@ -17,13 +17,13 @@ from trimtab.model.control import (
     Hello,
     MemberRate,
     Rate,
+    ReadingStarted,
+    ReadingStopped,
     Receipt,
     Start,
-    Started,
     StateQuery,
     StateReport,
     Stop,
-    Stopped,
 )
 from trimtab.model.control_codec import (
     control_from,
@@ -52,11 +52,11 @@ MESSAGES = {
         epoch=8, query_id="a1"
     ),
     '{"v":1,"type":"started","ts":1,"consumer":0,"incarnation":"9b","epoch":7,"seq":41,'
-    '"partitions":[{"topic":"orders","partition":1}]}': Started(
+    '"partitions":[{"topic":"orders","partition":1}]}': ReadingStarted(
         consumer=0, incarnation="9b", epoch=7, seq=41, partitions=ORDERS[1:]
     ),
     '{"v":1,"type":"stopped","ts":1,"consumer":0,"incarnation":"9b","epoch":7,"seq":41,'
-    '"partitions":[{"topic":"orders","partition":1,"committed":8988}]}': Stopped(
+    '"partitions":[{"topic":"orders","partition":1,"committed":8988}]}': ReadingStopped(
         consumer=0,
         incarnation="9b",
         epoch=7,
@@ -105,11 +105,11 @@ def test_a_control_record_that_makes_no_sense_is_refused(text, why):
 
 
 def test_a_stop_of_a_partition_that_was_never_committed_says_so():
-    stopped = Stopped(consumer=1, incarnation="b", epoch=1, seq=2, partitions=ORDERS[:1])
+    stopped = ReadingStopped(consumer=1, incarnation="b", epoch=1, seq=2, partitions=ORDERS[:1])
 
     read = control_from(parse(dumps(control_to(stopped, ts=5)), origin="control"))
 
-    assert isinstance(read, Stopped)
+    assert isinstance(read, ReadingStopped)
     assert read.committed == {ORDERS[0]: None}
 
 

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from trimtab.cli import metrics_options
 from trimtab.errors import ConfigError
-from trimtab.measure.prometheus import show_rates, show_sample
+from trimtab.measure.rate_metrics import show_rates, show_sample
 from trimtab.measure.ring import RingRates
 from trimtab.model.cluster import BrokerId, Replicas, TopicPartition
 from trimtab.model.load import PartitionLoad, Source

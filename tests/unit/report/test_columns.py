@@ -21,10 +21,10 @@ from trimtab.cli.steer import steering_view
 from trimtab.evaluate.order import Violation, ViolationKind
 from trimtab.evaluate.rscore import TWELVE
 from trimtab.evaluate.verdict import (
-    Audited,
-    Blocking,
+    BlockingTimes,
     ConsumerWork,
     Latency,
+    OrderAuditResult,
     Outcome,
     OutcomeWindow,
 )
@@ -35,13 +35,12 @@ from trimtab.model.plan import Layer
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.registry import PLANNERS
 from trimtab.report import audit as topology
-from trimtab.report import measurement, snapshot, tables, verdict
-from trimtab.report import policy_comparison as yardsticks
+from trimtab.report import measurement, policy_comparison, snapshot, tables, verdict
 from trimtab.simulate import packing
 from trimtab.simulate.brokers import QueueOutcome as Waits
 from trimtab.simulate.brokers import QueueWorld
 from trimtab.simulate.policy_comparison import YardstickCell
-from trimtab.simulate.replay import History, Replayed
+from trimtab.simulate.replay import History, ReplayResult
 from trimtab.testing.placements import placement
 
 LONG = "payments.settlement-requests.by-merchant-and-currency.eu-central-1.v2"
@@ -72,8 +71,8 @@ def simulated(*names: str, steps: int = 3) -> list[packing.PackingRun]:
 PAST = History(window_s=30, unit=Unit.BYTES_S, names=tuple(P), rates=((1.0, 2.0, 3.0),) * 9)
 
 
-def replayed(planner: str) -> Replayed:
-    return Replayed(
+def replayed(planner: str) -> ReplayResult:
+    return ReplayResult(
         planner=planner,
         sla_s=5,
         sla_share=0.98765,
@@ -132,7 +131,7 @@ def order_view() -> RenderableType:
         detail="number 12345678 was processed after 12345679, by consumer 3 and consumer 4",
     )
     return verdict.audit_view(
-        Audited(
+        OrderAuditResult(
             run="r",
             group=GROUP,
             receipts=10,
@@ -171,7 +170,7 @@ def outcome_view() -> RenderableType:
             replica_minutes=123_456.0,
             busiest_share=0.5,
             busiest_to_mean=1.5,
-            moves=Blocking(moves=3),
+            moves=BlockingTimes(moves=3),
             handovers=None,
             windows=(
                 OutcomeWindow(
@@ -197,7 +196,7 @@ def outcome_view() -> RenderableType:
     )
 
 
-def yardsticks_view() -> RenderableType:
+def comparison_view() -> RenderableType:
     run = Waits(
         mean_wait=12345.678,
         p50=0.0,
@@ -216,7 +215,7 @@ def yardsticks_view() -> RenderableType:
             closed_form=None,
         )
     ]
-    return yardsticks.yardsticks_view(cells, QueueWorld.even(2), arrivals=1000, seeds=2)
+    return policy_comparison.comparison_view(cells, QueueWorld.even(2), arrivals=1000, seeds=2)
 
 
 VIEWS: list[Callable[[], RenderableType]] = [
@@ -231,7 +230,7 @@ VIEWS: list[Callable[[], RenderableType]] = [
     topology_view,
     order_view,
     outcome_view,
-    yardsticks_view,
+    comparison_view,
     lambda: steering_view(TOLD),
 ]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from trimtab.report.policy_comparison import picture, yardsticks_view
+from trimtab.report.policy_comparison import comparison_view, picture
 from trimtab.simulate import closed_forms
 from trimtab.simulate.brokers import QueueOutcome, QueueWorld
 from trimtab.simulate.policy_comparison import YardstickCell
@@ -38,7 +38,7 @@ def cell(policy, wait, *, dispatchers=None, utilisation=0.5, offered=0.5, form=N
 def printed(*cells):
     console = Console(width=120)
     with console.capture() as shown:
-        console.print(yardsticks_view(cells, QueueWorld.even(2), arrivals=1000, seeds=2))
+        console.print(comparison_view(cells, QueueWorld.even(2), arrivals=1000, seeds=2))
     return shown.get()
 
 
@@ -113,6 +113,6 @@ def test_a_picture_can_be_a_png():
 def test_an_interval_is_explained_where_there_is_one(seeds):
     console = Console(width=120)
     with console.capture() as shown:
-        console.print(yardsticks_view(CELLS, QueueWorld.even(2), arrivals=10, seeds=seeds))
+        console.print(comparison_view(CELLS, QueueWorld.even(2), arrivals=10, seeds=seeds))
 
     assert ("95 % confidence interval" in shown.get()) == (seeds > 1)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.unit.services.listening import Told
-from trimtab.apply.consumers.cycle import Totals
 from trimtab.apply.consumers.kafka import consumer as door
 from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
-from trimtab.apply.consumers.kafka.directed_reader import Beginning
+from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
+from trimtab.apply.consumers.work import Totals
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.record import Record
 from trimtab.services.consume import ConsumeMode, ConsumeRequest, consume_records
@@ -69,7 +69,7 @@ def test_a_directed_consumer_is_configured_as_the_request_says(
     ((kind, config, more),) = opened
     assert (kind, config.cluster, config.index, config.handler) == ("directed", CLUSTER, 2, ignore)
     assert (config.beginning, config.retry.first_s, config.retry.most_s) == (
-        *(Beginning.LATEST, 0.5, 10.0),
+        *(OffsetReset.LATEST, 0.5, 10.0),
     )
     assert config.sink is not None
     assert set(more) == {"stop"}

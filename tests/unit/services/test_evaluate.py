@@ -11,7 +11,7 @@ import pytest
 from tests.unit.services.listening import Told
 from trimtab.errors import BadFile, ConfigError
 from trimtab.evaluate.order import OrderRules
-from trimtab.evaluate.spark import jobs
+from trimtab.evaluate.spark import jobs, receipt_tables
 from trimtab.kafka.cluster import Cluster
 from trimtab.services.evaluate import (
     GroupReceipts,
@@ -101,10 +101,10 @@ def test_receipts_are_audited_by_the_rules_and_progress_is_told(
 ) -> None:
     seen: dict[str, Any] = {}
     told = Told()
-    monkeypatch.setattr(jobs, "expected_places", lambda *_, **more: seen.update(more))
-    monkeypatch.setattr(jobs, "from_kafka", lambda *_: "tables")
+    monkeypatch.setattr(receipt_tables, "expected_places", lambda *_, **more: seen.update(more))
+    monkeypatch.setattr(receipt_tables, "from_kafka", lambda *_: "tables")
 
-    def audit_receipts(_: Any, tables: Any, query: jobs.ReceiptQuery, **more: Any) -> Any:
+    def audit_receipts(_: Any, tables: Any, query: receipt_tables.ReceiptQuery, **more: Any) -> Any:
         seen.update(more, tables=tables, query=query)
         return "audited"
 
@@ -132,10 +132,10 @@ def test_receipts_are_audited_by_the_rules_and_progress_is_told(
 def test_the_number_of_a_record_is_in_a_header_or_in_a_field(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, where: dict[str, str], number: str
 ) -> None:
-    monkeypatch.setattr(jobs, "expected_places", lambda *_, **__: None)
-    monkeypatch.setattr(jobs, "seq_in_header", lambda name: f"header {name}")
-    monkeypatch.setattr(jobs, "seq_in_json", lambda name: f"field {name}")
-    monkeypatch.setattr(jobs, "records_of", lambda *_, seq, **__: seq)
+    monkeypatch.setattr(receipt_tables, "expected_places", lambda *_, **__: None)
+    monkeypatch.setattr(receipt_tables, "seq_in_header", lambda name: f"header {name}")
+    monkeypatch.setattr(receipt_tables, "seq_in_json", lambda name: f"field {name}")
+    monkeypatch.setattr(receipt_tables, "records_of", lambda *_, seq, **__: seq)
     monkeypatch.setattr(jobs, "audit_log", lambda _, found, *, label, **__: (found, label))
 
     found: Any = evaluate_order(
@@ -151,7 +151,7 @@ def test_an_outcome_is_judged_by_what_the_request_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "receipts.json").touch()
-    monkeypatch.setattr(jobs, "from_files", lambda _, path, query: (path, query.group))
+    monkeypatch.setattr(receipt_tables, "from_files", lambda _, path, query: (path, query.group))
     monkeypatch.setattr(jobs, "judge", lambda _, given, asked, how, __: (given, asked.run, how))
     request = OutcomeRequest(
         receipts=receipts(tmp_path, run="r"),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.services.listening import Told
 from trimtab.apply.records.kafka import forwarder as door
-from trimtab.apply.records.kafka.forwarder import ForwardReport, Route
+from trimtab.apply.records.kafka.forward_route import ForwardReport, Route
 from trimtab.errors import ApplyError, ConfigError, TrimtabError
 from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.cluster import Cluster

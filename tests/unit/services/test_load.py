@@ -23,8 +23,8 @@ from trimtab.services.load import (
     send_load,
 )
 from trimtab.workload.kafka import load as door
-from trimtab.workload.kafka.load import LoadProgress
 from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
+from trimtab.workload.load_summary import LoadProgress
 from trimtab.workload.rate_streams import RateSchedule
 
 

@@ -16,7 +16,7 @@ from trimtab.errors import ConfigError, TrimtabError
 from trimtab.kafka import publisher as publishing
 from trimtab.kafka.cluster import Cluster
 from trimtab.measure.spark.hot_keys import CountingMode
-from trimtab.measure.spark.jobs import MeasureResult
+from trimtab.measure.spark.measure_result import MeasureResult
 from trimtab.model.load import KeyLoad, Measurement, PartitionLoad, Source
 from trimtab.services.measure import (
     ContinuousOptions,

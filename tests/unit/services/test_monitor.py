@@ -9,7 +9,7 @@ import pytest
 from tests.unit.services.listening import Told
 from trimtab.kafka.cluster import Cluster
 from trimtab.measure.kafka import monitor as door
-from trimtab.measure.kafka.monitor import Interest
+from trimtab.measure.kafka.monitor import MonitorScope
 from trimtab.services.monitor import sample_cluster
 from trimtab.testing.fakes import FakeAdmin, FakePublisher
 
@@ -28,7 +28,7 @@ def test_it_samples_until_its_time_is_over(
 
     report = sample_cluster(
         cluster,
-        Interest(topics=frozenset({"orders", "soon"})),
+        MonitorScope(topics=frozenset({"orders", "soon"})),
         period_s=0.001,
         stop=threading.Event(),
         for_s=0.01,

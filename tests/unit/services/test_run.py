@@ -16,7 +16,8 @@ from trimtab.errors import ApplyError, ConfigError, UnknownPlanner
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.control import Action, Decision
 from trimtab.model.load import Unit
-from trimtab.plan.consumers.planner import PackingOptions
+from trimtab.model.plan import Layer
+from trimtab.plan.registry import planner_of
 from trimtab.services.backends import BackendName, ConsumerScaling
 from trimtab.services.consume import ConsumeMode
 from trimtab.services.run import RunRequest, control_group, leave_consumers
@@ -28,6 +29,8 @@ IN_GROUP = ConsumerScaling(mode=ConsumeMode.GROUP, consume="--handler shop:book"
 
 def request(**changes: Any) -> RunRequest:
     given: dict[str, Any] = {"group": "new", "topics": ("orders",), "measure": False}
+    if isinstance(changes.get("planner"), str):
+        changes["planner"] = planner_of(Layer.CONSUMERS, changes["planner"])
     return RunRequest(**(given | {"home": Path("home"), "warehouse": Path("w")} | changes))
 
 
@@ -64,6 +67,9 @@ def test_defaults_depend_on_the_mode_and_on_what_starts_consumers() -> None:
     assert (alone.rules().dead_after_s, alone.rules().start_timeout_s) == (30.0, 60.0)
     assert request(scaling=pods).rules().start_timeout_s == 300.0
     assert request(scaling=keda).rules().start_timeout_s == 300.0
+    assert request(scaling=pods).rules().removes_highest_only
+    assert not request(scaling=keda).rules().removes_highest_only
+    assert not alone.rules().removes_highest_only
     assert request(start_timeout_s=20.0, dead_after_s=12.0).rules().dead_after_s == 12.0
 
 
@@ -74,11 +80,12 @@ def test_loads_are_counted_in_records_where_there_is_a_latency_to_hold() -> None
 
 
 def test_only_planners_that_search_have_a_time_limit() -> None:
-    mine = PackingOptions(time_limit_s=3.0)
+    mine = planner_of(Layer.CONSUMERS, "trim").with_options(time_limit_s=3.0)
 
-    assert request(planner="trim").aim().options.time_limit_s == 10.0
-    assert request(planner="trim", options=mine).aim().options.time_limit_s == 3.0
-    assert request(planner="mwf").aim().options.time_limit_s is None
+    assert request().aim().planner.changed_options == {"time_limit_s": 10.0}
+    assert request(planner="exact").aim().planner.changed_options == {"time_limit_s": 10.0}
+    assert request(planner=mine).aim().planner == mine
+    assert request(planner="mwf").aim().planner == planner_of(Layer.CONSUMERS, "mwf")
 
 
 def test_a_decision_holds_until_the_next_one_is_due() -> None:
@@ -118,12 +125,14 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Decides once and ends, instead of watching."""
     seen: list[Any] = []
 
-    def spectate(config: Any, judge: Any, on_decision: Any, stop: threading.Event) -> None:
+    def decide_without_acting(
+        config: Any, judge: Any, on_decision: Any, stop: threading.Event
+    ) -> None:
         seen.append(config)
         on_decision(DECISION)
         assert stop.wait(10)
 
-    monkeypatch.setattr(directed_controller, "spectate", spectate)
+    monkeypatch.setattr(directed_controller, "decide_without_acting", decide_without_acting)
     return seen
 
 

@@ -11,7 +11,7 @@ from tests.unit.simulate.recorded import warehouse
 from trimtab.errors import ConfigError
 from trimtab.model.codec import dumps, loads_to
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import PackingOptions
+from trimtab.plan.consumers.planner import PackingContext
 from trimtab.plan.registry import planner_of
 from trimtab.services.simulate import (
     RandomWalk,
@@ -47,7 +47,7 @@ def test_a_walk_that_cannot_be_made_is_refused() -> None:
 def test_each_planner_runs_over_the_whole_stream(stream: Path) -> None:
     told = Told()
 
-    runs = simulate_planners(stream, [MWF, BFD], PackingOptions(), listener=told)
+    runs = simulate_planners(stream, [MWF, BFD], PackingContext(), listener=told)
 
     assert [(run.planner, len(run.steps)) for run in runs] == [("mwf", 3), ("bfd", 3)]
     assert told.steps[-1] == ("bfd", 6, 6)
@@ -55,17 +55,17 @@ def test_each_planner_runs_over_the_whole_stream(stream: Path) -> None:
 
 @pytest.mark.parametrize("dead", ["3:0", "x:0", "1"])
 def test_a_consumer_dies_at_a_step_that_exists(stream: Path, dead: str) -> None:
-    simulate_planners(stream, [MWF], PackingOptions(), dead=["1:0"])
+    simulate_planners(stream, [MWF], PackingContext(), dead=["1:0"])
 
     with pytest.raises(ConfigError, match="--dead takes STEP:N"):
-        simulate_planners(stream, [MWF], PackingOptions(), dead=[dead])
+        simulate_planners(stream, [MWF], PackingContext(), dead=[dead])
 
 
 def test_a_planner_that_needs_records_warns_of_bytes(stream: Path) -> None:
     told = Told()
 
     latency = planner_of(Layer.CONSUMERS, "ll-ffd")
-    simulate_planners(stream, [latency], PackingOptions(sla_s=5.0), listener=told)
+    simulate_planners(stream, [latency], PackingContext(sla_s=5.0), listener=told)
 
     assert ["ll-ffd compares loads in bytes/s" in line for line in told.warnings] == [True]
 
@@ -74,7 +74,7 @@ def test_a_history_is_replayed(tmp_path: Path) -> None:
     told = Told()
     request = ReplayRequest(history=warehouse(tmp_path / "w"), capacity=8.0)
 
-    past, [found] = replay_planners(request, [MWF], PackingOptions(), listener=told)
+    past, [found] = replay_planners(request, [MWF], PackingContext(), listener=told)
 
     assert (past.window_s, len(past.names)) == (30, 1)
     assert found.planner == "mwf"
@@ -86,4 +86,4 @@ def test_consumers_that_cannot_be_simulated_are_refused(tmp_path: Path) -> None:
     request = ReplayRequest(history=warehouse(tmp_path / "w"), capacity=8.0, step_s=60.0)
 
     with pytest.raises(ConfigError, match="Invalid simulation"):
-        replay_planners(request, [MWF], PackingOptions())
+        replay_planners(request, [MWF], PackingContext())

@@ -10,7 +10,13 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import DEFAULTS, Keeps, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.baselines import Keeps
+from trimtab.plan.consumers.planner import (
+    NO_CONTEXT,
+    NO_OPTIONS,
+    PackingContext,
+    PackingPlanner,
+)
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, fixed, packing, scheduled
 from trimtab.simulate.fluid import FluidOrder, Sight
@@ -62,14 +68,14 @@ def test_within_the_cooldown_the_number_of_consumers_stays():
 
 
 def test_any_planner_may_decide_and_hears_the_lags_and_which_decision_it_is():
-    told: list[PackingOptions] = []
+    told: list[PackingContext] = []
 
-    def rule(loads, current, limits, options=DEFAULTS, /):
-        told.append(options)
+    def rule(loads, current, limits, context=NO_CONTEXT, _options=NO_OPTIONS, /):
+        told.append(context)
         return current
 
     listening = PackingPlanner(name="listening", rule=rule)
-    control = packing(listening, limits=GroupLimits(capacity=95), options=PackingOptions(seed=3))
+    control = packing(listening, limits=GroupLimits(capacity=95), context=PackingContext(seed=3))
     control(sight([10] * 5, lags=[2.6]))
     control(sight([29] * 5, decision=1))
     assert [(o.seed, o.iteration, o.lags[P[0]]) for o in told] == [(3, 0, 3), (3, 1, 0)]
@@ -86,7 +92,7 @@ def test_a_planner_may_not_change_the_number_of_consumers_within_the_cooldown():
 )
 def test_a_scheduled_group_gets_its_number_and_the_dealing_of_kafka(keeps, kept):
     control = scheduled(
-        CONSUMERS["kafka-sticky"], [(10.0, 2), (20.0, 7)], PackingOptions(sticky_keeps=keeps)
+        CONSUMERS["kafka-sticky"].with_options(sticky_keeps=keeps), [(10.0, 2), (20.0, 7)]
     )
     assert control(sight([1] * 5, t_s=9)) is None
     at_10 = control(sight([1] * 5, t_s=10))

@@ -11,7 +11,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Loads, LoadStep
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import NO_CONTEXT, NO_OPTIONS, PackingContext, PackingPlanner
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.packing import simulate, summary
 
@@ -23,15 +23,15 @@ def stream(*loads, capacity=100, **fields):
     return Loads(capacity=capacity, steps=tuple(LoadStep(loads=step) for step in loads), **fields)
 
 
-def listening(answers=None, reads=()):
+def listening(answers=None):
     """A planner that puts everything on consumer 0, or gives its answers, and notes its calls."""
     calls = []
 
-    def rule(loads, current, limits, options=DEFAULTS, /):
-        calls.append((dict(loads), current, limits, options))
+    def rule(loads, current, limits, context=NO_CONTEXT, _options=NO_OPTIONS, /):
+        calls.append((dict(loads), current, limits, context))
         return answers[len(calls) - 1] if answers else Assignment(dict.fromkeys(loads, 0))
 
-    return PackingPlanner(name="listening", rule=rule, reads=frozenset(reads)), calls
+    return PackingPlanner(name="listening", rule=rule), calls
 
 
 def test_each_step_starts_from_where_the_one_before_left_the_group():
@@ -78,10 +78,10 @@ def test_a_planner_is_told_step_lags_and_sla_of_the_file():
         steps=(LoadStep(loads={A: 1}), LoadStep(loads={A: 1}, lags={A: 9})),
     )
 
-    simulate(file, planner, PackingOptions(seed=4))
+    simulate(file, planner, PackingContext(seed=4))
 
-    told = [options for *_, options in calls]
-    assert [(o.seed, o.iteration, o.lags, o.sla_s) for o in told] == [
+    told = [context for *_, context in calls]
+    assert [(c.seed, c.iteration, c.lags, c.sla_s) for c in told] == [
         (4, 0, {}, 5),
         (4, 1, {A: 9}, 5),
     ]
@@ -90,7 +90,7 @@ def test_a_planner_is_told_step_lags_and_sla_of_the_file():
 
 def test_an_sla_that_is_asked_for_stands_above_that_of_the_file():
     planner, calls = listening()
-    simulate(stream({A: 1}, sla_s=5), planner, PackingOptions(sla_s=2))
+    simulate(stream({A: 1}, sla_s=5), planner, PackingContext(sla_s=2))
     assert calls[0][3].sla_s == 2
 
 

@@ -24,12 +24,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from trimtab.errors import ProtocolViolation
+from trimtab.model import wire
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION, Json
 from trimtab.model.json_reader import Node
+from trimtab.model.wire import NOT_WRITTEN, REQUIRED, Count, Wire, are_distinct
 from trimtab.plan.consumers.matching import named
 
 NO_PLAN = -1
@@ -63,14 +66,22 @@ class GroupMember:
 
     member_id: str
     client_id: str
-    owned: tuple[TopicPartition, ...] = ()
-    generation: int = -1
-    topics: frozenset[str] | None = None
-    planned: bool = True
+    owned: Annotated[tuple[TopicPartition, ...], REQUIRED] = ()
+    generation: Annotated[int, NOT_WRITTEN] = -1
+    topics: Annotated[frozenset[str] | None, NOT_WRITTEN] = None
+    planned: Annotated[bool, NOT_WRITTEN] = True
 
     def reads(self, partition: TopicPartition) -> bool:
         """Whether this member has subscribed to the partition's topic."""
         return self.topics is None or partition.topic in self.topics
+
+
+_MEMBERS_ONCE = Wire(
+    rules=(
+        (bool, "has no member"),
+        (lambda members: are_distinct([m.member_id for m in members]), "has duplicates"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +90,17 @@ class AssignmentRequest:
 
     group: str
     generation: int
-    members: tuple[GroupMember, ...]
-    partitions: tuple[TopicPartition, ...]
+    members: Annotated[tuple[GroupMember, ...], _MEMBERS_ONCE]
+    partitions: Annotated[
+        tuple[TopicPartition, ...], Wire(rules=((are_distinct, "has duplicates"),))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentAnswer:
     """The controller's answer: the assignment, and the version of its plan."""
 
-    version: int
+    version: Count
     assignment: Shares
 
 
@@ -249,68 +262,22 @@ def _some(which: Sequence[object]) -> str:
 
 def request_to(request: AssignmentRequest) -> Json:
     """A request as the controller reads it."""
-    return {
-        "v": VERSION,
-        "group": request.group,
-        "generation": request.generation,
-        "members": [
-            {"member_id": m.member_id, "client_id": m.client_id, "owned": _partitions_to(m.owned)}
-            for m in request.members
-        ],
-        "partitions": _partitions_to(request.partitions),
-    }
+    return {"v": VERSION, **wire.write(request)}
 
 
 def request_from(node: Node) -> AssignmentRequest:
     """Reads a request; each member and each partition may occur only once."""
     node.version()
-    members = tuple(_member_from(n) for n in node.need("members").list())
-    if not members:
-        node.need("members").fail("has no member")
-    partitions = _partitions_from(node.need("partitions"))
-    for what, names in (
-        ("members", [m.member_id for m in members]),
-        ("partitions", partitions),
-    ):
-        if len(set(names)) != len(names):
-            node.need(what).fail("has duplicates")
-    return AssignmentRequest(
-        group=node.need("group").text(),
-        generation=node.need("generation").integer(),
-        members=members,
-        partitions=partitions,
-    )
+    return wire.read(AssignmentRequest, node)
 
 
 def answer_to(reply: AssignmentAnswer) -> Json:
     """An answer as the leader reads it."""
-    shares = {m: _partitions_to(share) for m, share in sorted(reply.assignment.items())}
-    return {"v": VERSION, "version": reply.version, "assignment": shares}
+    in_order = replace(reply, assignment=dict(sorted(reply.assignment.items())))
+    return {"v": VERSION, **wire.write(in_order)}
 
 
 def answer_from(node: Node) -> AssignmentAnswer:
     """Reads an answer; `checked` tells whether it can be used."""
     node.version()
-    return AssignmentAnswer(
-        node.need("version").integer(least=0),
-        {member: _partitions_from(share) for member, share in node.need("assignment").items()},
-    )
-
-
-def _member_from(node: Node) -> GroupMember:
-    return GroupMember(
-        member_id=node.need("member_id").text(),
-        client_id=node.need("client_id").text(),
-        owned=_partitions_from(node.need("owned")),
-    )
-
-
-def _partitions_to(partitions: Iterable[TopicPartition]) -> list[Json]:
-    return [{"topic": p.topic, "partition": p.partition} for p in partitions]
-
-
-def _partitions_from(node: Node) -> tuple[TopicPartition, ...]:
-    return tuple(
-        TopicPartition(n.need("topic").text(), n.need("partition").integer(least=0))
-        for n in node.list()
-    )
+    return wire.read(AssignmentAnswer, node)

@@ -305,6 +305,7 @@ class GroupView:
     ending: Mapping[int, str] = field(default_factory=dict)  # exit not confirmed, and why
     withheld: frozenset[TopicPartition] = frozenset()  # not assigned until those exits
     hold: PlanHold = PlanHold()
+    removes_highest_only: bool = False  # as in `ControllerRules`
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,7 @@ class ControllerRules:
     responsive_s: float = 6.0  # a consumer silent for longer gets no partitions; reports: every 5 s
     longest_pause_s: float = 60.0  # between starts that fail
     warm_spares: int = 0
+    removes_highest_only: bool = False  # a StatefulSet: no consumer below a busy one can be removed
     max_consumers: int | None = None
 
 
@@ -467,4 +469,5 @@ class ControllerState:
             ending={c: self.reasons.get(c, "") for c in sorted(self.killing)},
             withheld=self.partitions & frozen if self.killing else frozenset(),
             hold=PlanHold(plan=self.hold_plan, left_s=max(0.0, self.hold_until - self.now)),
+            removes_highest_only=self.rules.removes_highest_only,
         )

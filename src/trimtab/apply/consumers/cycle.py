@@ -19,72 +19,24 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from trimtab.apply.consumers.capacity import Capacity
 from trimtab.apply.consumers.handling import Interrupted, attempt, error_text
-from trimtab.apply.consumers.interfaces import Handler, Reader, Sink
+from trimtab.apply.consumers.interfaces import DeadLetters, Handler, Reader, Sink
+from trimtab.apply.consumers.work import Totals, Work
 from trimtab.errors import ApplyError, TrimtabError
-from trimtab.kafka.retry import Retry
+from trimtab.kafka.retry import SLOWING, attempts
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
 from trimtab.observe.clock import wall_clock_us
 
-DAY_S = 24 * 60 * 60.0
 SETTLE_S = 0.5
 """Longest time between commits, unless a command arrives. Each commit costs a round trip to the
 brokers; committing after every short cycle reduces throughput by a tenth."""
 
 _NAP_S = 0.1
 _WRITERS = 8
-_WRITE_RETRY = Retry(first_s=0.1, most_s=5.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """When a batch is full, how long a phase may last, and when old commits are renewed."""
-
-    batch_bytes: int = 5_000_000
-    wait_s: float = 1.0
-    renew_s: float = DAY_S
-
-    def __post_init__(self) -> None:
-        if self.batch_bytes < 1 or self.wait_s <= 0 or self.renew_s <= 0:
-            raise ValueError(f"invalid limits for a cycle: {self}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """What a consumer has processed since its start; `records` includes dead letters."""
-
-    records: int = 0
-    bytes: int = 0
-    batches: int = 0
-    dead_letters: int = 0
-
-
-class DeadLetters(Protocol):
-    """Where records are sent whose handler failed at every attempt."""
-
-    def send(self, record: Record, error: BaseException) -> None:
-        """Queues a record, unchanged."""
-        ...
-
-    def confirm(self) -> None:
-        """Returns when all are acknowledged; raises `BrokerUnavailable` if a retry is needed."""
-        ...
-
-
-class Receipts(Protocol):
-    """Where processed records are noted; times in microseconds since 1970."""
-
-    def note(self, record: Record, started_ts: int, finished_ts: int) -> None:
-        """Queues the receipt of one record."""
-        ...
-
-    def confirm(self) -> None:
-        """Returns when all are acknowledged; raises `BrokerUnavailable` if a retry is needed."""
-        ...
 
 
 class _Done(NamedTuple):
@@ -111,24 +63,6 @@ class _Turn:
     counted: int = 0
     counted_bytes: int = 0
     unwritten: list[_Done] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What is done with records, and within which limits.
-
-    Handler and sink may both be missing: then records are only committed. Without dead letters a
-    record that cannot be handled ends the consumer. `in_hand` is called with the record that is
-    being handled.
-    """
-
-    handler: Handler | None = None
-    sink: Sink | None = None
-    dead_letters: DeadLetters | None = None
-    receipts: Receipts | None = None
-    limits: Limits = field(default_factory=Limits)
-    retry: Retry = field(default_factory=Retry)
-    in_hand: Callable[[Record | None], None] | None = None
 
 
 class Cycle:
@@ -493,20 +427,19 @@ class Cycle:
 
     def _retried(self, what: str, action: Callable[[], None]) -> None:
         """Retries until it succeeds or `stop` is set."""
-        pauses = _WRITE_RETRY.endless_pauses()
-        while True:
+        failure: Exception | None = None
+        for _ in attempts(SLOWING, stop=self._stop):
             try:
                 return action()
             except Exception as error:
                 if not _may_succeed_later(error):
                     raise
+                failure = error
                 self._on_trouble(what, error)
-                if self._stop.wait(next(pauses)):
-                    raise ApplyError(
-                        f"Stopped while {what} still failed: {error}",
-                        hint="These records were not committed: they are read again at the next "
-                        "start.",
-                    ) from error
+        raise ApplyError(
+            f"Stopped while {what} still failed: {failure}",
+            hint="These records were not committed: they are read again at the next start.",
+        ) from failure
 
 
 def _may_succeed_later(error: Exception) -> bool:

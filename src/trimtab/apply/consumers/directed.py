@@ -21,13 +21,13 @@ from trimtab.model.control import (
     Command,
     Hello,
     Partitions,
+    ReadingStarted,
+    ReadingStopped,
     Report,
     Start,
-    Started,
     StateQuery,
     StateReport,
     Stop,
-    Stopped,
 )
 
 REMEMBERED = 1000
@@ -35,14 +35,14 @@ REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Directed:
+class ConsumerProcess:
     """One consumer process as the controller sees it."""
 
     consumer: int
     incarnation: str
     epoch: int = 0
     owned: frozenset[TopicPartition] = frozenset()
-    answers: Mapping[int, Started | Stopped] = field(default_factory=dict)
+    answers: Mapping[int, ReadingStarted | ReadingStopped] = field(default_factory=dict)
 
     @property
     def hello(self) -> Hello:
@@ -75,8 +75,8 @@ Action = Take | Drop | SendReport
 
 
 def execute(
-    state: Directed, command: Command, committed: Mapping[TopicPartition, int]
-) -> tuple[Directed, tuple[Action, ...]]:
+    state: ConsumerProcess, command: Command, committed: Mapping[TopicPartition, int]
+) -> tuple[ConsumerProcess, tuple[Action, ...]]:
     """The state after a command, and the actions to perform, in order.
 
     `committed` holds the current committed offsets; all handled records must be committed before.
@@ -100,15 +100,15 @@ def execute(
 
 
 def _executed(
-    state: Directed, command: Start | Stop, committed: Mapping[TopicPartition, int]
-) -> tuple[Directed, tuple[Action, ...]]:
+    state: ConsumerProcess, command: Start | Stop, committed: Mapping[TopicPartition, int]
+) -> tuple[ConsumerProcess, tuple[Action, ...]]:
     action: Action
-    answer: Started | Stopped
+    answer: ReadingStarted | ReadingStopped
     if isinstance(command, Start):
         changed = tuple(dict.fromkeys(p for p in command.partitions if p not in state.owned))
         action = Take(changed)
         owned = state.owned | set(changed)
-        answer = Started(
+        answer = ReadingStarted(
             consumer=state.consumer,
             incarnation=state.incarnation,
             epoch=command.epoch,
@@ -119,7 +119,7 @@ def _executed(
         changed = tuple(dict.fromkeys(p for p in command.partitions if p in state.owned))
         action = Drop(changed)
         owned = state.owned - set(changed)
-        answer = Stopped(
+        answer = ReadingStopped(
             consumer=state.consumer,
             incarnation=state.incarnation,
             epoch=command.epoch,
@@ -132,7 +132,7 @@ def _executed(
     return after, ((action,) if changed else ()) + (SendReport(answer),)
 
 
-def _state_of(state: Directed, query: StateQuery) -> StateReport:
+def _state_of(state: ConsumerProcess, query: StateQuery) -> StateReport:
     return StateReport(
         consumer=state.consumer,
         incarnation=state.incarnation,
@@ -141,7 +141,7 @@ def _state_of(state: Directed, query: StateQuery) -> StateReport:
     )
 
 
-def without(state: Directed, lost: frozenset[TopicPartition]) -> Directed:
+def without(state: ConsumerProcess, lost: frozenset[TopicPartition]) -> ConsumerProcess:
     """The state after partitions of this consumer were deleted."""
     return replace(state, owned=state.owned - lost)
 

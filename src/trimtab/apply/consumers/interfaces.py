@@ -1,4 +1,4 @@
-"""The ports of a consumer's cycle: the user's `Handler`, a `Reader` and a `Sink`.
+"""The ports of a consumer's cycle: `Handler`, `Reader`, `Sink`, `DeadLetters` and `Receipts`.
 
 A reader returns the records of a partition in offset order. The cycle keeps them until it commits
 them or releases the partition.
@@ -70,4 +70,28 @@ class Sink(Protocol):
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Forgets what is cached of these partitions: others may write them from now on."""
+        ...
+
+
+class DeadLetters(Protocol):
+    """Where records are sent whose handler failed at every attempt."""
+
+    def send(self, record: Record, error: BaseException) -> None:
+        """Queues a record, unchanged."""
+        ...
+
+    def confirm(self) -> None:
+        """Returns when all are acknowledged; raises `BrokerUnavailable` if a retry is needed."""
+        ...
+
+
+class Receipts(Protocol):
+    """Where processed records are noted; times in microseconds since 1970."""
+
+    def note(self, record: Record, started_ts: int, finished_ts: int) -> None:
+        """Queues the receipt of one record."""
+        ...
+
+    def confirm(self) -> None:
+        """Returns when all are acknowledged; raises `BrokerUnavailable` if a retry is needed."""
         ...

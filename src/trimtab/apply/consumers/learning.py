@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from trimtab.apply.consumers.policy import Measured
+from trimtab.apply.consumers.group_facts import NewestRates
 from trimtab.measure.learned_capacity import CommitProgress, LearnedCapacity, learned
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -23,7 +23,7 @@ class _Seen(NamedTuple):
     committed: int
 
 
-class Learning:
+class CapacityLearner:
     """Learns from commits while consumers had a backlog, over the last `keep_s` seconds.
 
     What was learned is kept until there is something newer, also when the consumers change: the
@@ -36,7 +36,7 @@ class Learning:
         self._readers = Assignment()
         self._known = LearnedCapacity({}, {})
 
-    def look(self, measured: Measured, readers: Assignment) -> LearnedCapacity:
+    def look(self, measured: NewestRates, readers: Assignment) -> LearnedCapacity:
         """Adds the newest rates, and returns what is known now."""
         if readers != self._readers:
             self._readers = readers
@@ -52,14 +52,14 @@ class Learning:
             self._known = found
         return self._known
 
-    def _seen(self, measured: Measured, partition: TopicPartition) -> _Seen | None:
+    def _seen(self, measured: NewestRates, partition: TopicPartition) -> _Seen | None:
         rate, topic = measured.of(partition), measured.newest.get(partition.topic)
         lag = None if rate is None else rate.lag.get(self._group)
         if rate is None or topic is None or rate.stale or rate.end_offset is None or lag is None:
             return None
         return _Seen(topic.ts, rate.end_offset, rate.end_offset - lag)
 
-    def _found(self, measured: Measured) -> LearnedCapacity:
+    def _found(self, measured: NewestRates) -> LearnedCapacity:
         """What each consumer handled between its first and its last observed commit."""
         held: dict[int, list[TopicPartition]] = {}
         for partition, consumer in self._readers.items():
@@ -95,7 +95,7 @@ def _went_back(looks: _Looks, partitions: Collection[TopicPartition]) -> bool:
     )
 
 
-def _progress(measured: Measured, partition: TopicPartition, looks: _Looks) -> CommitProgress:
+def _progress(measured: NewestRates, partition: TopicPartition, looks: _Looks) -> CommitProgress:
     """One partition from the first look to the last, whose times differ."""
     seen = [look[partition] for look in looks]
     first, last, rate = seen[0], seen[-1], measured.of(partition)

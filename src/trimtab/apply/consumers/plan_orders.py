@@ -7,6 +7,7 @@ Promise  Pure. A plan is carried out only for the partitions and owners that it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -20,7 +21,7 @@ from trimtab.model.control import Action, Decision
 from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.plan import ConsumerPlan
 
-_HOLD = "hold_until_ts"
+_HOLD, _BEGUN = "hold_s", "begun"
 _MICROS = 1_000_000
 
 
@@ -45,7 +46,8 @@ def unfit(
             check_fresh(plan, there, mine)
         except PlanOutdated as error:
             return error.message
-        return ""
+        left_out = sorted(there - plan.assignment.keys())
+        return f"it assigns no consumer to {left_out[0]}" if left_out else ""
     if there != plan.assignment.keys():
         return "partitions were added or deleted since it was started"
     previous = plan.previous
@@ -104,20 +106,44 @@ def _group(order: PlanOrdered) -> str:
 
 
 def entry_of(
-    order: PlanOrdered, state: PlanState, *, step: int = 0, of: int | None = None, why: str = ""
+    order: PlanOrdered,
+    state: PlanState,
+    *,
+    step: int = 0,
+    of: int | None = None,
+    why: str = "",
+    begun: bool = False,
 ) -> JournalEntry:
-    """An entry of the plan's journal, with the time until which the plan is held."""
+    """An entry of the plan's journal.
+
+    `found` has for how long the plan is held after its end; of a plan that failed, whether it had
+    been started (`begun`) or was refused.
+    """
     total = len(order.plan.moves) if of is None and order.plan is not None else of or 0
     held = state in {PlanState.RUNNING, PlanState.DONE} and order.hold_s > 0
-    until_ts = order.ts + round(order.hold_s * _MICROS)
+    known = {_HOLD: repr(order.hold_s)} if held else {_BEGUN: "true"} if begun else {}
     return JournalEntry(
         plan=order.plan_id,
         state=state,
         step=min(step, total),
         of=total,
         ts=order.ts,
-        found={f"group {_group(order)}": {_HOLD: str(until_ts)}} if held else {},
+        found={f"group {_group(order)}": known} if known else {},
         why=why,
+    )
+
+
+def done_entries(order: PlanOrdered, *, of: int) -> tuple[JournalEntry, ...]:
+    """The last entries of a plan that is done; a rollback also ends the journal of its plan.
+
+    Whoever ordered it may not wait for the end.
+    """
+    done = entry_of(order, PlanState.DONE, step=of, of=of)
+    undone = order.plan.params.get("rollback_of") if order.plan is not None else None
+    if undone is None:
+        return (done,)
+    return done, JournalEntry(
+        plan=str(undone), state=PlanState.ROLLED_BACK, step=0, of=of, ts=order.ts
     )
 
 
@@ -133,25 +159,40 @@ class InheritedOrders:
 def inherited_orders(
     kept: Iterable[tuple[ConsumerPlan, JournalEntry]], group: str, *, now_ts: int
 ) -> InheritedOrders:
-    """The newest order of this group, by its journal."""
+    """The plan in progress, else the newest one that was done, by their journals.
+
+    Orders that were refused or not yet taken are newer, and change nothing. A plan that was
+    started and failed has ended the hold of the one before it.
+    """
     own = [(plan, entry) for plan, entry in kept if plan.scope.group == group]
-    if not own:
+    running = [pair for pair in own if pair[1].state is PlanState.RUNNING]
+    if running:
+        plan, entry = max(running, key=lambda pair: pair[1].ts)
+        return InheritedOrders((plan, entry), held_s=_hold_s(entry))
+    moved = [entry for _, entry in own if entry.state is PlanState.DONE or _was_begun(entry)]
+    last = max(moved, key=lambda entry: entry.ts, default=None)
+    if last is None or last.state is not PlanState.DONE:
         return InheritedOrders()
-    plan, entry = max(own, key=lambda pair: pair[1].ts)
-    held_s = max(0.0, (_hold_until_ts(entry) - now_ts) / _MICROS)
-    if entry.state is PlanState.RUNNING:
-        return InheritedOrders((plan, entry), held_s=held_s)
-    if entry.state is PlanState.DONE and held_s > 0:
-        return InheritedOrders(held_plan=entry.plan, held_s=held_s)
-    return InheritedOrders()
+    left_s = _hold_s(last) - (now_ts - last.ts) / _MICROS
+    return InheritedOrders(held_plan=last.plan, held_s=left_s) if left_s > 0 else InheritedOrders()
 
 
-def _hold_until_ts(entry: JournalEntry) -> int:
+def _was_begun(entry: JournalEntry) -> bool:
+    return entry.state is PlanState.FAILED and any(
+        _BEGUN in known for known in entry.found.values()
+    )
+
+
+def _hold_s(entry: JournalEntry) -> float:
+    """For how long the plan is held after its end."""
     for settings in entry.found.values():
-        value = settings.get(_HOLD)
-        if value is not None and value.isdecimal():
-            return int(value)
-    return 0
+        try:
+            held_s = float(settings.get(_HOLD) or 0.0)
+        except ValueError:
+            continue
+        if 0 < held_s < math.inf:
+            return held_s
+    return 0.0
 
 
 def by_smallest_partition(held: Assignment, topics: Collection[str]) -> dict[int, int]:
@@ -170,7 +211,26 @@ def by_smallest_partition(held: Assignment, topics: Collection[str]) -> dict[int
     return dict(enumerate(sorted(first, key=lambda consumer: first[consumer])))
 
 
-def renumbered(
+def held_as_planned(order: PlanOrdered, held: Assignment) -> Assignment:
+    """What members hold, with the numbers that the ordered plan gives them."""
+    topics = order.plan.scope.topics if order.plan is not None else ()
+    back = {own: number for number, own in by_smallest_partition(held, topics).items()}
+    planned = order.plan.assignment.consumers if order.plan is not None else ()
+    apart = max(planned, default=0) + 1  # for members that read other topics
+    return Assignment({p: back.get(c, apart + c) for p, c in held.items()})
+
+
+def subscribed_target(
+    plan: ConsumerPlan, held: Assignment, consumers: Collection[int]
+) -> Assignment:
+    """The assignment when the plan is done, with the controller's numbers of `consumers`."""
+    numbers = by_smallest_partition(held, plan.scope.topics)
+    wanted = _renumbered(plan.assignment, numbers, consumers)
+    others = {p: c for p, c in held.items() if p not in wanted}
+    return Assignment({**others, **wanted})
+
+
+def _renumbered(
     assignment: Assignment, numbers: Mapping[int, int], taken: Collection[int]
 ) -> Assignment:
     """The assignment with other numbers; new consumers get the lowest free numbers."""

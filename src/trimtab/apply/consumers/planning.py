@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from trimtab.apply.consumers.controller import GroupVerdict, GroupView
-from trimtab.apply.consumers.policy import Measured
+from trimtab.apply.consumers.controller_state import GroupVerdict, GroupView
+from trimtab.apply.consumers.group_facts import NewestRates
 
 log = structlog.get_logger()
 
 _AT_ONCE_S = 0.05
 _HOLDS_S = 10.0
 
-Judge = Callable[[GroupView, Measured, int], GroupVerdict | None]
+Judge = Callable[[GroupView, NewestRates, int], GroupVerdict | None]
 """A policy that also gets the measured rates and the current time in microseconds."""
 
 
@@ -35,7 +35,7 @@ class _Task:
     """One decision in progress."""
 
     view: GroupView
-    measured: Measured
+    measured: NewestRates
     ts: int
     done: threading.Event = field(default_factory=threading.Event)
     verdict: GroupVerdict | None = None
@@ -53,7 +53,7 @@ class PlanningThread:
         # A daemon thread, so that a solver without a time limit cannot block the process's exit.
         threading.Thread(target=self._work, name="planning", daemon=True).start()
 
-    def __call__(self, view: GroupView, measured: Measured, ts: int) -> GroupVerdict | None:
+    def __call__(self, view: GroupView, measured: NewestRates, ts: int) -> GroupVerdict | None:
         """The result of an earlier call if it is still valid; else starts a new decision."""
         asked, self._task = self._task, None
         if asked is not None and not asked.done.is_set():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimtab.apply.consumers.controller import GroupView
+from trimtab.apply.consumers.controller_state import GroupView
 
 _NAMED = 3
 _USUAL_START_S = 5.0

@@ -22,7 +22,6 @@ from trimtab.observe.logging import library_log
 log = library_log()
 
 _CLIENT = "trimtab-plans"
-_DELIVERED_S = 30.0
 _STATE = "/state"
 
 
@@ -103,9 +102,15 @@ class PlanTopic:
 
 
 def deliver(
-    cluster: Cluster, records: Iterable[tuple[str, int | None, bytes | None, bytes]]
+    cluster: Cluster,
+    records: Iterable[tuple[str, int | None, bytes | None, bytes]],
+    *,
+    within_s: float | None = None,
 ) -> None:
-    """Writes records (topic, partition, key, value); returns when all are acknowledged."""
+    """Writes records (topic, partition, key, value); returns when all are acknowledged.
+
+    Without `within_s` the cluster's `delivery_s` counts.
+    """
     failed: list[str] = []
 
     def on_delivery(error: KafkaError | None, _message: object) -> None:
@@ -127,7 +132,7 @@ def deliver(
                 )
             except KafkaException as error:
                 failed.append(str(error))
-        left = producer.flush(_DELIVERED_S)
+        left = producer.flush(cluster.timeouts.delivery_s if within_s is None else within_s)
     if left or failed:
         why = failed[0] if failed else f"{left} records were not acknowledged"
         raise BrokerUnavailable(f"A plan could not be written: {why}.")

@@ -7,7 +7,7 @@ Promise  A queue is counted in batches, ⌈unacknowledged bytes / bytes of a bat
 Cost     O(1) without a lock to note a record; O(partitions, records noted since the last call) to
          ask. If never asked, a partition keeps 1000 entries and one per unacknowledged record.
 
->>> under_way = Outstanding(batch_bytes=1000)
+>>> under_way = OutstandingBytes(batch_bytes=1000)
 >>> for partition, size in [(0, 900), (0, 200), (1, 50)]:
 ...     under_way.sent("t", partition, size)
 >>> under_way.done("t", 1, 50)
@@ -106,7 +106,7 @@ class _Timed(UnderWay):
             return self._bytes
 
 
-class Outstanding:
+class OutstandingBytes:
     """Unacknowledged bytes by topic and partition; several producers may share one."""
 
     def __init__(

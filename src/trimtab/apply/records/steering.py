@@ -131,7 +131,7 @@ class BrokerVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SteeredBroker:
     """The state of one broker between steps."""
 
     weight: float = 1.0
@@ -145,25 +145,25 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steering:
+class SteeringState:
     """The state of steering: that of each broker, and the time of the last step."""
 
     now_s: float | None = None
-    standings: Mapping[int, Standing] = field(default_factory=dict)
+    standings: Mapping[int, SteeredBroker] = field(default_factory=dict)
 
 
 def step(
-    before: Steering,
+    before: SteeringState,
     seen: Mapping[int, Observation],
     now_s: float,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 - frozen
-) -> tuple[Steering, dict[int, BrokerVerdict]]:
+) -> tuple[SteeringState, dict[int, BrokerVerdict]]:
     """The next state, and a verdict for each observed broker.
 
     `now_s` must not decrease. Brokers that are not in `seen` are forgotten.
     """
     passed_s = 0.0 if before.now_s is None else max(0.0, now_s - before.now_s)
-    known = {broker: before.standings.get(broker, Standing()) for broker in sorted(seen)}
+    known = {broker: before.standings.get(broker, SteeredBroker()) for broker in sorted(seen)}
     loaded = _loaded(seen, rules)
     well = {broker for broker, standing in known.items() if standing.slow_since is None}
     comparisons = _comparisons(seen, (loaded & well, loaded), rules)
@@ -171,12 +171,12 @@ def step(
         comparison.silent for comparison in comparisons.values()
     ):  # the fault is probably on our side
         reason = "no broker answers: all weights are equal"
-        return Steering(now_s=now_s, standings=known), {
+        return SteeringState(now_s=now_s, standings=known), {
             broker: BrokerVerdict(weight=1.0, why=Why.UNKNOWN, reason=reason) for broker in known
         }
     after = {b: _next_standing(known[b], comparisons[b], now_s, passed_s, rules) for b in known}
     most = max(standing.weight for standing in after.values())
-    return Steering(now_s=now_s, standings=after), {
+    return SteeringState(now_s=now_s, standings=after), {
         broker: _verdict(
             standing,
             # Scaled so that the largest is 1: only ratios matter.
@@ -327,7 +327,7 @@ def _low(values: Sequence[_Number]) -> _Number:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The quantile of sorted values."""
+    """Not `model.quantiles`: one rank higher where `share` of them is a whole number, as tuned."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
@@ -353,8 +353,12 @@ def _rounded(weight: float) -> float:
 
 
 def _next_standing(
-    before: Standing, comparison: _Comparison, now_s: float, passed_s: float, rules: SteeringRules
-) -> Standing:
+    before: SteeredBroker,
+    comparison: _Comparison,
+    now_s: float,
+    passed_s: float,
+    rules: SteeringRules,
+) -> SteeredBroker:
     if comparison.silent:
         return replace(_became_slow(before, now_s, rules), weight=0.0, queued_up=True)
     if not comparison.known:
@@ -368,7 +372,7 @@ def _next_standing(
     return _risen(well, now_s, passed_s, rules)
 
 
-def _became_slow(before: Standing, now_s: float, rules: SteeringRules) -> Standing:
+def _became_slow(before: SteeredBroker, now_s: float, rules: SteeringRules) -> SteeredBroker:
     if before.slow_since is not None:
         return before
     soon = now_s - max(before.well_since, before.held_until) <= rules.soon_s
@@ -378,7 +382,7 @@ def _became_slow(before: Standing, now_s: float, rules: SteeringRules) -> Standi
     )
 
 
-def _recovered(before: Standing, now_s: float, rules: SteeringRules) -> Standing:
+def _recovered(before: SteeredBroker, now_s: float, rules: SteeringRules) -> SteeredBroker:
     """The state after recovery; a quick recovery suggests that the load made it slow."""
     began = now_s if before.slow_since is None else before.slow_since
     well = replace(before, slow_since=None, well_since=now_s)
@@ -394,7 +398,9 @@ def _recovered(before: Standing, now_s: float, rules: SteeringRules) -> Standing
     return replace(well, relapses=relapses, ceiling=ceiling, held_until=now_s + hold_s)
 
 
-def _risen(well: Standing, now_s: float, passed_s: float, rules: SteeringRules) -> Standing:
+def _risen(
+    well: SteeredBroker, now_s: float, passed_s: float, rules: SteeringRules
+) -> SteeredBroker:
     ceiling = well.ceiling
     if now_s >= well.held_until:  # raised slowly, until it is slow again or reaches 1
         ceiling = min(1.0, ceiling + 0.1 * rules.rise_per_s * passed_s)
@@ -403,7 +409,7 @@ def _risen(well: Standing, now_s: float, passed_s: float, rules: SteeringRules) 
 
 
 def _verdict(
-    standing: Standing,
+    standing: SteeredBroker,
     *,
     weight: float,
     seen: Observation,

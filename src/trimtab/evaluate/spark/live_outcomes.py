@@ -23,9 +23,9 @@ from trimtab.evaluate.spark import outcomes as steps
 from trimtab.evaluate.spark.order_audit import distinct_receipts
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
-from trimtab.measure.spark.live import Stream, SupervisedQuery, pattern_of
 from trimtab.measure.spark.rates import window_number
 from trimtab.measure.spark.spans import MeasureQuery
+from trimtab.measure.spark.streaming_queries import Stream, SupervisedQuery, pattern_of
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
 from trimtab.observe import metrics
@@ -42,7 +42,7 @@ _KEPT = StructType([*RECEIPTS.fields]).add("window", LongType()).add("batch", Lo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watching:
+class LiveOutcomeOptions:
     """The parameters of the job; `delay_s` is how long a window waits for late receipts."""
 
     window_s: float
@@ -59,7 +59,7 @@ class Watching:
 def outcomes_query(
     session: SparkSession,
     cluster: Cluster,
-    how: Watching,
+    how: LiveOutcomeOptions,
     *,
     cluster_id: str | None,
     warehouse: Warehouse,
@@ -103,7 +103,13 @@ class OutcomesQuery:
     """Receipts → the table of outcomes and the metrics, one window after another."""
 
     def __init__(
-        self, how: Watching, warehouse: Warehouse, *, run: str, folder: str, own: OwnTopics
+        self,
+        how: LiveOutcomeOptions,
+        warehouse: Warehouse,
+        *,
+        run: str,
+        folder: str,
+        own: OwnTopics,
     ) -> None:
         self.how, self.warehouse, self.run, self.own = how, warehouse, run, own
         self.kept = Folder(f"{folder}-receipts")

@@ -30,7 +30,7 @@ from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.publisher import RecordPublisher
 from trimtab.kafka.snapshot import is_internal, with_sizes
-from trimtab.measure.prometheus import show_sample
+from trimtab.measure.rate_metrics import show_sample
 from trimtab.model import codec
 from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.observe import metrics
@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interest:
+class MonitorScope:
     """What is sampled: topics by name or pattern, else all; groups by name, else all.
 
     Kafka's own topics and those with `own_prefix` are sampled only if named.
@@ -118,7 +118,7 @@ class Monitor:
         self,
         admin: Admin,
         publisher: Publisher,
-        interest: Interest,
+        interest: MonitorScope,
         *,
         topic: str,
         period_s: float = 1.0,
@@ -217,7 +217,7 @@ def next_sample_time(start: float, period: float, now: float) -> float:
 def open_monitor(
     cluster: Cluster,
     *,
-    interest: Interest,
+    interest: MonitorScope,
     period_s: float = 1.0,
 ) -> Iterator[Monitor]:
     """A monitor of a real cluster; its telemetry topic must exist."""

@@ -14,19 +14,17 @@ from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.measure.ring import SampleRing
 from trimtab.measure.spark.lag import lag
-from trimtab.measure.spark.live import (
-    KeyCounting,
-    KeysQuery,
+from trimtab.measure.spark.live_keys import KeyCounting, KeysQuery
+from trimtab.measure.spark.live_rates import RatesQuery, telemetry_rows
+from trimtab.measure.spark.rates import rates_from_samples
+from trimtab.measure.spark.spans import MeasureQuery, telemetry_between
+from trimtab.measure.spark.streaming_queries import (
     QueryOutput,
-    RatesQuery,
     ResultPublisher,
     Stream,
     SupervisedQuery,
     pattern_of,
-    telemetry_rows,
 )
-from trimtab.measure.spark.rates import rates_from_samples
-from trimtab.measure.spark.spans import MeasureQuery, telemetry_between
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
 from trimtab.observe.clock import wall_clock_us
@@ -38,7 +36,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class JobIntervals:
     """Trigger, window and minimum span of the continuous jobs."""
 
     window_s: float
@@ -61,7 +59,7 @@ def run_continuously(  # noqa: PLR0913 - independent options
     cluster: Cluster,
     asked: MeasureQuery,
     *,
-    beat: Beat,
+    beat: JobIntervals,
     keys: KeyCounting | None,
     results: Results,
     stop: threading.Event,
@@ -91,7 +89,7 @@ class _Job:
     asked: MeasureQuery
     results: Results
 
-    def rates(self, beat: Beat) -> SupervisedQuery:
+    def rates(self, beat: JobIntervals) -> SupervisedQuery:
         """The telemetry query, with its ring filled."""
         identity = self._identity(window_s=beat.window_s, groups=self.asked.groups)
         query = RatesQuery(

@@ -16,7 +16,7 @@ from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.snapshot import INTERNAL_PREFIX, is_internal
 from trimtab.kafka.spans import AHEAD_S, offsets_between
-from trimtab.measure.spark.jobs import MeasureInput, times_of
+from trimtab.measure.spark.measure_input import MeasureInput, times_of
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.observe.clock import wall_clock_us

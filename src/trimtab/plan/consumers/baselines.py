@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from heapq import heapify, heapreplace
 from itertools import count, cycle, groupby, islice
+from typing import Annotated
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -31,23 +33,57 @@ from trimtab.model.load import GroupLimits
 from trimtab.plan.consumers.bins import check_loads
 from trimtab.plan.consumers.bounds import fewest_consumers
 from trimtab.plan.consumers.planner import (
-    DEFAULTS,
-    Keeps,
-    PackingOptions,
+    NO_CONTEXT,
+    NO_OPTIONS,
+    PackingContext,
     PackingPlanner,
     PlannerKind,
+    PlannerOptions,
 )
+
+
+class Keeps(StrEnum):
+    """Which partitions a consumer keeps if it must give some away to equalise the numbers."""
+
+    LOWEST = "lowest"
+    HIGHEST = "highest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StickyOptions(PlannerOptions):
+    """Options of `kafka-sticky`."""
+
+    sticky_keeps: Annotated[Keeps, "Which partitions kafka-sticky and keda-lag leave."] = (
+        Keeps.LOWEST
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KedaOptions(StickyOptions):
+    """Options of `keda-lag`."""
+
+    lag_threshold: Annotated[
+        int, "Lag per consumer that keda-lag aims at: records, in a replay what --unit counts."
+    ] = 10
+
+    def __post_init__(self) -> None:
+        if self.lag_threshold <= 0:
+            raise ValueError(f"the lag threshold must be at least 1, not {self.lag_threshold}")
+
+
+_STICKY, _KEDA = StickyOptions(), KedaOptions()
 
 
 def kafka_range(
     loads: Mapping[TopicPartition, float],
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    _options: PlannerOptions = NO_OPTIONS,
     /,
 ) -> Assignment:
     """Assigns each topic in contiguous runs, the first members one longer."""
-    members = _members(loads, current, limits, options)
+    members = _members(loads, current, limits, context)
     owners: dict[TopicPartition, int] = {}
     for _, topic in groupby(sorted(loads), key=lambda p: p.topic):
         partitions = list(topic)
@@ -62,11 +98,12 @@ def kafka_round_robin(
     loads: Mapping[TopicPartition, float],
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    _options: PlannerOptions = NO_OPTIONS,
     /,
 ) -> Assignment:
     """Assigns all partitions in order, one to each member in turn."""
-    members = _members(loads, current, limits, options)
+    members = _members(loads, current, limits, context)
     return Assignment(dict(zip(sorted(loads), cycle(members), strict=False)))
 
 
@@ -74,11 +111,12 @@ def kafka_sticky(
     loads: Mapping[TopicPartition, float],
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    options: StickyOptions = _STICKY,
     /,
 ) -> Assignment:
     """Members keep what equal numbers permit; the rest is assigned to those with the fewest."""
-    members = _members(loads, current, limits, options)
+    members = _members(loads, current, limits, context)
     if not members:
         return Assignment()
     owned: dict[int, list[TopicPartition]] = {member: [] for member in members}
@@ -102,12 +140,13 @@ def lag_based(
     loads: Mapping[TopicPartition, float],
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    _options: PlannerOptions = NO_OPTIONS,
     /,
 ) -> Assignment:
     """Assigns the greatest lag first, to the member with fewest partitions, then least lag."""
-    members = _members(loads, current, limits, options)
-    lags = _lags(loads, options)
+    members = _members(loads, current, limits, context)
+    lags = _lags(loads, context)
     order = sorted(loads, key=lambda p: (-lags[p], p))
     return _dealt(order, dict.fromkeys(members, 0), lags, {})
 
@@ -116,31 +155,30 @@ def keda_lag(
     loads: Mapping[TopicPartition, float],
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    options: KedaOptions = _KEDA,
     /,
 ) -> Assignment:
     """Uses as many consumers as the lag requires, and assigns as `kafka_sticky` does."""
-    if options.lag_threshold <= 0:
-        raise ValueError(f"the lag threshold must be at least 1, not {options.lag_threshold}")
-    asked = -(-sum(_lags(loads, options).values()) // options.lag_threshold)
+    asked = -(-sum(_lags(loads, context).values()) // options.lag_threshold)
     replicas = max(1, min(asked, len(loads)))
-    return kafka_sticky(loads, current, limits, replace(options, members=replicas))
+    return kafka_sticky(loads, current, limits, replace(context, members=replicas), options)
 
 
 def _members(
     loads: Mapping[TopicPartition, float],
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions,
+    context: PackingContext,
 ) -> Sequence[int]:
     """The indexes of the members, ascending; empty if there are no partitions."""
     check_loads(loads)
-    if options.members is not None and options.members < 1:
-        raise ValueError(f"the number of members must be at least 1, not {options.members}")
+    if context.members is not None and context.members < 1:
+        raise ValueError(f"the number of members must be at least 1, not {context.members}")
     if not loads:
         return ()
     present = current.only(loads).consumers
-    number = options.members or len(present) or fewest_consumers(loads.values(), limits)
+    number = context.members or len(present) or fewest_consumers(loads.values(), limits)
     taken = frozenset(present)
     free = (index for index in count() if index not in taken)
     # More members than partitions would get nothing.
@@ -149,9 +187,9 @@ def _members(
 
 
 def _lags(
-    loads: Mapping[TopicPartition, float], options: PackingOptions
+    loads: Mapping[TopicPartition, float], context: PackingContext
 ) -> dict[TopicPartition, int]:
-    lags = {partition: options.lags.get(partition, 0) for partition in loads}
+    lags = {partition: context.lags.get(partition, 0) for partition in loads}
     for partition, lag in lags.items():
         if not (math.isfinite(lag) and lag >= 0):
             raise ValueError(f"{partition} has lag {lag}: it must be a number, 0 or more")
@@ -177,30 +215,32 @@ def _dealt(
 
 BASELINES: tuple[PackingPlanner, ...] = (
     PackingPlanner(
-        name="kafka-range", rule=kafka_range, kind=PlannerKind.DEALS, reads=frozenset({"members"})
+        name="kafka-range", rule=kafka_range, kind=PlannerKind.DEALS, uses=frozenset({"members"})
     ),
     PackingPlanner(
         name="kafka-round-robin",
         rule=kafka_round_robin,
         kind=PlannerKind.DEALS,
-        reads=frozenset({"members"}),
+        uses=frozenset({"members"}),
     ),
     PackingPlanner(
         name="kafka-sticky",
         rule=kafka_sticky,
+        options=_STICKY,
         kind=PlannerKind.DEALS,
-        reads=frozenset({"members", "sticky_keeps"}),
+        uses=frozenset({"members"}),
     ),
     PackingPlanner(
         name="lag-based",
         rule=lag_based,
         kind=PlannerKind.DEALS,
-        reads=frozenset({"members", "lags"}),
+        uses=frozenset({"members", "lags"}),
     ),
     PackingPlanner(
         name="keda-lag",
         rule=keda_lag,
+        options=_KEDA,
         kind=PlannerKind.DEALS,
-        reads=frozenset({"lags", "lag_threshold", "sticky_keeps"}),
+        uses=frozenset({"lags"}),
     ),
 )

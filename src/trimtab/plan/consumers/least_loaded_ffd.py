@@ -15,7 +15,7 @@ Paper    Ezzeddine et al., algorithm 1 and appendix. Differs: `<=` throughout, �
 ...     dict(zip(orders, (60, 50, 40))),
 ...     Assignment(),
 ...     GroupLimits(capacity=100),
-...     PackingOptions(lags={orders[0]: 450, orders[2]: 100}, sla_s=5),
+...     PackingContext(lags={orders[0]: 450, orders[2]: 100}, sla_s=5),
 ... )
 >>> [plan[p] for p in orders]
 [0, 1, 1]
@@ -25,27 +25,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from trimtab.errors import PlanningError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
-from trimtab.plan.consumers.bins import check_loads
+from trimtab.plan.consumers.latency_demand import ROUNDING, Demand, demand_of
 from trimtab.plan.consumers.matching import named
-from trimtab.plan.consumers.planner import (
-    DEFAULTS,
-    PackingOptions,
-    PackingPlanner,
-    PlannerKind,
-    ScalingDecision,
-    ScalingRequest,
-)
-from trimtab.plan.consumers.relief import relieves
+from trimtab.plan.consumers.planner import NO_CONTEXT, NO_OPTIONS, PackingContext, PlannerOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,97 +43,22 @@ if TYPE_CHECKING:
     _Floats = NDArray[np.float64]
     _Numbers = NDArray[np.int64]
 
-# A bound from rounded sums must not exceed what a packing with the same rounding can reach.
-_ROUNDING = 1e-9
 _SIZES = 8  # number of lag sizes for the check whether all remaining items can find room
 _BOARD = 64  # bins whose least lag is known
 
 _Bin = tuple[float, float, int]  # its rate, its lag, its number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """The demand of partitions on consumers that each read `mu` records a second, within `sla_s`.
-
-    Attributes:
-        arrivals: λ, records a second, by partition.
-        lags: Unread records by partition; 0 for a partition not named.
-        mu: The service rate of a consumer, records a second.
-        sla_s: W, the longest acceptable wait of a record.
-    """
-
-    arrivals: Mapping[TopicPartition, float]
-    lags: Mapping[TopicPartition, float]
-    mu: float
-    sla_s: float
-
-    def __post_init__(self) -> None:
-        check_loads(self.arrivals)
-        for partition in sorted(self.lags):
-            lag = self.lags[partition]
-            if not (math.isfinite(lag) and lag >= 0):
-                raise ValueError(f"{partition} has lag {lag}: it must be a number, 0 or more")
-        for name, value in (("service rate", self.mu), ("SLA", self.sla_s)):
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"the {name} must be a positive number, not {value}")
-        if not math.isfinite(self.most_lag):
-            raise ValueError(f"{self.mu} records/s for {self.sla_s} s is too large for a number")
-
-    @property
-    def most_lag(self) -> float:
-        """The lag that one consumer can read in time, μ·W."""
-        return self.mu * self.sla_s
-
-    def lag(self, partition: TopicPartition) -> float:
-        """The lag, not capped."""
-        return self.lags.get(partition, 0)
-
-    def rate_share(self, partition: TopicPartition) -> float:
-        """The arrival rate as packing counts it: at most a full consumer."""
-        return min(self.arrivals[partition], self.mu)
-
-    def lag_share(self, partition: TopicPartition) -> float:
-        """The lag as packing counts it: at most what a consumer can read in time."""
-        return min(self.lag(partition), self.most_lag)
-
-    def in_order(self) -> list[TopicPartition]:
-        """The partitions as they are packed: decreasing rate, then lag."""
-        return sorted(self.arrivals, key=lambda p: (-self.rate_share(p), -self.lag_share(p), p))
-
-    def notes(self) -> dict[str, list[str]]:
-        """The partitions that no assignment can serve in time, by reason."""
-        return {
-            "unsatisfiable": [str(p) for p in sorted(self.arrivals) if self.arrivals[p] > self.mu],
-            "late": [str(p) for p in sorted(self.arrivals) if self.lag(p) > self.most_lag],
-        }
-
-
-def demand_of(
-    loads: Mapping[TopicPartition, float], limits: GroupLimits, options: PackingOptions
-) -> Demand:
-    """The demand for a latency planner; raises if the SLA is missing or consumers differ."""
-    if options.sla_s is None:
-        raise PlanningError(
-            "Packing for latency needs an SLA (the longest wait of a record).",
-            hint='Give "sla_s" in the loads file, or --sla.',
-        )
-    if any(capacity != limits.capacity for capacity in limits.capacities.values()):
-        raise PlanningError(
-            "Packing for latency needs equal consumers, but some have their own capacity.",
-            hint='Leave out "capacities", or use a planner that packs by load, such as "mwf".',
-        )
-    return Demand(arrivals=loads, lags=options.lags, mu=limits.capacity, sla_s=options.sla_s)
-
-
 def ll_ffd(
     loads: Mapping[TopicPartition, float],
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    _options: PlannerOptions = NO_OPTIONS,
     /,
 ) -> Assignment:
     """Packs by rate and lag, and names the bins so that the least rate changes its consumer."""
-    demand = demand_of(loads, limits, options)
+    demand = demand_of(loads, limits, context)
     return assigned(packed(demand), demand, current)
 
 
@@ -161,15 +75,6 @@ def assigned(
     names = named(bins, current.only(demand.arrivals), weights, idle=idle)
     owners = {p: name for name, bin_ in zip(names, bins, strict=True) for p in bin_}
     return Assignment({p: owners[p] for p in sorted(owners)}, {**(notes or {}), **demand.notes()})
-
-
-def lower_bound(demand: Demand) -> int:
-    """A lower bound: all arrivals and all lag, divided by the capacity of a consumer."""
-    if not demand.arrivals:
-        return 0
-    rates = [demand.rate_share(p) for p in demand.arrivals]
-    lags = [demand.lag_share(p) for p in demand.arrivals]
-    return max(1, _shared(rates, demand.mu), _shared(lags, demand.most_lag))
 
 
 def fewest(demand: Demand) -> int:
@@ -235,13 +140,6 @@ class _Shares:
         return bins
 
 
-def _shared(shares: Iterable[float], room: float) -> int:
-    total = math.fsum(shares)
-    if all(float(x).is_integer() for x in (total, room)):
-        return -(-int(total) // int(room))
-    return math.ceil(total / room * (1 - _ROUNDING))
-
-
 def _fewest(shares: _Floats) -> int:
     """A lower bound for shares of a full bin: their sum, and how many of each size fit."""
     import numpy as np
@@ -249,10 +147,10 @@ def _fewest(shares: _Floats) -> int:
     largest_first = np.sort(shares[shares > 0])[::-1]
     if not len(largest_first):
         return 0
-    together = math.ceil(float(largest_first.sum()) * (1 - _ROUNDING))
+    together = math.ceil(float(largest_first.sum()) * (1 - ROUNDING))
     counts = np.arange(1, len(largest_first) + 1)
     # This many items of this size or more fit in one bin, at most all of them.
-    abreast = np.floor((1 + _ROUNDING) / np.maximum(largest_first, 1 / len(largest_first)))
+    abreast = np.floor((1 + ROUNDING) / np.maximum(largest_first, 1 / len(largest_first)))
     return max(together, int(np.ceil(counts / abreast).max()))
 
 
@@ -268,14 +166,14 @@ def _lags_exceed_room(lags: _Floats, bins: _Floats, most_lag: float) -> bool:
     import numpy as np
 
     # Two lags above half cannot share a bin: the largest needs the emptiest bin, and so on.
-    large = np.sort(lags[lags > most_lag / 2 * (1 + _ROUNDING)])[::-1]
+    large = np.sort(lags[lags > most_lag / 2 * (1 + ROUNDING)])[::-1]
     if len(large) > len(bins) or (np.sort(bins)[: len(large)] + large > most_lag).any():
         return True
     # Items of at least this size need room each, and a bin takes an integer number of them.
-    rooms, parts = 1 + _ROUNDING - bins / most_lag, np.sort(lags) / most_lag
+    rooms, parts = 1 + ROUNDING - bins / most_lag, np.sort(lags) / most_lag
     for at in range(0, len(parts), max(1, len(parts) // _SIZES)):
         size, wide = parts[at], rooms[rooms >= parts[at]]
-        if parts[at:].sum() * (1 - _ROUNDING) > wide.sum():
+        if parts[at:].sum() * (1 - ROUNDING) > wide.sum():
             return True
         if size * len(parts) > 1 and len(parts) - at > np.floor(wide / size).sum():
             return True
@@ -423,131 +321,3 @@ class _Shelf:
         at = bisect_right(self._starts, bin_) - 1
         insort(self._boards[at], bin_)
         self._least[at] = min(self._least[at], bin_[1])
-
-
-def decide(
-    demand: Demand,
-    current: Assignment,
-    alive: Collection[int],
-    *,
-    since_scaling_s: float = math.inf,
-    cooldown_s: float = 0.0,
-) -> ScalingDecision:
-    """AutoScaleCG: as many consumers as LL-FFD needs, and its assignment if one is overloaded.
-
-    `alive` are the consumers that run or are already requested; partitions of other consumers in
-    `current` are unread. For `cooldown_s` after a scaling the number does not change: an overloaded
-    group is then reassigned if LL-FFD can do with the present consumers (over all of them if
-    possible), else it is not changed until the cooldown ends.
-    """
-    live = frozenset(alive)
-    held = Assignment({p: c for p, c in current.only(demand.arrivals).items() if c in live})
-    bins = packed(demand)
-    before, after = len(live), len(bins)
-    resting = since_scaling_s < cooldown_s
-    numbers: dict[str, float] = {"needed": after, "alive": before}
-    if after != before and not resting:
-        assignment = assigned(bins, demand, held, idle=live)
-        # Without partitions one consumer is kept.
-        group = frozenset(assignment.values()) or frozenset({min(live, default=0)})
-        return ScalingDecision(
-            action=Action.SCALE_UP if after > before else Action.SCALE_DOWN,
-            before=before,
-            after=after,
-            assignment=assignment,
-            start=tuple(sorted(group - live)),
-            stop=tuple(sorted(live - group)),
-            reason=f"{after} consumers are needed instead of {before}",
-            numbers=numbers,
-        )
-    wrong, sums = _overload_of(demand, held, live)
-    numbers |= sums
-    if wrong is None:
-        why = "every consumer keeps up and can read its lag in time"
-    elif after > before:
-        why = f"{wrong}; {after} consumers are needed, but the cooldown prevents scaling"
-    else:
-        even = spread(demand, before) if after < before else None
-        assignment = assigned(bins if even is None else even, demand, held, idle=live)
-        return ScalingDecision(
-            action=Action.REASSIGN,
-            before=before,
-            after=before,
-            assignment=assignment,
-            reason=wrong,
-            numbers=numbers,
-        )
-    if wrong is None and after != before:
-        why += f"; {after} would be enough, but the cooldown prevents scaling"
-    return ScalingDecision(
-        action=Action.NONE,
-        before=before,
-        after=before,
-        assignment=held,
-        reason=why,
-        numbers=numbers,
-    )
-
-
-def _overload_of(
-    demand: Demand, held: Assignment, live: frozenset[int]
-) -> tuple[str | None, dict[str, float]]:
-    """Why the group is overloaded, with uncapped lag, and the worst sums; None if it is not."""
-    rates, lags = held.loads(demand.arrivals), held.loads({p: demand.lag(p) for p in held})
-    unread = len(demand.arrivals) - len(held)
-    sums = {
-        "worst_rate": max(rates.values(), default=0),
-        "worst_lag": max(lags.values(), default=0),
-        "mu": demand.mu,
-        "most_lag": demand.most_lag,
-        "unread": unread,
-    }
-    for consumer in sorted(live):
-        rate, lag = rates.get(consumer, 0), lags.get(consumer, 0)
-        if lag > demand.most_lag:
-            return f"consumer {consumer} has lag {lag:g}, above {demand.most_lag:g}", sums
-        if rate > demand.mu:
-            return f"consumer {consumer} receives {rate:g}/s, above {demand.mu:g}/s", sums
-    return (f"{unread} partition(s) have no consumer" if unread else None), sums
-
-
-class LatencyAutoscaler:
-    """AutoScaleCG as an `Autoscaler`."""
-
-    def decide(self, request: ScalingRequest, /) -> ScalingDecision:
-        """As many consumers as LL-FFD needs."""
-        return decide(
-            _demand(request),
-            request.current,
-            request.alive,
-            since_scaling_s=request.since_scaling_s,
-            cooldown_s=request.cooldown_s,
-        )
-
-    def relieves(self, request: ScalingRequest, after: Assignment, /) -> bool:
-        """Whether a consumer with too high a rate or lag gets less of it."""
-        demand = _demand(request)
-        lags = {p: demand.lag(p) for p in after}
-        return relieves(request.current, after, demand.arrivals, request.limits) or relieves(
-            request.current, after, lags, GroupLimits(capacity=demand.most_lag)
-        )
-
-
-def _demand(request: ScalingRequest) -> Demand:
-    return Demand(
-        arrivals=request.loads,
-        lags=request.lags,
-        mu=request.limits.capacity,
-        sla_s=request.sla_s,
-    )
-
-
-LATENCY: tuple[PackingPlanner, ...] = (
-    PackingPlanner(
-        name="ll-ffd",
-        rule=ll_ffd,
-        kind=PlannerKind.LATENCY,
-        reads=frozenset({"lags", "sla_s"}),
-        autoscaler=LatencyAutoscaler(),
-    ),
-)

@@ -27,7 +27,13 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.plan.consumers.bins import Bins, Rule, bigger_first, check_loads
-from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import (
+    NO_CONTEXT,
+    NO_OPTIONS,
+    PackingContext,
+    PackingPlanner,
+    PlannerOptions,
+)
 
 Key = Callable[[list[float]], float]
 
@@ -36,14 +42,14 @@ def modified_any_fit(
     loads: Mapping[TopicPartition, float],
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    _context: PackingContext = NO_CONTEXT,
+    _options: PlannerOptions = NO_OPTIONS,
     /,
     *,
     rule: Rule,
     by: Key,
 ) -> Assignment:
     """Packs by the rule, starting from the current assignment."""
-    del options
     check_loads(loads)
     bins = Bins(loads, current, limits, rule)
     owned: dict[int, list[TopicPartition]] = {}

@@ -12,7 +12,6 @@ from typing import Any
 from trimtab.evaluate.rscore import moved_load, rscore
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import tidy
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import (
     ConsumerMove,
@@ -26,10 +25,11 @@ from trimtab.model.plan import (
     Unplaced,
 )
 from trimtab.model.plan_codec import consumers_snapshot_id
+from trimtab.model.scalars import tidy
 from trimtab.plan.consumers.bins import check_countable
 from trimtab.plan.consumers.bounds import fewest_consumers, least_moved_load
-from trimtab.plan.consumers.least_loaded_ffd import demand_of, lower_bound
-from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.latency_demand import demand_of, lower_bound
+from trimtab.plan.consumers.planner import NO_CONTEXT, PackingContext, PackingPlanner
 from trimtab.plan.registry import planner_of
 
 
@@ -38,31 +38,36 @@ def plan_consumers(
     current: Assignment,
     limits: GroupLimits,
     *,
-    planner: str,
+    planner: str | PackingPlanner,
     made_ts: int,
     group: str | None = None,
     dead: frozenset[int] = frozenset(),
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
 ) -> ConsumerPlan:
     """Plans which consumer reads which partition.
 
-    `current` is the present assignment; its partitions without a load have departed. Partitions of
-    `dead` consumers are placed like arrivals, and the indexes of these consumers may be reused.
+    `planner` is a name, or a planner with options (`PackingPlanner.with_options`). `current` is the
+    present assignment; its partitions without a load have departed. Partitions of `dead` consumers
+    are placed like arrivals, and the indexes of these consumers may be reused.
     """
-    decides = planner_of(Layer.CONSUMERS, planner)
+    decides = _planner(planner)
     check_countable(loads, limits)
     before = current.only(loads).without(dead)
     return described(
-        decides(loads, before, limits, options),
+        decides(loads, before, limits, context),
         loads,
         current,
         limits,
-        planner=planner,
+        planner=decides,
         made_ts=made_ts,
         group=group,
         dead=dead,
-        options=options,
+        context=context,
     )
+
+
+def _planner(planner: str | PackingPlanner) -> PackingPlanner:
+    return planner_of(Layer.CONSUMERS, planner) if isinstance(planner, str) else planner
 
 
 def described(  # noqa: PLR0913 - each is a fact of its own
@@ -71,24 +76,24 @@ def described(  # noqa: PLR0913 - each is a fact of its own
     current: Assignment,
     limits: GroupLimits,
     *,
-    planner: str,
+    planner: str | PackingPlanner,
     made_ts: int,
     group: str | None = None,
     dead: frozenset[int] = frozenset(),
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
 ) -> ConsumerPlan:
     """The plan from `current` to an assignment that a planner has already decided."""
-    decides = planner_of(Layer.CONSUMERS, planner)
+    decides = _planner(planner)
     present = current.only(loads)
     before = present.without(dead)
     orphans = frozenset(present) - frozenset(before)
     real = moved(before, after)
-    bound = _bound(loads, limits, options, decides)
+    bound = _bound(loads, limits, context, decides)
     return ConsumerPlan(
         layer=Layer.CONSUMERS,
-        planner=planner,
-        params=_params(limits, dead, options, decides) | dict(after.notes),
-        seed=options.seed,
+        planner=decides.name,
+        params=_params(limits, dead, context, decides) | dict(after.notes),
+        seed=context.seed,
         made_ts=made_ts,
         snapshot=consumers_snapshot_id(loads, present),
         scope=Scope(group=group, topics=tuple(sorted({p.topic for p in loads}))),
@@ -109,32 +114,32 @@ def described(  # noqa: PLR0913 - each is a fact of its own
             InverseMove(topic=p.topic, partition=p.partition, source=after[p], target=before[p])
             for p in reversed(real)
         ),
-        unplaced=tuple(_unplaced(loads, after, limits, options, decides)),
+        unplaced=tuple(_unplaced(loads, after, limits, context, decides)),
     )
 
 
 def _bound(
     loads: Mapping[TopicPartition, float],
     limits: GroupLimits,
-    options: PackingOptions,
+    context: PackingContext,
     planner: PackingPlanner,
 ) -> int:
     """The lower bound of consumers for any plan with this planner's guarantees."""
-    if _keeps_latency(options, planner):
-        return lower_bound(demand_of(loads, limits, options))
+    if _keeps_latency(context, planner):
+        return lower_bound(demand_of(loads, limits, context))
     return fewest_consumers(loads.values(), limits)
 
 
-def _keeps_latency(options: PackingOptions, planner: PackingPlanner) -> bool:
-    return options.sla_s is not None and "sla_s" in planner.reads
+def _keeps_latency(context: PackingContext, planner: PackingPlanner) -> bool:
+    return context.sla_s is not None and "sla_s" in planner.uses
 
 
-_NOT_SAID = frozenset({"lags", "iteration", "expired", "seed"})
-"""Options that are not stored as parameters: facts, and values stored elsewhere in the plan."""
+_SAID = frozenset({"members", "sla_s"})
+"""Facts that are parameters of a plan; the others are stored elsewhere in it, or not at all."""
 
 
 def _params(
-    limits: GroupLimits, dead: frozenset[int], options: PackingOptions, planner: PackingPlanner
+    limits: GroupLimits, dead: frozenset[int], context: PackingContext, planner: PackingPlanner
 ) -> dict[str, Any]:
     params: dict[str, Any] = {"capacity": tidy(limits.capacity)}
     if limits.capacities:
@@ -143,10 +148,10 @@ def _params(
         params["unit"] = str(limits.unit)
     if dead:
         params["dead"] = sorted(dead)
-    for name in sorted(planner.reads - _NOT_SAID):
-        value = getattr(options, name)
-        if value != getattr(DEFAULTS, name):
-            params[name] = tidy(value) if isinstance(value, float) else value
+    told = {name: getattr(context, name) for name in _SAID & planner.uses}
+    told = {name: value for name, value in told.items() if value is not None}
+    for name, value in sorted((told | planner.changed_options).items()):
+        params[name] = tidy(value) if isinstance(value, float) else value
     return params
 
 
@@ -197,14 +202,14 @@ def _unplaced(
     loads: Mapping[TopicPartition, float],
     after: Assignment,
     limits: GroupLimits,
-    options: PackingOptions,
+    context: PackingContext,
     planner: PackingPlanner,
 ) -> Iterator[Unplaced]:
     """Partitions that exceed their consumer's capacity, or that cannot meet the SLA."""
     for partition in sorted(after):
         load = loads[partition]
         if load > limits.of(after[partition]):
-            oversize = "unsatisfiable" if _keeps_latency(options, planner) else "oversize"
+            oversize = "unsatisfiable" if _keeps_latency(context, planner) else "oversize"
             yield Unplaced(
                 topic=partition.topic,
                 partition=partition.partition,

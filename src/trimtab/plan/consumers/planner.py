@@ -1,86 +1,78 @@
-"""The planner protocol of the consumers layer, and the options of planners."""
+"""The planner protocol of the consumers layer: what a planner is given, and what it can be told.
+
+A planner gets the situation as loads, assignment, capacities and a `PackingContext`; what it can be
+told beyond that is its own `PlannerOptions`. It declares both, so that a value it would ignore is
+refused. `plan.registry` lists all planners.
+"""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
+from trimtab.errors import ConfigError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
 
-
-class SortOrder(StrEnum):
-    """The order in which fits that do not sort take partitions."""
-
-    CANONICAL = "canonical"  # by topic, then number
-    SHUFFLE = "shuffle"  # a new permutation at every iteration, from the seed
-
-
-class FirstBin(StrEnum):
-    """The consumer with which next fit begins."""
-
-    STICKY = "sticky"  # the one that the first partition was on
-    ZERO = "zero"  # consumer 0, always
-
-
-class Keeps(StrEnum):
-    """Which partitions a consumer keeps if it must give some away to equalise the numbers."""
-
-    LOWEST = "lowest"
-    HIGHEST = "highest"
-
-
-def never() -> bool:
-    """Never expires."""
-    return False
+_OptionsT_contra = TypeVar("_OptionsT_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackingOptions:
-    """Options of planners beyond loads, group and capacities; each planner reads some of them.
+class PackingContext:
+    """Facts beyond loads, assignment and capacities; a planner declares which of them it uses.
 
     Attributes:
-        seed: Seed of all random choices.
-        iteration: Number of earlier plans in a series; varies the random choices.
-        order: Order of the partitions, for fits that do not sort them.
-        nf_first_bin: Where next fit begins.
         lags: Unread records by partition; 0 for a partition not named.
         sla_s: Longest acceptable wait of a record, in seconds.
         members: Number of consumers, for planners that do not choose it.
-        sticky_keeps: Which partitions `kafka-sticky` keeps.
-        lag_threshold: Target lag per consumer of `keda-lag`.
-        slack: Share of consumers that `trim` may use above what `bfd` needs.
-        max_moves: Largest number of partitions that may change their consumer.
-        max_moved_load: Largest load that may change its consumer.
-        expired: Called between steps; true when time is up.
-        time_limit_s: Time limit of a solver, in seconds.
+        seed: Seed of all random choices.
+        iteration: Number of earlier plans in a series; varies the random choices.
+        clock: The present time in seconds, for time limits.
     """
 
-    seed: int = 0
-    iteration: int = 0
-    order: SortOrder = SortOrder.CANONICAL
-    nf_first_bin: FirstBin = FirstBin.STICKY
     lags: Mapping[TopicPartition, int] = field(default_factory=dict)
     sla_s: float | None = None
     members: int | None = None
-    sticky_keeps: Keeps = Keeps.LOWEST
-    lag_threshold: int = 10
-    slack: float = 0.0
+    seed: int = 0
+    iteration: int = 0
+    clock: Callable[[], float] = time.monotonic
+
+
+NO_CONTEXT = PackingContext()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveBudget:
+    """How much one plan may move; None means as much as it likes."""
+
     max_moves: int | None = None
     max_moved_load: float | None = None
-    expired: Callable[[], bool] = never
-    time_limit_s: float | None = None
 
 
-DEFAULTS = PackingOptions()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerOptions:
+    """What a planner can be told, one field per option; this one is for planners without options.
+
+    A planner with options declares a subclass beside its rule. Each field has a default, and its
+    type says what it means: `Annotated[float, "text for the command line and the reference"]`.
+    """
+
+    @property
+    def budget(self) -> MoveBudget:
+        """The limits for moves, which hold for every plan made with this planner."""
+        return MoveBudget()
 
 
-class PackingRule(Protocol):
+NO_OPTIONS = PlannerOptions()
+
+
+class PackingRule(Protocol[_OptionsT_contra]):
     """Partition → consumer: a pure function that does not depend on the order of its input.
 
     Departed partitions in `current` are dropped; partitions that are not in it are arrivals. A
@@ -92,7 +84,8 @@ class PackingRule(Protocol):
         loads: Mapping[TopicPartition, float],
         current: Assignment,
         limits: GroupLimits,
-        options: PackingOptions = DEFAULTS,
+        context: PackingContext = ...,
+        options: _OptionsT_contra = ...,
         /,
     ) -> Assignment:
         """Places every partition of `loads`."""
@@ -171,25 +164,63 @@ class Autoscaler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingPlanner:
-    """A planner by name: its rule, and the options that it reads.
+    """A planner by name: its rule, its options, and the fields of `PackingContext` that it uses.
 
     A planner with an `autoscaler` is called every interval; the others when a consumer is
     overloaded, or after a quiet time.
     """
 
     name: str
-    rule: PackingRule
+    rule: PackingRule[Any]  # of the type of `options`
+    options: PlannerOptions = NO_OPTIONS
+    uses: frozenset[str] = frozenset()
     kind: PlannerKind = PlannerKind.PACKS
-    reads: frozenset[str] = frozenset()
     autoscaler: Autoscaler | None = None
+
+    def __post_init__(self) -> None:
+        if unknown := self.uses - {fact.name for fact in fields(PackingContext)}:
+            raise ValueError(f"{self.name} uses unknown facts: {', '.join(sorted(unknown))}")
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        """The names of its options."""
+        return tuple(own.name for own in fields(self.options))
+
+    @property
+    def changed_options(self) -> dict[str, Any]:
+        """The options that differ from their defaults, by name."""
+        values = {own.name: getattr(self.options, own.name) for own in fields(self.options)}
+        usual = type(self.options)()
+        return {name: value for name, value in values.items() if value != getattr(usual, name)}
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Everything that its assignment may depend on: options, and facts of the context."""
+        return self.uses.union(self.option_names)
+
+    @property
+    def deals_by_number(self) -> bool:
+        """Whether it ignores loads and lags: equal numbers of partitions are all it wants."""
+        return self.kind is PlannerKind.DEALS and "lags" not in self.uses
+
+    def with_options(self, **named: Any) -> PackingPlanner:
+        """This planner with other options; one that it does not have is refused."""
+        for name in named:
+            if name not in self.option_names:
+                known = ", ".join(self.option_names)
+                raise ConfigError(
+                    f"Planner {self.name} has no option {name}.",
+                    hint=f"Its options: {known}." if known else "It has no options.",
+                )
+        return replace(self, options=replace(self.options, **named))
 
     def __call__(
         self,
         loads: Mapping[TopicPartition, float],
         current: Assignment,
         limits: GroupLimits,
-        options: PackingOptions = DEFAULTS,
+        context: PackingContext = NO_CONTEXT,
         /,
     ) -> Assignment:
         """Places every partition of `loads`."""
-        return self.rule(loads, current, limits, options)
+        return self.rule(loads, current, limits, context, self.options)

@@ -208,7 +208,7 @@ def _long(seconds: float) -> str:
 
 def check_lags(situation: Situation, planner: PackingPlanner) -> None:
     """Rejects a planner that needs lags if lags are unknown or the unit is not records/s."""
-    if "lags" not in planner.reads or not situation.loads:
+    if "lags" not in planner.uses or not situation.loads:
         return
     unit = situation.limits.unit
     if planner.kind is PlannerKind.LATENCY and unit is not Unit.RECORDS_S:

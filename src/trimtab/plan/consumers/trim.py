@@ -21,23 +21,30 @@ Paper    Ours, an alternative to Landau et al. A sweep splits each consumer's pa
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, combinations, count
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Annotated
 
 from trimtab.errors import NoFeasiblePlan
 from trimtab.evaluate.rscore import moved_load
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
-from trimtab.plan.consumers.any_fit import any_fit
-from trimtab.plan.consumers.bins import Bins, Rule, bigger_first, check_loads
+from trimtab.plan.consumers.any_fit import fit_decreasing
+from trimtab.plan.consumers.bins import Rule, check_loads
+from trimtab.plan.consumers.deadline import Deadline, TimeLimit
 from trimtab.plan.consumers.matching import named
-from trimtab.plan.consumers.planner import DEFAULTS, PackingOptions, PackingPlanner
+from trimtab.plan.consumers.planner import (
+    NO_CONTEXT,
+    MoveBudget,
+    PackingContext,
+    PackingPlanner,
+    PlannerOptions,
+)
+from trimtab.plan.consumers.repair import smallest_repairs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,20 +64,45 @@ _STIRRED, _ALL_STIRRED = 0.3, 20
 """The share of unaffected consumers in a sweep; if there are few, all take part."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimOptions(PlannerOptions):
+    """Options of `trim`."""
+
+    slack: Annotated[float, "Part of the consumers that trim may use above what bfd needs."] = 0.0
+    max_moves: Annotated[
+        int | None, "No more partitions than that change their consumer, in one plan."
+    ] = None
+    max_moved_load: Annotated[
+        float | None, "No more load than that changes its consumer, in one plan."
+    ] = None
+    time_limit_s: TimeLimit = None
+
+    @property
+    def budget(self) -> MoveBudget:
+        """The limits for moves."""
+        return MoveBudget(max_moves=self.max_moves, max_moved_load=self.max_moved_load)
+
+
+_TRIM = TrimOptions()
+
+
 def trim(
     loads: Mapping[TopicPartition, float],
     current: Assignment,
     limits: GroupLimits,
-    options: PackingOptions = DEFAULTS,
+    context: PackingContext = NO_CONTEXT,
+    options: TrimOptions = _TRIM,
     /,
 ) -> Assignment:
     """Packs with as few consumers as `bfd`, or a little more, moving little load."""
     check_loads(loads)
     before = current.only(loads)
-    packed = any_fit(loads, before, limits, rule=Rule.BEST, decreasing=True)
+    packed = fit_decreasing(loads, before, limits, rule=Rule.BEST)
     if not before:
         return packed
-    task = _Task(loads, before, limits, _renamed(packed, before, loads, limits), options)
+    renamed = _renamed(packed, before, loads, limits)
+    deadline = Deadline(options.time_limit_s, context.clock)
+    task = _Task(loads, before, limits, renamed, options, context.seed, deadline)
     if options.max_moves is None and options.max_moved_load is None:
         return task.best(task.consumers_wanted)
     return _within_budget(task)
@@ -103,7 +135,7 @@ def _within_budget(task: _Task) -> Assignment:
     found = min(affordable, key=lambda repair: len(repair.consumers))
     low, high = task.consumers_wanted, len(found.consumers)
     middle = low
-    while low < high and not task.options.expired():
+    while low < high and not task.deadline.is_over():
         answer = task.best(middle)
         if task.affordable(answer):
             found, high = answer, min(middle, len(answer.consumers))
@@ -134,7 +166,9 @@ class _Task:
     before: Assignment
     limits: GroupLimits
     packed: Assignment
-    options: PackingOptions
+    options: TrimOptions
+    seed: int
+    deadline: Deadline
 
     @cached_property
     def pinned(self) -> dict[TopicPartition, int]:
@@ -201,57 +235,7 @@ class _Task:
     @cached_property
     def repairs(self) -> tuple[Assignment, Assignment]:
         """The smallest repairs: what must leave overloaded consumers, by load and by number."""
-        return self._repair(_by_load), self._repair(_by_number)
-
-    def _repair(self, cheaper: Callable[[float, int], tuple[float, float]]) -> Assignment:
-        held: dict[int, list[TopicPartition]] = {}
-        for partition in bigger_first(self.before, self.loads):
-            held.setdefault(self.before[partition], []).append(partition)
-        bins = Bins(self.loads, self.before, self.limits, Rule.BEST)
-        homeless = [p for p in self.loads if p not in self.before]
-        for home, partitions in sorted(held.items()):
-            gone = self._least_removal(partitions, self.limits.of(home), cheaper)
-            homeless += gone
-            for partition in partitions:
-                if partition not in gone:
-                    bins.add(partition, home)
-        for partition in bigger_first(homeless, self.loads):
-            bins.place(partition)
-        return bins.assignment()
-
-    def _least_removal(
-        self,
-        heavy: Sequence[TopicPartition],
-        capacity: float,
-        cheaper: Callable[[float, int], tuple[float, float]],
-    ) -> tuple[TopicPartition, ...]:
-        """The cheapest partitions to remove so that the rest fits; approximate if many."""
-
-        def load(partitions: Iterable[TopicPartition]) -> float:
-            return sum(self.loads[p] for p in partitions)
-
-        def may_stay(gone: Collection[TopicPartition]) -> bool:
-            left = frozenset(gone)
-            rest = [p for p in heavy if p not in left]
-            alone = len(rest) == 1 and self.loads[rest[0]] > self.limits.largest
-            return alone or load(rest) <= capacity
-
-        def runs() -> Iterator[tuple[TopicPartition, ...]]:
-            """From each partition downwards, the fewest that are enough."""
-            sums = [0, *accumulate(self.loads[p] for p in heavy)]
-            for at in range(len(heavy)):
-                end = bisect_left(sums, sums[at] + sums[-1] - capacity)
-                yield tuple(heavy[at:end])
-            yield tuple(heavy[1:])
-            yield tuple(heavy)
-
-        if may_stay(()):
-            return ()
-        sizes = range(1, len(heavy) + 1)
-        subsets = (c for size in sizes for c in combinations(heavy, size))
-        choices = subsets if len(heavy) <= _ENUMERATED else runs()
-        enough = (c for c in choices if may_stay(c))
-        return min(enough, key=lambda c: cheaper(load(c), len(c)))
+        return smallest_repairs(self.loads, self.before, self.limits)
 
     def _price(self, answer: Assignment) -> tuple[float, int]:
         away = moved(self.before, answer)
@@ -295,18 +279,6 @@ class _Task:
         return Assignment({p: names.get(c, c) for p, c in sorted(together.items())})
 
 
-def _by_load(load: float, number: int) -> tuple[float, float]:
-    return load, number
-
-
-def _by_number(load: float, number: int) -> tuple[float, float]:
-    return number, load
-
-
-_ENUMERATED = 10
-"""Up to this many partitions of a consumer are tried in every combination."""
-
-
 class _Search:
     """Partitions and consumers as arrays, and the sweeps over them."""
 
@@ -323,8 +295,8 @@ class _Search:
         known = np.array([p in task.before for p in task.free], bool)
         self.price = np.where(known, self.size + _A_MOVE * self.unit, 0.0)
         self.slot = np.array([place.get(owners.get(p, -1), -1) for p in task.free], int)
-        self.rng = np.random.default_rng(task.options.seed)
-        self.expired = task.options.expired
+        self.rng = np.random.default_rng(task.seed)
+        self.is_over = task.deadline.is_over
         self._settle()
 
     def run(self) -> dict[TopicPartition, int]:
@@ -332,7 +304,7 @@ class _Search:
         best, cost = self.slot.copy(), self._cost()
         sweeps = _sweeps(int(self.open.sum()))
         for number in range(sweeps):
-            if cost == 0 or self.expired():
+            if cost == 0 or self.is_over():
                 break
             left = 1 - number / sweeps
             self._sweep(self._cut(number), heat=_HEAT * self.unit * left**2 if left > 0.02 else 0.0)
@@ -468,11 +440,5 @@ def _sweeps(consumers: int) -> int:
 
 
 TRIM: tuple[PackingPlanner, ...] = (
-    PackingPlanner(
-        name="trim",
-        rule=trim,
-        reads=frozenset(
-            {"seed", "slack", "max_moves", "max_moved_load", "time_limit_s", "expired"}
-        ),
-    ),
+    PackingPlanner(name="trim", rule=trim, options=_TRIM, uses=frozenset({"seed", "clock"})),
 )

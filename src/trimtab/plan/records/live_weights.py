@@ -11,7 +11,7 @@ Cost     One comparison per call.
 
 >>> now = [100.0]
 >>> live = LiveWeights(clock=lambda: now[0], wall_us=lambda: int(now[0] * 1e6))
->>> live.heard(Weights(ts=99_000_000, valid_s=10, weights={1: 1.0, 2: 0.0}))
+>>> live.update(Weights(ts=99_000_000, valid_s=10, weights={1: 1.0, 2: 0.0}))
 >>> dict(live())
 {1: 1.0, 2: 0.0}
 >>> now[0] = 110.0
@@ -57,7 +57,7 @@ class LiveWeights:
         self._since: tuple[float, int] | None = None
         self._off_s = 0.0
 
-    def heard(self, weights: Weights) -> None:
+    def update(self, weights: Weights) -> None:
         """Processes a record."""
         with self._guard:
             now = self._clock()

@@ -22,7 +22,7 @@ class Granularity(StrEnum):
     PER_BATCH = "batch"  # until `sticky_bytes` were sent to it
 
 
-class Counted(StrEnum):
+class CountUnit(StrEnum):
     """The unit in which `sqf` counts."""
 
     BYTES = "bytes"
@@ -72,7 +72,7 @@ class RoutingOptions:
     ignore_keys: bool = False
     seed: int | None = None
     start: int | None = None
-    counted: Counted = Counted.BYTES
+    counted: CountUnit = CountUnit.BYTES
     faithful: bool = False
     weights: Callable[[], Mapping[int, float]] = nothing_known
     queues: Callable[[str], Mapping[int, int]] = nothing_queued

@@ -80,7 +80,7 @@ class Sticky:
             batch.given += size
             return batch.kept
 
-    def told_of_batches(self) -> None:
+    def batches_are_reported(self) -> None:
         """From now on only `closed` ends a batch: the client calls it for each finished batch.
 
         A switch at a guessed time would open a second batch; the client would close that one too,

@@ -24,7 +24,7 @@ from threading import Lock
 from trimtab.plan.records.counters import WITHOUT_SIGN, Once, Starts
 from trimtab.plan.records.leaders import LeaderSnapshot, TopicLeaders
 from trimtab.plan.records.node import Rotations
-from trimtab.plan.records.partitioner import Counted, RoutingOptions
+from trimtab.plan.records.partitioner import CountUnit, RoutingOptions
 
 MOST = 2**62
 """Above this the smallest count is subtracted from all: only differences matter."""
@@ -109,7 +109,7 @@ class ShortestQueue:
     def __init__(self, options: RoutingOptions) -> None:
         starts = Starts(options)
         self.ignore_keys = options.ignore_keys
-        self._by_bytes = options.counted is Counted.BYTES and not options.faithful
+        self._by_bytes = options.counted is CountUnit.BYTES and not options.faithful
         self._clusters: Once[str, _Cluster] = Once(
             lambda _: _Cluster(starts, faithful=options.faithful)
         )

@@ -19,16 +19,17 @@ from trimtab.kafka.admin import Admin, TopicSpec
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.publisher import open_publisher
 from trimtab.local.cluster import LocalCluster
-from trimtab.measure.kafka.monitor import Interest, in_background
-from trimtab.measure.spark.continuous import Beat, Results, run_continuously
+from trimtab.measure.kafka.monitor import MonitorScope, in_background
+from trimtab.measure.spark.continuous import JobIntervals, Results, run_continuously
 from trimtab.measure.spark.spans import MeasureQuery
+from trimtab.model.quantiles import quantile
 from trimtab.observe.clock import wall_clock_us
 from trimtab.services.monitor import open_sampling
 from trimtab.spark.warehouse import Warehouse
 from trimtab.workload import due
 from trimtab.workload.kafka.load import Delivery, send
 from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
-from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, quantile
+from trimtab_lab.benchmarks.benchmark import BenchContext, Sides
 from trimtab_lab.benchmarks.kafka.latency import Arrivals, listening
 
 CLUSTER = "bench-live"
@@ -70,7 +71,7 @@ def _watch(context: BenchContext, cluster: Cluster, partitions: int) -> list[flo
     arrivals = Arrivals(TOPIC, partitions)
     with cluster.admin() as admin:
         admin.create_topic(TopicSpec(name=TOPIC, partitions=partitions, replication=3))
-        interest = Interest(topics=frozenset({TOPIC}), own_prefix=cluster.topics.prefix)
+        interest = MonitorScope(topics=frozenset({TOPIC}), own_prefix=cluster.topics.prefix)
         with (
             open_sampling(cluster, interest, period_s=1.0) as monitor,
             in_background(monitor),
@@ -105,7 +106,7 @@ def _measuring(context: BenchContext, admin: Admin, cluster: Cluster) -> Iterato
             admin,
             cluster,
             MeasureQuery(topics=frozenset({TOPIC}), from_ts=0, to_ts=wall_clock_us()),
-            beat=Beat(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
+            beat=JobIntervals(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
             keys=None,
             results=Results(
                 outlet=publisher,

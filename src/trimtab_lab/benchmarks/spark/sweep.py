@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from trimtab.errors import MeasurementError
 from trimtab.evaluate.rscore import TWELVE
 from trimtab_lab.benchmarks.benchmark import BenchContext, Sides, alternating, rows_per_second
-from trimtab_lab.papers import packing_runs
-from trimtab_lab.papers.grid import Finished, GridCell, finished
-from trimtab_lab.papers.landau import CELLS_PER_TASK
+from trimtab_lab.papers.grid import CellResult, GridCell, finished
+from trimtab_lab.papers.landau import packing_runs
+from trimtab_lab.papers.landau.design import CELLS_PER_TASK
 from trimtab_lab.papers.spark import sweep as on_spark
 
 DELTAS = (5, 10, 15, 20, 25)
@@ -78,7 +78,7 @@ def _spark(session: SparkSession, todo: list[GridCell]) -> None:
     _complete(list(found.values()), todo)
 
 
-def _complete(found: list[Finished], todo: list[GridCell]) -> None:
+def _complete(found: list[CellResult], todo: list[GridCell]) -> None:
     """Raises if cells are missing or failed: a side that skips work would look faster."""
     errors = [done.error for done in found if done.error is not None]
     if errors or len(found) != len(todo):

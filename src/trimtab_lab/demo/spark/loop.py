@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 
 from trimtab.model.cluster import TopicPartition
 from trimtab.spark.session import Session
-from trimtab_lab.demo.steps import Loop
-from trimtab_lab.papers.live.kafka.live_run import LiveSite, conduct, delete_topics
+from trimtab_lab.demo.outcome import Loop
+from trimtab_lab.papers.live.kafka.live_run import conduct
+from trimtab_lab.papers.live.kafka.live_site import LiveSite, delete_topics
 from trimtab_lab.papers.live.plan import REPORTED_RATE, LiveRun, LiveWorkload, Strategy
 from trimtab_lab.papers.live.spark.measuring import measured_here
 from trimtab_lab.papers.live.spark.run_figures import run_figures

@@ -20,9 +20,9 @@ from trimtab_lab.papers.burato.design import (
     BrokerRun,
     BrokerWorld,
     BuratoCell,
+    ExperimentSetting,
     PolicyName,
     RunKind,
-    Setting,
     cell_to,
 )
 from trimtab_lab.papers.part import Part
@@ -87,11 +87,11 @@ def geometric(values: Sequence[float]) -> tuple[float, float, float]:
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-Gauged = Mapping[tuple[Setting, PolicyName, int], float]
+Gauged = Mapping[tuple[ExperimentSetting, PolicyName, int], float]
 """Records/s of saturating runs, by setting, policy and repetition."""
 
 
-def gauge(rates: Gauged, setting: Setting, repetition: int) -> float | None:
+def gauge(rates: Gauged, setting: ExperimentSetting, repetition: int) -> float | None:
     """The records/s that loads of a repetition refer to: the throughput of the best gauge policy.
 
     The best policy is determined over all repetitions up to this one, because the maximum of a
@@ -175,7 +175,7 @@ def _shares(runs: Sequence[Figures], name: str) -> dict[str, float]:
 def _published(cells: Mapping[BuratoCell, Sequence[Figures]]) -> Iterable[VerdictRow]:
     """Throughput compared with Default's, next to the thesis' figures from other machines."""
     for topic, acks in paper.MEASURED:
-        setting = Setting(topic=topic, acks=acks)
+        setting = ExperimentSetting(topic=topic, acks=acks)
         default = cells.get(_per_record(setting, "default"))
         for policy in ("node", "sqf"):
             ours = cells.get(_per_record(setting, policy))
@@ -272,7 +272,7 @@ def setting_name(topic: str, acks: str) -> str:
     return topic if len(PLACEMENT[topic][0]) == 1 else f"{topic} acks={acks}"
 
 
-def _per_record(setting: Setting, policy: str) -> BuratoCell:
+def _per_record(setting: ExperimentSetting, policy: str) -> BuratoCell:
     return BuratoCell(setting=setting, policy=PolicyName(policy, Granularity.PER_RECORD))
 
 

@@ -132,7 +132,7 @@ class RunKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
-class Setting:
+class ExperimentSetting:
     """A topic, the acks setting, the brokers' condition, and a record size."""
 
     topic: str
@@ -155,7 +155,7 @@ class Setting:
 class BuratoCell:
     """One policy in one setting; `load` is a fraction of the best throughput, 0 if saturating."""
 
-    setting: Setting
+    setting: ExperimentSetting
     policy: PolicyName
     load: float = 0.0
 
@@ -216,17 +216,17 @@ WARM_UP = 0.2
 """The first part of each run, whose results are discarded."""
 
 _UNEVEN_SLOW = (
-    Setting(topic="U2", acks="1", world=BrokerWorld.SLOWED, value_bytes=1000),
-    Setting(topic="U2", acks="all", world=BrokerWorld.SLOWED, value_bytes=1000),
-    Setting(topic="U3", acks="all", world=BrokerWorld.SLOWED, value_bytes=1000),
+    ExperimentSetting(topic="U2", acks="1", world=BrokerWorld.SLOWED, value_bytes=1000),
+    ExperimentSetting(topic="U2", acks="all", world=BrokerWorld.SLOWED, value_bytes=1000),
+    ExperimentSetting(topic="U3", acks="all", world=BrokerWorld.SLOWED, value_bytes=1000),
 )
 _PAPER = tuple(
-    Setting(topic=topic, acks=acks)
+    ExperimentSetting(topic=topic, acks=acks)
     for topic, each in (("B1", "1"), ("B2", "1 all"), ("U1", "1"), ("U2", "1 all"))
     for acks in each.split()
 )
-_EVEN = tuple(Setting(topic="B2", acks=acks, value_bytes=1000) for acks in ("1", "all"))
-_FOREIGN = Setting(topic="U2", acks="1", world=BrokerWorld.FOREIGN, value_bytes=1000)
+_EVEN = tuple(ExperimentSetting(topic="B2", acks=acks, value_bytes=1000) for acks in ("1", "all"))
+_FOREIGN = ExperimentSetting(topic="U2", acks="1", world=BrokerWorld.FOREIGN, value_bytes=1000)
 
 
 def default_grid() -> tuple[BuratoCell, ...]:
@@ -254,7 +254,7 @@ def default_grid() -> tuple[BuratoCell, ...]:
 def full_grid() -> tuple[BuratoCell, ...]:
     """All combinations, starting with the default grid."""
     settings = [
-        Setting(topic=topic, acks=acks, world=world, value_bytes=size)
+        ExperimentSetting(topic=topic, acks=acks, world=world, value_bytes=size)
         for size in (100, 1000)
         for topic in PLACEMENT
         for acks in ("1", "all")
@@ -314,7 +314,7 @@ def in_random_order(
     are fractions of their throughput.
     """
     rng = Random(seed)
-    blocks: dict[BrokerWorld, dict[Setting, dict[float, list[BuratoCell]]]] = {}
+    blocks: dict[BrokerWorld, dict[ExperimentSetting, dict[float, list[BuratoCell]]]] = {}
     for cell in cells:
         of_world = blocks.setdefault(cell.setting.world, {})
         of_world.setdefault(cell.setting, {}).setdefault(cell.load, []).append(cell)

@@ -26,9 +26,9 @@ from trimtab_lab.papers.burato.design import (
     BrokerRun,
     BrokerWorld,
     BuratoCell,
+    ExperimentSetting,
     PolicyName,
     RunKind,
-    Setting,
     full_grid,
     in_random_order,
     with_gauges,
@@ -36,7 +36,6 @@ from trimtab_lab.papers.burato.design import (
 from trimtab_lab.papers.live.kept_runs import keep, kept
 from trimtab_lab.papers.part import Part
 
-NAME = "burato"
 REPETITIONS = 8
 DURATION_S = 1.5
 OVERHEAD_S = 0.4
@@ -120,7 +119,7 @@ class _Runs:
         self._folder, self._design, self._on_run = folder, design, on_run
         self._place: RunSite | None = None
         self._done = 0
-        self._rates: dict[tuple[Setting, PolicyName, int], float] = {}
+        self._rates: dict[tuple[ExperimentSetting, PolicyName, int], float] = {}
 
     def of(self, cells: Sequence[BuratoCell]) -> None:
         """Executes the runs of these cells that are not kept."""
@@ -134,7 +133,7 @@ class _Runs:
     def all_kept(self) -> dict[BrokerRun, dict[str, Any]]:
         """The figures of every kept run with this duration and seed."""
         found: dict[BrokerRun, dict[str, Any]] = {}
-        rates: dict[tuple[Setting, PolicyName, int], float] = {}
+        rates: dict[tuple[ExperimentSetting, PolicyName, int], float] = {}
         every = dict.fromkeys((*full_grid(), *with_gauges(self._design.cells)))
         for cell in sorted(every, key=lambda cell: bool(cell.load)):
             for repetition in count():
@@ -180,7 +179,9 @@ class _Runs:
 
 
 def _note(
-    rates: dict[tuple[Setting, PolicyName, int], float], run: BrokerRun, figures: Mapping[str, Any]
+    rates: dict[tuple[ExperimentSetting, PolicyName, int], float],
+    run: BrokerRun,
+    figures: Mapping[str, Any],
 ) -> None:
     if run.cell.kind is RunKind.SATURATING:
         rates[run.cell.setting, run.cell.policy, run.repetition] = figures["records_s"]

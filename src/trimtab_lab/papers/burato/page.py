@@ -10,6 +10,7 @@ from trimtab_lab.papers.burato.comparison import LATE_AT_MOST, MARGIN, setting_n
 from trimtab_lab.papers.burato.design import SLOWED, default_grid, full_grid
 from trimtab_lab.papers.burato.result import result
 from trimtab_lab.papers.markdown import cells, conditions, rows_table, shown
+from trimtab_lab.papers.paper_page import PaperPage
 from trimtab_lab.papers.part import Part, Parts
 from trimtab_lab.papers.published import burato as paper
 
@@ -255,3 +256,5 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Part], str]]] = {
     "open-loop": ("Open loop: latency", _open_loop),
     "saturating": ("Saturating: throughput", _saturating),
 }
+
+PAGE = PaperPage(introduction=introduction, sections=SECTIONS, deviations=DEVIATIONS)

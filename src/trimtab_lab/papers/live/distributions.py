@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+
+from trimtab.model.quantiles import quantile
 
 
 def levels(
@@ -18,7 +19,7 @@ def levels(
     ordered = sorted(values)
     if not ordered:
         return {}
-    named = {f"p{part * 100:g}": ordered[math.ceil(part * len(ordered)) - 1] for part in parts}
+    named = {f"p{part * 100:g}": quantile(ordered, part) for part in parts}
     return {**named, "max": ordered[-1]}
 
 

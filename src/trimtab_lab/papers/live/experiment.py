@@ -34,11 +34,10 @@ from trimtab_lab.papers.published import landau as landau_paper
 
 if TYPE_CHECKING:
     from trimtab.spark.session import Session
-    from trimtab_lab.papers.live.kafka.live_run import LiveSite
+    from trimtab_lab.papers.live.kafka.live_site import LiveSite
 
 log = structlog.get_logger()
 
-EZZEDDINE, LANDAU = "ezzeddine-live", "landau-live"
 TRIES = 3
 """How often a run is tried whose load is late each time."""
 
@@ -108,13 +107,14 @@ class Live:
 
     def _measured(self, window_s: float) -> AbstractContextManager[None]:
         """Runs one Spark pipeline with this window for all runs inside the block."""
-        from trimtab_lab.papers.live.kafka.live_run import measured
+        from trimtab_lab.papers.live.kafka.live_site import measured
 
         return measured(self.place, window_s=window_s)
 
     def _warm_up(self, run: LiveRun) -> None:
         """Warm-up; results discarded: the first run after the brokers' start would be slower."""
-        from trimtab_lab.papers.live.kafka.live_run import conduct, delete_topics
+        from trimtab_lab.papers.live.kafka.live_run import conduct
+        from trimtab_lab.papers.live.kafka.live_site import delete_topics
 
         short = replace(run, strategy=Strategy.OURS, stretch=run.stretch * WARM_UP)
         delete_topics(self.place, conduct(short, self.place))
@@ -130,7 +130,8 @@ class Live:
         return keep(self.folder, run.key, run.settings(), figures)
 
     def _run(self, run: LiveRun, found: comparison.Found) -> dict[str, Any]:
-        from trimtab_lab.papers.live.kafka.live_run import conduct, delete_topics
+        from trimtab_lab.papers.live.kafka.live_run import conduct
+        from trimtab_lab.papers.live.kafka.live_site import delete_topics
         from trimtab_lab.papers.live.kafka.run_records import run_records
         from trimtab_lab.papers.live.spark.run_figures import run_figures
 
@@ -218,9 +219,3 @@ def _spans(found: comparison.Found, walk: LiveWorkload) -> dict[str, dict[str, A
         }
         for name, values in together.items()
     }
-
-
-EXPERIMENTS: Mapping[str, Callable[..., dict[str, Part]]] = {
-    EZZEDDINE: ezzeddine_live,
-    LANDAU: landau_live,
-}

@@ -19,6 +19,7 @@ from trimtab_lab.papers.live.plan import (
     Strategy,
 )
 from trimtab_lab.papers.markdown import cells, conditions, rows_table, shown
+from trimtab_lab.papers.paper_page import PaperPage
 from trimtab_lab.papers.part import Part
 from trimtab_lab.papers.published import landau as landau_paper
 
@@ -242,3 +243,11 @@ LANDAU_SECTIONS: Mapping[str, tuple[str, Callable[[Part], str]]] = {
     "live-bytes-25": _live("A random walk in bytes/s with delta 25", LiveWorkload.BYTES_25),
     "responses-bytes": _responses("Response times of the walks in bytes/s"),
 }
+
+EZZEDDINE_PAGE = PaperPage(
+    introduction=lambda _: EZZEDDINE, sections=EZZEDDINE_SECTIONS, deviations=EZZEDDINE_DEVIATIONS
+)
+
+LANDAU_PAGE = PaperPage(
+    introduction=lambda _: LANDAU, sections=LANDAU_SECTIONS, deviations=LANDAU_DEVIATIONS
+)

@@ -30,7 +30,7 @@ class ControlEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedTimestamp:
     """A record's own timestamp, and when it was published; both in microseconds."""
 
     ts: int
@@ -41,8 +41,8 @@ class Published:
 class ReceivedRecord:
     """The records of a run in our topics; `decisions` are those that changed something."""
 
-    rates: Sequence[Published] = ()
-    decisions: Sequence[Published] = ()
+    rates: Sequence[PublishedTimestamp] = ()
+    decisions: Sequence[PublishedTimestamp] = ()
     control: Sequence[ControlEvent] = field(default=())
 
 
@@ -50,7 +50,8 @@ def response_times(records: ReceivedRecord) -> dict[str, list[float]]:
     """The four spans in seconds, in time order.
 
     >>> control = [ControlEvent("start", 30), ControlEvent("started", 50)]
-    >>> found = response_times(ReceivedRecord(decisions=[Published(10, 20)], control=control))
+    >>> decisions = [PublishedTimestamp(10, 20)]
+    >>> found = response_times(ReceivedRecord(decisions=decisions, control=control))
     >>> [seconds * 1e6 for seconds in found["hand over"]]
     [20.0]
     """

@@ -21,7 +21,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from trimtab.model.codec import dumps
 from trimtab.spark.session import spark_errors, storage_path, watched
-from trimtab_lab.papers.grid import Finished, GridCell, Work, run
+from trimtab_lab.papers.grid import CellResult, GridCell, Work, run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def sweep(
     into: str,
     per_task: int = 1,
     on_cells: Callable[[int], None] | None = None,
-) -> dict[str, Finished]:
+) -> dict[str, CellResult]:
     """Runs the cells that have no result yet; returns the results of all cells by key.
 
     Raise `per_task` for cells that take less than about 0.1 s. `on_cells` is called with the number
@@ -92,7 +92,7 @@ def results(cells: DataFrame, work: Work) -> DataFrame:
     return cells.select(*CELLS.names).mapInPandas(each, RESULTS)
 
 
-def kept(session: SparkSession, folder: str, keys: Sequence[str]) -> dict[str, Finished]:
+def kept(session: SparkSession, folder: str, keys: Sequence[str]) -> dict[str, CellResult]:
     """The results of earlier sweeps for these keys, without failed ones."""
     try:
         table = session.read.schema(RESULTS).parquet(folder)
@@ -135,11 +135,11 @@ def _interruptibly(session: SparkSession, action: Callable[[], None]) -> None:
             raise
 
 
-def _read(table: DataFrame) -> dict[str, Finished]:
+def _read(table: DataFrame) -> dict[str, CellResult]:
     found = {}
     for row in table.collect():
         figures = None if row["figures"] is None else json.loads(row["figures"])
-        found[row["key"]] = Finished(
+        found[row["key"]] = CellResult(
             key=row["key"],
             parameters=json.loads(row["parameters"]),
             figures=figures,

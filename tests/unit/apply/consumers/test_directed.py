@@ -3,7 +3,7 @@ from typing import Any
 
 from trimtab.apply.consumers.directed import (
     REMEMBERED,
-    Directed,
+    ConsumerProcess,
     Drop,
     SendReport,
     Take,
@@ -12,14 +12,24 @@ from trimtab.apply.consumers.directed import (
     without_old_queries,
 )
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.control import Hello, Start, Started, StateQuery, StateReport, Stop, Stopped
+from trimtab.model.control import (
+    Hello,
+    ReadingStarted,
+    ReadingStopped,
+    Start,
+    StateQuery,
+    StateReport,
+    Stop,
+)
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-FRESH = Directed(consumer=3, incarnation="x")
+FRESH = ConsumerProcess(consumer=3, incarnation="x")
 START = Start(epoch=7, seq=1, partitions=(P0, P1))
 STOP = Stop(epoch=7, seq=2, partitions=(P1,))
-STARTED = Started(consumer=3, incarnation="x", epoch=7, seq=1, partitions=(P0, P1))
-STOPPED = Stopped(consumer=3, incarnation="x", epoch=7, seq=2, partitions=(P1,), committed={P1: 40})
+STARTED = ReadingStarted(consumer=3, incarnation="x", epoch=7, seq=1, partitions=(P0, P1))
+STOPPED = ReadingStopped(
+    consumer=3, incarnation="x", epoch=7, seq=2, partitions=(P1,), committed={P1: 40}
+)
 
 
 def after(*commands, committed=None):
@@ -87,7 +97,7 @@ def test_a_start_of_what_is_owned_and_a_stop_of_what_is_not_are_harmless():
     again = Start(epoch=7, seq=5, partitions=(P0,))
     state, actions = after(START, again)
     assert (state.owned, actions[:-1]) == ({P0, P1}, ())
-    assert isinstance(actions[-1].report, Started)
+    assert isinstance(actions[-1].report, ReadingStarted)
 
     state, actions = after(Stop(epoch=7, seq=5, partitions=(P0,)))
     assert (state.owned, actions[:-1]) == (frozenset(), ())

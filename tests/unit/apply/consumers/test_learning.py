@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trimtab.apply.consumers.learning import Learning
-from trimtab.apply.consumers.policy import Measured
+from trimtab.apply.consumers.group_facts import NewestRates
+from trimtab.apply.consumers.learning import CapacityLearner
 from trimtab.measure.learned_capacity import LearnedCapacity
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -15,7 +15,7 @@ P = [TopicPartition("orders", n) for n in range(2)]
 READERS = Assignment({P[0]: 0, P[1]: 1})
 
 
-def at(second: int, *progress: tuple[float, float], backlog: int = 5000) -> Measured:
+def at(second: int, *progress: tuple[float, float], backlog: int = 5000) -> NewestRates:
     """Rates at that second: what arrives, and what is committed, of each partition."""
     rates = {}
     for n, (arrived_s, committed_s) in enumerate(progress):
@@ -28,17 +28,19 @@ def at(second: int, *progress: tuple[float, float], backlog: int = 5000) -> Meas
             complete=True,
             stale=False,
         )
-    return Measured().updated(TopicRates(topic="orders", ts=second * 1_000_000, partitions=rates))
+    return NewestRates().updated(
+        TopicRates(topic="orders", ts=second * 1_000_000, partitions=rates)
+    )
 
 
 def last(
-    learning: Learning, seconds: range, *progress: tuple[float, float], backlog: int = 5000
+    learning: CapacityLearner, seconds: range, *progress: tuple[float, float], backlog: int = 5000
 ) -> LearnedCapacity:
     return [learning.look(at(s, *progress, backlog=backlog), READERS) for s in seconds][-1]
 
 
 def test_it_is_learned_from_half_a_minute_of_backlog_and_kept_when_the_readers_change():
-    learning = Learning("g")
+    learning = CapacityLearner("g")
     for second in range(0, 15, 5):
         assert not learning.look(at(second, (150, 100), (150, 90)), READERS).records_s
     found = last(learning, range(15, 40, 5), (150, 100), (150, 90))
@@ -50,12 +52,12 @@ def test_it_is_learned_from_half_a_minute_of_backlog_and_kept_when_the_readers_c
 
 
 def test_a_group_that_keeps_up_shows_nothing():
-    keeping_up = last(Learning("g"), range(0, 120, 5), (50, 50), (40, 40), backlog=0)
+    keeping_up = last(CapacityLearner("g"), range(0, 120, 5), (50, 50), (40, 40), backlog=0)
     assert not keeping_up.records_s
 
 
 def test_committed_offsets_that_go_back_begin_anew():
-    learning = Learning("g")
+    learning = CapacityLearner("g")
     learning.look(at(0, (150, 100), (150, 100)), READERS)
     reset = last(learning, range(5, 30, 5), (150, -50), (150, 100))  # of the first, by hand
     assert reset.records_s.keys() == {1}
@@ -63,7 +65,7 @@ def test_committed_offsets_that_go_back_begin_anew():
 
 def commits_every(pause_s: int, seconds: range, *, arrives_s: int, backlog: int) -> LearnedCapacity:
     """One consumer that handles 10 records a second at most, and commits with pauses."""
-    learning, found, readers = Learning("g"), LearnedCapacity({}, {}), Assignment({P[0]: 0})
+    learning, found, readers = CapacityLearner("g"), LearnedCapacity({}, {}), Assignment({P[0]: 0})
     for second in seconds:
         end = backlog + arrives_s * second
         handled = min(10 * second, end) if backlog else arrives_s * second
@@ -76,7 +78,7 @@ def commits_every(pause_s: int, seconds: range, *, arrives_s: int, backlog: int)
             stale=False,
         )
         heard = TopicRates(topic="orders", ts=second * 1_000_000, partitions={0: rate})
-        found = learning.look(Measured().updated(heard), readers)
+        found = learning.look(NewestRates().updated(heard), readers)
         assert all(speed == 10.0 for speed in found.records_s.values())
     return found
 
@@ -92,10 +94,10 @@ def test_a_group_that_keeps_up_and_commits_seldom_shows_nothing():
 
 
 def test_what_is_no_longer_said_of_any_partition_is_forgotten():
-    learning = Learning("g", keep_s=60.0)
+    learning = CapacityLearner("g", keep_s=60.0)
     learning.look(at(0, (150, 100)), READERS)
     for second in range(5, 500, 5):
         both = at(second, (0, 0), (150, 90)).newest["orders"]
         other = replace(both, partitions={1: both.partitions[1]})
-        learning.look(Measured().updated(other), READERS)
+        learning.look(NewestRates().updated(other), READERS)
     assert len(learning._history) <= 14

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from tests.laws.group_world import World
-from trimtab.apply.consumers.controller import GroupVerdict, GroupView, Startup
+from trimtab.apply.consumers.controller_state import GroupVerdict, GroupView, Startup
+from trimtab.apply.consumers.group_facts import NewestRates
 from trimtab.apply.consumers.planning import PlanningThread
-from trimtab.apply.consumers.policy import Measured
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, Decision
+from trimtab.observe.clock import wait_until
 
 P = [TopicPartition("orders", n) for n in range(2)]
 INF = float("inf")
@@ -45,7 +46,7 @@ class Solver:
         self.begun, self.may_end = threading.Semaphore(0), threading.Semaphore(0)
         self.error: Exception | None = None
 
-    def __call__(self, view: GroupView, _measured: Measured, _ts: int) -> GroupVerdict | None:
+    def __call__(self, view: GroupView, _measured: NewestRates, _ts: int) -> GroupVerdict | None:
         self.asked.append(view)
         self.begun.release()
         assert self.may_end.acquire(timeout=60)
@@ -63,21 +64,18 @@ def solver() -> Iterator[Solver]:
 
 def until(ask: Callable[[], GroupVerdict | None]) -> GroupVerdict:
     """Asks again until there is an answer."""
-    for _ in range(2000):
-        found = ask()
-        if found is not None:
-            return found
-        threading.Event().wait(0.005)
-    raise AssertionError("no answer came")
+    found = wait_until(ask, within_s=20.0, every_s=0.005, what="an answer")
+    assert found is not None
+    return found
 
 
 def test_while_a_planner_works_calls_return_and_it_is_asked_once(solver):
     judge = PlanningThread(solver)
 
-    waited = [judge(VIEW, Measured(), 0) for _ in range(5)]
+    waited = [judge(VIEW, NewestRates(), 0) for _ in range(5)]
     assert solver.begun.acquire(timeout=60)
     solver.may_end.release()
-    found = until(lambda: judge(replace(VIEW, now=9.0, quiet_s=9.0), Measured(), 9))
+    found = until(lambda: judge(replace(VIEW, now=9.0, quiet_s=9.0), NewestRates(), 9))
 
     assert waited == [None] * 5
     assert len(solver.asked) == 1
@@ -99,11 +97,11 @@ def test_while_a_planner_works_calls_return_and_it_is_asked_once(solver):
 def test_an_answer_for_another_group_is_dropped_and_the_question_asked_anew(solver, changed):
     judge = PlanningThread(solver)
     now = replace(VIEW, **changed)
-    assert judge(VIEW, Measured(), 0) is None
+    assert judge(VIEW, NewestRates(), 0) is None
     assert solver.begun.acquire(timeout=60)
 
     solver.may_end.release(2)
-    found = until(lambda: judge(now, Measured(), 0))
+    found = until(lambda: judge(now, NewestRates(), 0))
 
     assert solver.asked == [VIEW, now]
     assert found.decision.reason == "answer 2"
@@ -113,14 +111,14 @@ def test_an_answer_for_another_group_is_dropped_and_the_question_asked_anew(solv
 def test_an_answer_that_is_fetched_too_late_is_dropped(solver):
     now = [0.0]
     judge = PlanningThread(solver, clock=lambda: now[0])
-    assert judge(VIEW, Measured(), 0) is None
+    assert judge(VIEW, NewestRates(), 0) is None
     assert judge._task is not None
     solver.may_end.release()
     assert judge._task.done.wait(60)
 
     now[0] = 300.0  # a long hand-over came between
     solver.may_end.release()
-    found = until(lambda: judge(VIEW, Measured(), 0))
+    found = until(lambda: judge(VIEW, NewestRates(), 0))
 
     assert found.decision.reason == "answer 2"
     judge.close()
@@ -130,7 +128,7 @@ def test_a_quick_answer_is_there_at_once():
     def asked_once() -> GroupVerdict | None:
         judge = PlanningThread(lambda *_: spread("at once"))
         try:
-            return judge(VIEW, Measured(), 0)
+            return judge(VIEW, NewestRates(), 0)
         finally:
             judge.close()
 
@@ -140,14 +138,14 @@ def test_a_quick_answer_is_there_at_once():
 def test_what_a_planner_raises_is_raised_where_its_answer_was_wanted(solver):
     solver.error = ValueError("no such load")
     judge = PlanningThread(solver)
-    assert judge(VIEW, Measured(), 0) is None
+    assert judge(VIEW, NewestRates(), 0) is None
 
     solver.may_end.release()
     with pytest.raises(ValueError, match="no such load"):
-        until(lambda: judge(VIEW, Measured(), 0))
+        until(lambda: judge(VIEW, NewestRates(), 0))
     solver.error = None
     solver.may_end.release()
-    assert until(lambda: judge(VIEW, Measured(), 0)).target is not None
+    assert until(lambda: judge(VIEW, NewestRates(), 0)).target is not None
     judge.close()
 
 
@@ -156,21 +154,21 @@ def test_a_controller_goes_on_while_its_planner_works(solver):
     world = World(frozenset(P))
     quick = PlanningThread(lambda *_: GroupVerdict(spread("begin").decision, VIEW.assignment))
     while set(world.owners) != set(P):
-        world.turn(lambda view: quick(view, Measured(), 0))
+        world.turn(lambda view: quick(view, NewestRates(), 0))
     judge = PlanningThread(solver)
     for _ in range(3):
-        world.turn(lambda view: judge(view, Measured(), 0))
+        world.turn(lambda view: judge(view, NewestRates(), 0))
     assert solver.begun.acquire(timeout=60)
 
     del world.processes[0]
     for _ in range(3):
-        world.turn(lambda view: judge(view, Measured(), 0))
+        world.turn(lambda view: judge(view, NewestRates(), 0))
     state = world.controller
     assert state is not None
     seen_while_planning = dict(state.members), dict(state.held)
     solver.may_end.release(100)
     while world.owners != Assignment({P[0]: 0, P[1]: 1}):
-        world.turn(lambda view: judge(view, Measured(), 0))
+        world.turn(lambda view: judge(view, NewestRates(), 0))
 
     assert seen_while_planning == ({}, {})
     assert [bool(view.orphans) for view in solver.asked[:2]] == [False, True]

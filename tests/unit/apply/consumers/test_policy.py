@@ -6,19 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.apply.consumers.controller import GroupVerdict, GroupView, PlanHold
-from trimtab.apply.consumers.policy import Aim, Measured, verdict
+from trimtab.apply.consumers.controller_state import GroupVerdict, GroupView, PlanHold
+from trimtab.apply.consumers.decision_goals import DecisionGoals
+from trimtab.apply.consumers.group_facts import NewestRates
+from trimtab.apply.consumers.policy import verdict
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, PartitionRate, TopicRates
 from trimtab.model.load import Unit
-from trimtab.plan.consumers.planner import PackingOptions
+from trimtab.model.plan import Layer
+from trimtab.plan.registry import PLANNERS
 
 P = [TopicPartition("orders", n) for n in range(4)]
 NOW = 1_000_000_000
 INF = float("inf")
-LATENCY = Aim(group="g", planner="ll-ffd", unit=Unit.RECORDS_S, capacity=100.0, sla_s=5.0)
-BYTES = Aim(group="g", planner="mwf", unit=Unit.BYTES_S, capacity=100.0)
+CONSUMERS = PLANNERS[Layer.CONSUMERS]
+LATENCY = DecisionGoals(
+    group="g", planner=CONSUMERS["ll-ffd"], unit=Unit.RECORDS_S, capacity=100.0, sla_s=5.0
+)
+BYTES = DecisionGoals(group="g", planner=CONSUMERS["mwf"], unit=Unit.BYTES_S, capacity=100.0)
 
 
 def rates(
@@ -47,8 +53,8 @@ def rates(
     )
 
 
-def measured(*records: TopicRates) -> Measured:
-    known = Measured()
+def measured(*records: TopicRates) -> NewestRates:
+    known = NewestRates()
     for record in records:
         known = known.updated(record)
     return known
@@ -72,7 +78,9 @@ def seen(owners: dict[int, int], *, consumers: set[int] | None = None, **more: f
     return replace(view, **more)  # type: ignore[arg-type]
 
 
-def decided(view: GroupView, known: Measured, aim: Aim, *, ts: int = NOW) -> GroupVerdict:
+def decided(
+    view: GroupView, known: NewestRates, aim: DecisionGoals, *, ts: int = NOW
+) -> GroupVerdict:
     found = verdict(view, known, aim, ts=ts)
     assert found is not None
     return found
@@ -129,7 +137,7 @@ def test_a_group_that_keeps_up_is_left_alone_and_the_decision_says_so():
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        (Measured(), "no rates have been published"),
+        (NewestRates(), "no rates have been published"),
         (measured(rates([1, 1, 1, 1], ts=NOW - 60_000_000)), "60.0 s old"),
         (measured(rates([1, 1, 1, 1], ts=NOW + 60_000_000)), "60.0 s in the future"),
         (measured(rates([1, 1, 1, 1], complete=False)), "too little is known of orders-0"),
@@ -233,13 +241,13 @@ def test_within_the_cooldown_the_number_of_consumers_stays_unless_somebody_died(
 WITHIN_TWO = [
     replace(LATENCY, most=2),
     replace(BYTES, most=2),
-    replace(BYTES, planner="trim", most=2),
+    replace(BYTES, planner=CONSUMERS["trim"], most=2),
 ]
 
 
-@pytest.mark.parametrize("aim", WITHIN_TWO, ids=lambda aim: aim.planner)
+@pytest.mark.parametrize("aim", WITHIN_TWO, ids=lambda aim: aim.planner.name)
 class TestAGroupThatMayNotGrow:
-    def test_shares_what_is_too_much_for_it(self, aim: Aim) -> None:
+    def test_shares_what_is_too_much_for_it(self, aim: DecisionGoals) -> None:
         found = decided(seen(ALL_ON_0), measured(rates([60, 60, 60, 60])), aim)
 
         assert found.decision.action is Action.SCALE_UP
@@ -247,20 +255,20 @@ class TestAGroupThatMayNotGrow:
         assert sorted(found.target.loads(dict.fromkeys(P, 60.0)).values()) == [120, 120]
         assert "--max-consumers is 2" in found.decision.reason
 
-    def test_reads_what_a_dead_consumer_left(self, aim: Aim) -> None:
+    def test_reads_what_a_dead_consumer_left(self, aim: DecisionGoals) -> None:
         found = decided(seen({0: 0, 1: 1}), measured(rates([90, 90, 90, 90])), aim)
 
         assert found.target is not None
         assert found.target.keys() == set(P)
         assert len(found.target.consumers) == 2
 
-    def test_stays_as_it_is_where_moving_gains_little(self, aim: Aim) -> None:
+    def test_stays_as_it_is_where_moving_gains_little(self, aim: DecisionGoals) -> None:
         found = decided(seen({0: 0, 1: 0, 2: 1, 3: 1}), measured(rates([62, 60, 60, 60])), aim)
 
         assert found.decision.action is Action.NONE
         assert "--max-consumers is 2" in found.decision.reason
 
-    def test_shrinks_to_what_it_may_be(self, aim: Aim) -> None:
+    def test_shrinks_to_what_it_may_be(self, aim: DecisionGoals) -> None:
         spread = seen({0: 0, 1: 1, 2: 2, 3: 3}, quiet_s=30.0)
 
         found = decided(spread, measured(rates([90, 90, 90, 90])), aim)
@@ -273,7 +281,7 @@ class TestAGroupThatMayNotGrow:
 def test_all_there_may_be_are_used_and_the_next_look_changes_nothing(
     planner: str,
 ) -> None:
-    aim = replace(LATENCY if planner == "ll-ffd" else BYTES, planner=planner, most=3)
+    aim = replace(LATENCY if planner == "ll-ffd" else BYTES, planner=CONSUMERS[planner], most=3)
     known = measured(rates([60, 60, 60, 60]))
 
     first = decided(seen(ALL_ON_0), known, aim)
@@ -303,7 +311,9 @@ def test_a_plan_under_a_maximum_speaks_of_the_real_capacity():
 
 
 def test_also_a_rule_that_only_counts_keeps_to_the_maximum():
-    aim = Aim(group="g", planner="keda-lag", unit=Unit.RECORDS_S, capacity=100.0, most=2)
+    aim = DecisionGoals(
+        group="g", planner=CONSUMERS["keda-lag"], unit=Unit.RECORDS_S, capacity=100.0, most=2
+    )
     known = measured(rates([10, 10, 10, 10], lags=[900, 900, 900, 900]))
 
     found = decided(seen({0: 0, 1: 0}), known, aim)
@@ -376,7 +386,7 @@ def test_a_sixth_of_a_measured_capacity_is_left_free_and_a_given_one_is_used_as_
 
 
 def test_a_planner_that_finds_no_plan_is_a_refusal():
-    aim = replace(BYTES, planner="trim", options=PackingOptions(max_moves=0))
+    aim = replace(BYTES, planner=CONSUMERS["trim"].with_options(max_moves=0))
 
     found = decided(seen(ALL_ON_0), measured(rates([60, 60, 60, 60])), aim)
 
@@ -387,7 +397,7 @@ def test_a_planner_that_finds_no_plan_is_a_refusal():
 def test_without_partitions_there_is_nothing_to_decide():
     empty = replace(seen({}), partitions=frozenset(), orphans=frozenset())
 
-    assert verdict(empty, Measured(), BYTES, ts=NOW) is None
+    assert verdict(empty, NewestRates(), BYTES, ts=NOW) is None
 
 
 def test_subscribed_members_are_named_and_nothing_is_done():
@@ -415,7 +425,7 @@ def test_what_a_dead_consumer_said_last_is_in_the_decision():
     "planner", ["kafka-range", "kafka-round-robin", "kafka-sticky", "lag-based"]
 )
 def test_no_busy_consumer_is_made_a_spare(planner):
-    aim = replace(BYTES, planner=planner)
+    aim = replace(BYTES, planner=CONSUMERS[planner])
     view = seen({0: 0, 1: 0, 2: 1, 3: 1}, quiet_s=100.0, spares=1)
 
     found = decided(view, measured(rates([80, 0, 80, 0])), aim)
@@ -428,7 +438,7 @@ def test_no_busy_consumer_is_made_a_spare(planner):
     [(1, Action.NONE, 1), (2, Action.SCALE_UP, 2), (4, Action.SCALE_UP, 4)],
 )
 def test_keda_lag_starts_no_more_consumers_than_allowed(most, action, after):
-    aim = replace(BYTES, planner="keda-lag", most=most)
+    aim = replace(BYTES, planner=CONSUMERS["keda-lag"], most=most)
     known = measured(rates([10, 10, 10, 10], lags=[30, 30, 30, 30]))
 
     found = decided(seen(ALL_ON_0, quiet_s=100.0), known, aim)
@@ -454,7 +464,7 @@ def test_keda_lag_starts_no_more_consumers_than_allowed(most, action, after):
 def test_before_capacities_are_known_no_more_are_used_than_may_be(there, most, spares, readers):
     aim = replace(BYTES, capacity=None, most=most)
 
-    found = decided(seen({}, consumers=there, spares=spares), Measured(), aim)
+    found = decided(seen({}, consumers=there, spares=spares), NewestRates(), aim)
 
     assert found.target is not None
     assert found.target.consumers == readers
@@ -464,8 +474,8 @@ def test_before_capacities_are_known_a_spare_takes_over_from_one_that_ended():
     view = seen({0: 0, 1: 0}, consumers={0, 1}, spares=1)
     aim = replace(BYTES, capacity=None)
 
-    new = decided(view, Measured(), aim)
-    ended = decided(replace(view, lost="consumer 2 ended", ended=1), Measured(), aim)
+    new = decided(view, NewestRates(), aim)
+    ended = decided(replace(view, lost="consumer 2 ended", ended=1), NewestRates(), aim)
 
     assert new.target == Assignment(dict.fromkeys(P, 0))
     assert ended.target is not None

@@ -6,27 +6,37 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.apply.consumers.controller import GroupVerdict, GroupView
-from trimtab.apply.consumers.policy import Aim, Measured, urgent, verdict
+from trimtab.apply.consumers.controller_state import GroupVerdict, GroupView
+from trimtab.apply.consumers.decision_goals import DecisionGoals
+from trimtab.apply.consumers.group_facts import NewestRates, urgent
+from trimtab.apply.consumers.policy import verdict
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, PartitionRate, TopicRates
 from trimtab.model.load import Unit
+from trimtab.model.plan import Layer
+from trimtab.plan.registry import planner_of
 
 P = [TopicPartition("orders", n) for n in range(4)]
 NOW = 1_000_000_000
 INF = float("inf")
-AIM = Aim(group="g", planner="trim", unit=Unit.RECORDS_S, capacity=100.0, sla_s=5.0)
+AIM = DecisionGoals(
+    group="g",
+    planner=planner_of(Layer.CONSUMERS, "trim"),
+    unit=Unit.RECORDS_S,
+    capacity=100.0,
+    sla_s=5.0,
+)
 
 
-def measured(rates: list[float], lags: list[int | None]) -> Measured:
+def measured(rates: list[float], lags: list[int | None]) -> NewestRates:
     partitions = {
         n: PartitionRate(
             bytes_s=1.0, records_s=r, end_offset=None, lag={"g": lag}, complete=True, stale=False
         )
         for n, (r, lag) in enumerate(zip(rates, lags, strict=True))
     }
-    return Measured().updated(TopicRates(topic="orders", ts=NOW, partitions=partitions))
+    return NewestRates().updated(TopicRates(topic="orders", ts=NOW, partitions=partitions))
 
 
 def seen(*owners: int, quiet_s: float = 0.0) -> GroupView:
@@ -45,7 +55,7 @@ def seen(*owners: int, quiet_s: float = 0.0) -> GroupView:
     )
 
 
-def decided(view: GroupView, known: Measured, aim: Aim = AIM) -> GroupVerdict:
+def decided(view: GroupView, known: NewestRates, aim: DecisionGoals = AIM) -> GroupVerdict:
     found = verdict(view, known, aim, ts=NOW)
     assert found is not None
     return found

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from trimtab.apply.records.outstanding import Outstanding
+from trimtab.apply.records.outstanding import OutstandingBytes
 from trimtab.plan.records.leaders import LeaderSnapshot
 
 
@@ -18,14 +18,14 @@ class Clock:
         return self.now
 
 
-def watched(clock: Clock) -> Outstanding:
-    under_way = Outstanding(stuck_after_s=2.0, clock=clock)
+def watched(clock: Clock) -> OutstandingBytes:
+    under_way = OutstandingBytes(stuck_after_s=2.0, clock=clock)
     under_way.follow(lambda: LeaderSnapshot({"t": {0: 1, 1: 1, 2: 2}, "gone": {0: -1}}))
     return under_way
 
 
 def test_a_queue_is_counted_in_batches_begun() -> None:
-    under_way = Outstanding(batch_bytes=100)
+    under_way = OutstandingBytes(batch_bytes=100)
     for partition, size in [(0, 100), (1, 101), (2, 1)]:
         under_way.sent("t", partition, size)
     under_way.done("t", 2, 1)
@@ -35,7 +35,7 @@ def test_a_queue_is_counted_in_batches_begun() -> None:
 
 
 def test_threads_do_not_lose_a_byte() -> None:
-    under_way = Outstanding(batch_bytes=1)
+    under_way = OutstandingBytes(batch_bytes=1)
 
     def send_and_acknowledge(_: int) -> None:
         for _ in range(2000):
@@ -91,7 +91,7 @@ def test_what_was_only_just_sent_is_no_sign_of_life() -> None:
 
 @pytest.mark.parametrize("stuck_after_s", [None, 2.0])
 def test_what_nobody_asks_for_is_not_kept_for_ever(stuck_after_s: float | None) -> None:
-    under_way = Outstanding(batch_bytes=1, stuck_after_s=stuck_after_s)
+    under_way = OutstandingBytes(batch_bytes=1, stuck_after_s=stuck_after_s)
     for _ in range(50_000):
         under_way.sent("t", 0, 3)
         under_way.done("t", 0, 2)
@@ -126,7 +126,7 @@ def test_what_nobody_leads_makes_nobody_stuck() -> None:
 
 def test_nobody_is_stuck_unless_it_was_asked_for() -> None:
     clock = Clock()
-    under_way = Outstanding(clock=clock)
+    under_way = OutstandingBytes(clock=clock)
     under_way.follow(lambda: LeaderSnapshot({"t": {0: 1}}))
     under_way.sent("t", 0, 10)
 

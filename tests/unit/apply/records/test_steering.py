@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from trimtab.apply.records.probe_log import ProbeLog, Probes
-from trimtab.apply.records.steering import BrokerVerdict, Observation, Steering, Why, step
+from trimtab.apply.records.steering import BrokerVerdict, Observation, SteeringState, Why, step
 
 PACE_S = 0.1
 
@@ -36,7 +36,9 @@ def silent(for_s: float) -> Observation:
 
 def judged(**brokers: Observation) -> dict[int, BrokerVerdict]:
     """The first verdict on brokers b1, b2, …"""
-    _, verdicts = step(Steering(), {int(name[1:]): seen for name, seen in brokers.items()}, 0.0)
+    _, verdicts = step(
+        SteeringState(), {int(name[1:]): seen for name, seen in brokers.items()}, 0.0
+    )
     return verdicts
 
 
@@ -89,7 +91,7 @@ def test_a_broker_that_was_hardly_looked_at_counts_like_others():
 
 
 def test_nothing_is_decided_about_nobody():
-    assert step(Steering(), {}, 0.0)[1] == {}
+    assert step(SteeringState(), {}, 0.0)[1] == {}
 
 
 def test_a_broker_that_is_slow_to_answer_light_requests_is_slow():
@@ -141,7 +143,7 @@ def test_the_reason_says_how_slow_and_what_it_leads():
 
 def test_recovery_is_gradual_and_complete():
     good, bad = steady(0.002), steady(0.1)
-    state, verdicts = step(Steering(), {1: good, 2: bad}, 0.0)
+    state, verdicts = step(SteeringState(), {1: good, 2: bad}, 0.0)
     path = [verdicts[2].weight]
     for n in range(1, 30):
         state, verdicts = step(state, {1: good, 2: good}, 60.0 + n * 0.2)
@@ -160,7 +162,7 @@ def test_a_broker_that_is_slow_whenever_it_has_load_is_kept_below_where_it_fell(
     pausing = Observation(probes=Probes(answers=some_late, pace_s=PACE_S))
 
     def after_two_falls(between_s: float, then_s: float, bad: Observation = bad) -> BrokerVerdict:
-        state, now, verdicts = Steering(), 0.0, dict[int, BrokerVerdict]()
+        state, now, verdicts = SteeringState(), 0.0, dict[int, BrokerVerdict]()
         for lasts_s in (between_s, then_s):
             state, verdicts = step(state, {1: good, 2: bad}, now)
             for _ in range(round(lasts_s / 0.2)):
@@ -177,7 +179,7 @@ def test_a_broker_that_is_slow_whenever_it_has_load_is_kept_below_where_it_fell(
 
 def test_a_broker_that_is_gone_is_forgotten():
     good, bad = steady(0.002), steady(0.1)
-    state, _ = step(Steering(), {1: good, 2: bad}, 0.0)
+    state, _ = step(SteeringState(), {1: good, 2: bad}, 0.0)
     state, verdicts = step(state, {1: good}, 1.0)
     assert verdicts.keys() == {1}
 
@@ -187,7 +189,7 @@ def test_a_broker_that_is_gone_is_forgotten():
 
 def test_the_last_one_left_carries_all_even_while_it_recovers():
     good, bad = steady(0.002), steady(0.1)
-    state, _ = step(Steering(), {1: good, 2: bad}, 0.0)
+    state, _ = step(SteeringState(), {1: good, 2: bad}, 0.0)
     state, _ = step(state, {1: good, 2: good}, 20.0)
     state, _ = step(state, {1: good, 2: good}, 20.4)
     _, verdicts = step(state, {1: silent(2), 2: good}, 20.6)
@@ -218,7 +220,7 @@ class World:
     def __post_init__(self) -> None:
         self.rng = Random(3)
         self.now = 0.0
-        self.state = Steering()
+        self.state = SteeringState()
         self.queue = dict.fromkeys(self.speed, 0.0)
         self.weights = dict.fromkeys(self.speed, 1.0)
         self.logs = {b: ProbeLog(pace_s=PACE_S, kept_s=10.0) for b in self.speed}

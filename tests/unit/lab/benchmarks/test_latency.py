@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from trimtab_lab.benchmarks.benchmark import quantile
 from trimtab_lab.benchmarks.kafka.latency import Arrivals
 
 
@@ -29,10 +26,3 @@ def test_a_sample_counts_from_the_first_record_that_has_it_for_every_partition()
         arrivals.take(value, now_ts=now_ts)
 
     assert arrivals.seconds == {1_000_000: 0.3}
-
-
-@pytest.mark.parametrize(
-    ("q", "value"), [(0.0, 1.0), (0.05, 1.0), (0.5, 10.0), (0.95, 19.0), (0.951, 20.0), (1.0, 20.0)]
-)
-def test_a_quantile_is_a_value_that_was_seen(q: float, value: float) -> None:
-    assert quantile([float(x) for x in range(20, 0, -1)], q) == value

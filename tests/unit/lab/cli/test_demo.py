@@ -14,8 +14,10 @@ from trimtab.model.plan_codec import plan_to, read_plan
 from trimtab.settings import load_settings
 from trimtab.testing.placements import placement
 from trimtab_lab.demo import steps
+from trimtab_lab.demo.outcome import DemoOutcome, Loop, loop_summary, write
+from trimtab_lab.demo.script import Script
 
-LOOP = steps.Loop(
+LOOP = Loop(
     rate_s=150.0,
     duration_s=30.0,
     sla_s=5.0,
@@ -37,7 +39,7 @@ PLACED = placement({"orders": [[1, 2], [2, 1]]})
 
 def outcome():
     found = measurement()
-    return steps.DemoOutcome(
+    return DemoOutcome(
         measurement=found,
         states=STATES,
         stored_ratio=1.2,
@@ -67,7 +69,7 @@ def told(monkeypatch, home):
         audience.step(3, "Skewed load")
         with audience.bar("sending (s)") as move:
             move(1, 30, "10 records acknowledged")
-        return outcome(), steps.write(outcome(), folder)
+        return outcome(), write(outcome(), folder)
 
     monkeypatch.setattr(steps, "run_demo", run_demo)
     return asked
@@ -83,7 +85,7 @@ def test_the_tables_go_to_stdout_and_the_steps_to_stderr(told, home, capsys):
     assert "Consumers" in out
     assert "[3/7] Skewed load" in err
     assert f"Report: {home / 'reports' / 'demo' / 'report.html'}" in err
-    assert told["script"] == steps.Script(rate_s=500, partitions=8, seed=3)
+    assert told["script"] == Script(rate_s=500, partitions=8, seed=3)
     assert told["keep"] is False
 
 
@@ -201,7 +203,7 @@ def test_however_it_ends_the_cluster_is_gone(ending, cluster, monkeypatch, tmp_p
     play_with(monkeypatch, ending)
 
     with pytest.raises(type(ending)):
-        steps.run_demo(steps.Script(), load_settings(), _Silent(), folder=tmp_path)
+        steps.run_demo(Script(), load_settings(), _Silent(), folder=tmp_path)
 
     assert cluster.done == ["up", "down"]
 
@@ -210,7 +212,7 @@ def test_however_it_ends_the_cluster_is_gone(ending, cluster, monkeypatch, tmp_p
 def test_only_a_cluster_to_be_kept_stays(keep, done, cluster, monkeypatch, tmp_path):
     play_with(monkeypatch, outcome())
 
-    steps.run_demo(steps.Script(), load_settings(), _Silent(), folder=tmp_path, keep=keep)
+    steps.run_demo(Script(), load_settings(), _Silent(), folder=tmp_path, keep=keep)
 
     assert cluster.done == done
 
@@ -226,19 +228,19 @@ def test_cleaning_up_is_not_disturbed_by_another_interrupt(cluster, monkeypatch,
     monkeypatch.setattr(cluster, "down", impatient)
 
     with pytest.raises(KeyboardInterrupt):
-        steps.run_demo(steps.Script(), load_settings(), _Silent(), folder=tmp_path)
+        steps.run_demo(Script(), load_settings(), _Silent(), folder=tmp_path)
 
     assert cluster.done == ["up", "down"]
 
 
 def test_the_group_has_something_to_spare_in_all():
-    script = steps.Script()
+    script = Script()
 
     assert script.pace_s * script.consumers == pytest.approx(script.rate_s * (1 + script.spare))
 
 
 def test_the_loop_is_told_in_figures_and_changes():
-    told = steps.loop_summary(LOOP)
+    told = loop_summary(LOOP)
 
     assert told.sent == "up to 150 records/s for 30 s"
     assert [(f.value, f.name) for f in told.figures] == [

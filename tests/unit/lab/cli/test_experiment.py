@@ -7,11 +7,13 @@ import json
 import pytest
 
 from trimtab.cli.main import run
-from trimtab_lab.cli import experiment as cli
 from trimtab_lab.cli import experiment_brokers as on_brokers
-from trimtab_lab.papers import ezzeddine, landau
+from trimtab_lab.cli import experiment_simulated as cli
+from trimtab_lab.papers.ezzeddine import experiment as ezzeddine
+from trimtab_lab.papers.landau import experiment as landau
 from trimtab_lab.papers.live.experiment import LandauPart
 from trimtab_lab.papers.live.plan import Strategy
+from trimtab_lab.papers.registry import EXPERIMENTS
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +56,9 @@ def test_an_unknown_planner_is_named(capsys):
 
 
 def test_the_parts_that_can_be_asked_for_are_those_there_are():
-    assert tuple(landau.PARTS) == cli.LANDAU_PARTS
-    assert tuple(ezzeddine.PARTS) == cli.EZZEDDINE_PARTS
-    assert tuple(map(str, LandauPart)) == on_brokers.LANDAU_LIVE_PARTS
+    assert tuple(landau.PARTS) == EXPERIMENTS["landau"].parts
+    assert tuple(ezzeddine.PARTS) == EXPERIMENTS["ezzeddine"].parts
+    assert tuple(map(str, LandauPart)) == EXPERIMENTS["landau-live"].parts
 
 
 def test_every_strategy_is_named_by_the_help(capsys):

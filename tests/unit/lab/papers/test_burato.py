@@ -23,9 +23,9 @@ from trimtab_lab.papers.burato.design import (
     BrokerRun,
     BrokerWorld,
     BuratoCell,
+    ExperimentSetting,
     PolicyName,
     RunKind,
-    Setting,
     default_grid,
     full_grid,
     in_random_order,
@@ -39,8 +39,8 @@ from trimtab_lab.papers.published import burato as paper
 from trimtab_lab.papers.results import keep as keep_parts
 from trimtab_lab.papers.verdict import RowVerdict, VerdictRow, for_information, row_from
 
-B2 = Setting(topic="B2", acks="1")
-SLOW_U2 = Setting(topic="U2", acks="1", world=BrokerWorld.SLOWED)
+B2 = ExperimentSetting(topic="B2", acks="1")
+SLOW_U2 = ExperimentSetting(topic="U2", acks="1", world=BrokerWorld.SLOWED)
 
 
 def figures(p95_ms: float = 10.0, records_s: float = 50_000.0) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def figures(p95_ms: float = 10.0, records_s: float = 50_000.0) -> dict[str, Any]
     }
 
 
-def runs(setting: Setting, policy: str, *p95_ms: float, load: float = 0.7) -> Any:
+def runs(setting: ExperimentSetting, policy: str, *p95_ms: float, load: float = 0.7) -> Any:
     cell = BuratoCell(setting=setting, policy=PolicyName(policy), load=load)
     return {
         BrokerRun(cell=cell, repetition=at, duration_s=1.0): figures(value)
@@ -86,7 +86,9 @@ def test_the_stated_grid_asks_what_the_aims_need_and_is_part_of_the_full_one():
     cells = set(default_grid())
     assert cells <= set(full_grid())
     for topic, acks in (("U2", "1"), ("U3", "all"), ("U2", "all")):
-        setting = Setting(topic=topic, acks=acks, world=BrokerWorld.SLOWED, value_bytes=1000)
+        setting = ExperimentSetting(
+            topic=topic, acks=acks, world=BrokerWorld.SLOWED, value_bytes=1000
+        )
         assert BuratoCell(setting=setting, policy=PolicyName(OURS), load=0.7) in cells
     asked = replace(SLOW_U2, value_bytes=1000)
     stock = {c.policy for c in cells if c.policy.stock and (c.setting, c.load) == (asked, 0.7)}
@@ -220,7 +222,7 @@ def test_with_a_slow_broker_three_times_lower_is_asked_for():
 
 
 def test_with_acks_of_all_on_two_brokers_it_only_stands_there():
-    setting = Setting(topic="U2", acks="all", world=BrokerWorld.SLOWED)
+    setting = ExperimentSetting(topic="U2", acks="all", world=BrokerWorld.SLOWED)
     row = only_row(runs(setting, "default", *[90.0] * 5) | runs(setting, OURS, *[90.0] * 5))
     assert row.verdict is RowVerdict.NOT_COMPARABLE
     assert row.ours == pytest.approx(1.0)
@@ -373,7 +375,7 @@ def test_an_interval_that_excludes_0_by_less_than_a_half_is_seen(kept):
 
 
 def test_a_difference_in_throughput_keeps_its_interval_as_numbers():
-    setting = Setting(topic="U2", acks="all")
+    setting = ExperimentSetting(topic="U2", acks="all")
     policies = {"default": (50_000.0, 51_000.0), "node": (49_800.0, 50_900.0)}
     found = {
         BrokerRun(

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from trimtab_lab.papers import grid, packing_runs
+from trimtab_lab.papers import grid
 from trimtab_lab.papers.grid import GridCell, code_version, finished, run_here
+from trimtab_lab.papers.landau import packing_runs
 
 ANY_FIT = "trimtab.plan.consumers.any_fit"
 BASELINES = "trimtab.plan.consumers.baselines"

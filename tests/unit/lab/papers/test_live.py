@@ -30,8 +30,13 @@ from trimtab_lab.papers.live.plan import (
     strategies_of,
     unexplained,
 )
-from trimtab_lab.papers.live.response import ControlEvent, Published, ReceivedRecord, response_times
-from trimtab_lab.papers.page import page
+from trimtab_lab.papers.live.response import (
+    ControlEvent,
+    PublishedTimestamp,
+    ReceivedRecord,
+    response_times,
+)
+from trimtab_lab.papers.pages import page
 from trimtab_lab.papers.results import keep as keep_parts
 from trimtab_lab.papers.verdict import RowVerdict
 
@@ -224,8 +229,11 @@ def test_a_decision_without_a_reason_is_counted():
 
 def test_the_four_spans_are_taken_from_the_records_of_each_decision():
     heard = ReceivedRecord(
-        rates=[Published(0, 400_000)],
-        decisions=[Published(1_000_000, 1_100_000), Published(9_000_000, 9_050_000)],
+        rates=[PublishedTimestamp(0, 400_000)],
+        decisions=[
+            PublishedTimestamp(1_000_000, 1_100_000),
+            PublishedTimestamp(9_000_000, 9_050_000),
+        ],
         control=[
             ControlEvent("rate", 1_500_000),
             ControlEvent("hello", 2_100_000),
@@ -249,7 +257,7 @@ def test_the_four_spans_are_taken_from_the_records_of_each_decision():
 
 
 def test_a_run_in_which_nothing_was_changed_has_no_times_of_changes():
-    found = response_times(ReceivedRecord(rates=[Published(0, 400_000)]))
+    found = response_times(ReceivedRecord(rates=[PublishedTimestamp(0, 400_000)]))
 
     assert found == {"measure": [0.4], "decide": [], "create": [], "hand over": []}
 

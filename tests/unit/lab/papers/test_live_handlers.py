@@ -13,7 +13,7 @@ from trimtab.errors import ConfigError
 from trimtab.model.record import Record
 from trimtab_lab.papers.live import handlers
 from trimtab_lab.papers.live.handlers import SERVICE_BYTES_S, limited_by_bytes
-from trimtab_lab.papers.live.kafka.live_run import _rebalances, _running_consumers
+from trimtab_lab.papers.live.kafka.run_watch import rebalances, running_consumers
 
 RECORD = Record("t", 0, 0, None, bytes(5000), (), 0)
 
@@ -50,7 +50,7 @@ def test_rebalances_are_those_that_members_logged_in_the_time_of_the_run(tmp_pat
     (tmp_path / "consumer-1.log").write_text(said(25, 1.2) + "\n")
     began = 1_767_225_600_000_000  # 2026-01-01
 
-    found = sorted(_rebalances(tmp_path, began + 10_000_000, began + 60_000_000))
+    found = sorted(rebalances(tmp_path, began + 10_000_000, began + 60_000_000))
 
     assert found == [0.4, 1.2]  # the first of a member begins with nothing: it blocks nobody
 
@@ -60,6 +60,6 @@ def test_consumers_are_counted_without_touching_their_files(tmp_path: Path):
         told = {"v": 1, "pid": pid, "started": str(time.time())}
         (tmp_path / f"consumer-{index}.json").write_text(json.dumps(told))
 
-    assert _running_consumers(tmp_path) == 0
+    assert running_consumers(tmp_path) == 0
     assert len(list(tmp_path.iterdir())) == 2
-    assert _running_consumers(tmp_path / "nowhere") == 0
+    assert running_consumers(tmp_path / "nowhere") == 0

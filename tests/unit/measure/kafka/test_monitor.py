@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from trimtab.errors import BrokerUnavailable
-from trimtab.measure.kafka.monitor import Interest, Monitor, in_background, next_sample_time
+from trimtab.measure.kafka.monitor import Monitor, MonitorScope, in_background, next_sample_time
 from trimtab.model.cluster import NO_LEADER, BrokerId, TopicPartition
 from trimtab.testing.fakes import FakeAdmin, FakePublisher
 
 
-def monitor(admin: FakeAdmin, publisher: FakePublisher, interest: Interest) -> Monitor:
+def monitor(admin: FakeAdmin, publisher: FakePublisher, interest: MonitorScope) -> Monitor:
     return Monitor(
         admin, publisher, interest, topic="t", period_s=0.001, clock=lambda: 42, new_id=lambda: "5c"
     )
@@ -28,7 +28,7 @@ def published(publisher: FakePublisher) -> dict[str, dict[str, object]]:
 def test_a_sample_is_one_telemetry_record_per_partition(world: FakeAdmin) -> None:
     publisher = FakePublisher()
 
-    monitor(world, publisher, Interest()).step()
+    monitor(world, publisher, MonitorScope()).step()
 
     records = published(publisher)
     assert list(records) == ["orders/0", "orders/1"]
@@ -55,7 +55,7 @@ def test_a_named_group_that_committed_nothing_is_unknown_not_absent(
 ) -> None:
     publisher = FakePublisher()
 
-    monitor(world, publisher, Interest(groups=("g", "new"))).step()
+    monitor(world, publisher, MonitorScope(groups=("g", "new"))).step()
 
     records = published(publisher)
     assert records["orders/0"]["committed"] == {"g": 7, "new": None}
@@ -69,7 +69,7 @@ def test_the_time_of_a_sample_is_when_the_sizes_were_asked_for(world: FakeAdmin)
         now[0] += 10
 
     world.before = dict.fromkeys(("topics", "committed", "log_dirs", "offsets"), later)
-    Monitor(world, publisher, Interest(), topic="t", clock=lambda: now[0]).step()
+    Monitor(world, publisher, MonitorScope(), topic="t", clock=lambda: now[0]).step()
 
     assert published(publisher)["orders/0"]["ts"] == 20
 
@@ -78,7 +78,7 @@ def test_what_a_silent_broker_leads_is_null_and_the_rest_is_there(world: FakeAdm
     publisher = FakePublisher()
     world.silent = {BrokerId(2)}
 
-    monitor(world, publisher, Interest()).step()
+    monitor(world, publisher, MonitorScope()).step()
 
     records = published(publisher)
     assert (records["orders/0"]["log_bytes"], records["orders/0"]["end_offset"]) == (100, 10)
@@ -90,7 +90,7 @@ def test_an_offline_partition_is_published_with_leader_minus_one(world: FakeAdmi
     name = TopicPartition("orders", 0)
     world.partitions[name] = replace(world.partitions[name], leader=NO_LEADER)
 
-    monitor(world, publisher, Interest()).step()
+    monitor(world, publisher, MonitorScope()).step()
 
     record = published(publisher)["orders/0"]
     assert (record["leader"], record["log_bytes"]) == (-1, None)
@@ -99,17 +99,17 @@ def test_an_offline_partition_is_published_with_leader_minus_one(world: FakeAdmi
 @pytest.mark.parametrize(
     ("interest", "wanted"),
     [
-        (Interest(), {"orders", "pay"}),
-        (Interest(topics=frozenset({"pay"})), {"pay"}),
-        (Interest(pattern=re.compile("or.*")), {"orders"}),
-        (Interest(pattern=re.compile("or")), set()),
-        (Interest(topics=frozenset({"pay"}), pattern=re.compile("or.*")), {"pay", "orders"}),
-        (Interest(pattern=re.compile(".*")), {"orders", "pay"}),
-        (Interest(topics=frozenset({"__x", "trimtab.rates"})), {"__x", "trimtab.rates"}),
+        (MonitorScope(), {"orders", "pay"}),
+        (MonitorScope(topics=frozenset({"pay"})), {"pay"}),
+        (MonitorScope(pattern=re.compile("or.*")), {"orders"}),
+        (MonitorScope(pattern=re.compile("or")), set()),
+        (MonitorScope(topics=frozenset({"pay"}), pattern=re.compile("or.*")), {"pay", "orders"}),
+        (MonitorScope(pattern=re.compile(".*")), {"orders", "pay"}),
+        (MonitorScope(topics=frozenset({"__x", "trimtab.rates"})), {"__x", "trimtab.rates"}),
     ],
 )
 def test_topics_of_interest_are_named_or_matched_whole(
-    interest: Interest, wanted: set[str]
+    interest: MonitorScope, wanted: set[str]
 ) -> None:
     topics = {"orders", "pay", "__x", "trimtab.rates"}
 
@@ -128,7 +128,7 @@ def test_an_outage_skips_samples_and_the_monitor_goes_on(world: FakeAdmin) -> No
             stop.set()
 
     world.before["topics"] = beat
-    report = monitor(world, FakePublisher(), Interest()).run(stop)
+    report = monitor(world, FakePublisher(), MonitorScope()).run(stop)
 
     assert (report.samples, report.skipped) == (2, 1)
     assert report.published == 4
@@ -137,7 +137,7 @@ def test_an_outage_skips_samples_and_the_monitor_goes_on(world: FakeAdmin) -> No
 def test_a_topic_deleted_mid_sample_is_null_once_and_gone_afterwards(world: FakeAdmin) -> None:
     publisher = FakePublisher()
     world.before["log_dirs"] = lambda: world.delete_topic("orders")
-    watching = monitor(world, publisher, Interest())
+    watching = monitor(world, publisher, MonitorScope())
 
     watching.step()
     watching.step()
@@ -150,7 +150,7 @@ def test_a_stopped_monitor_has_delivered_what_it_took(world: FakeAdmin) -> None:
     enough = threading.Event()
     publisher = FakePublisher(on_publish=enough.set)
 
-    with in_background(monitor(world, publisher, Interest())) as running:
+    with in_background(monitor(world, publisher, MonitorScope())) as running:
         assert enough.wait(10)
 
     assert running.report.published == len(publisher.records) == 2 * running.report.samples
@@ -166,13 +166,13 @@ def test_a_fault_of_our_own_in_the_background_comes_to_light(world: FakeAdmin) -
     world.before["topics"] = fault
     with (
         pytest.raises(ZeroDivisionError),
-        in_background(monitor(world, FakePublisher(), Interest())),
+        in_background(monitor(world, FakePublisher(), MonitorScope())),
     ):
         assert seen.wait(10)
 
 
 def test_a_run_for_a_while_ends_by_itself(world: FakeAdmin) -> None:
-    report = monitor(world, FakePublisher(), Interest()).run(threading.Event(), for_s=0.01)
+    report = monitor(world, FakePublisher(), MonitorScope()).run(threading.Event(), for_s=0.01)
 
     assert report.samples >= 1
 
@@ -188,10 +188,10 @@ def test_a_sample_taken_by_hand_says_when_nobody_answers(world: FakeAdmin) -> No
     world.down = True
 
     with pytest.raises(BrokerUnavailable):
-        monitor(world, FakePublisher(), Interest()).sample()
+        monitor(world, FakePublisher(), MonitorScope()).sample()
 
 
 @pytest.mark.parametrize("period_s", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_period_is_positive(world: FakeAdmin, period_s: float) -> None:
     with pytest.raises(ValueError, match="period"):
-        Monitor(world, FakePublisher(), Interest(), topic="t", period_s=period_s)
+        Monitor(world, FakePublisher(), MonitorScope(), topic="t", period_s=period_s)

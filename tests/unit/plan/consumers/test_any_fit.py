@@ -4,11 +4,12 @@ import math
 
 import pytest
 
+from trimtab.errors import ConfigError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
-from trimtab.plan.consumers.any_fit import ANY_FIT
-from trimtab.plan.consumers.planner import FirstBin, PackingOptions, SortOrder
+from trimtab.plan.consumers.any_fit import ANY_FIT, FirstBin, SortOrder
+from trimtab.plan.consumers.planner import PackingContext
 
 FITS = {planner.name: planner for planner in ANY_FIT}
 nf, nfd, ff, ffd, bf, bfd, wf, wfd = (
@@ -147,18 +148,21 @@ def test_an_index_that_next_fit_has_closed_is_taken():
 def test_next_fit_begins_where_its_first_partition_was_or_with_consumer_0(fit):
     asked = (loads(60, 50), owners(3, 4), C100)
     assert fit(*asked) == owners(3, 4)
-    assert fit(*asked, PackingOptions(nf_first_bin=FirstBin.ZERO)) == owners(0, 4)
+    assert fit.with_options(nf_first_bin=FirstBin.ZERO)(*asked) == owners(0, 4)
 
 
 def test_next_fit_does_not_begin_with_a_consumer_0_that_is_too_small():
     limits = GroupLimits(capacity=100, capacities={0: 10})
-    zero = PackingOptions(nf_first_bin=FirstBin.ZERO)
-    assert nf(loads(60, 5), owners(3), limits, zero) == owners(3, 3)
+    zero = nf.with_options(nf_first_bin=FirstBin.ZERO)
+    assert zero(loads(60, 5), owners(3), limits) == owners(3, 3)
 
 
 @every_fit
 def test_nothing_to_begin_with_is_no_trouble(fit):
-    assert fit({}, Assignment(), C100, PackingOptions(nf_first_bin=FirstBin.ZERO)) == Assignment()
+    assert fit({}, Assignment(), C100) == Assignment()
+    if "nf_first_bin" in fit.option_names:
+        zero = fit.with_options(nf_first_bin=FirstBin.ZERO)
+        assert zero({}, Assignment(), C100) == Assignment()
 
 
 @pytest.mark.parametrize("fit", [nf, ff, bf, wf], ids=lambda fit: fit.name)
@@ -166,8 +170,8 @@ def test_a_shuffled_order_follows_from_seed_and_iteration(fit):
     sizes = loads(*(7 * n % 100 for n in range(1, 40)))
 
     def packed(seed, iteration):
-        options = PackingOptions(order=SortOrder.SHUFFLE, seed=seed, iteration=iteration)
-        return fit(sizes, Assignment(), C100, options)
+        context = PackingContext(seed=seed, iteration=iteration)
+        return fit.with_options(order=SortOrder.SHUFFLE)(sizes, Assignment(), C100, context)
 
     assert packed(1, 2) == packed(1, 2)
     assert packed(1, 2) != packed(1, 3)
@@ -177,8 +181,9 @@ def test_a_shuffled_order_follows_from_seed_and_iteration(fit):
 @pytest.mark.parametrize("fit", [nfd, ffd, bfd, wfd], ids=lambda fit: fit.name)
 def test_decreasing_fits_know_no_other_order(fit):
     sizes = loads(*(7 * n % 100 for n in range(1, 40)))
-    shuffled = PackingOptions(order=SortOrder.SHUFFLE, seed=3)
-    assert fit(sizes, Assignment(), C100, shuffled) == fit(sizes, Assignment(), C100)
+    assert fit(sizes, Assignment(), C100, PackingContext(seed=3)) == fit(sizes, Assignment(), C100)
+    with pytest.raises(ConfigError, match=f"Planner {fit.name} has no option order"):
+        fit.with_options(order=SortOrder.SHUFFLE)
 
 
 def test_the_fits_say_what_they_read():

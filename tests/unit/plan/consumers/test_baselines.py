@@ -7,8 +7,8 @@ import pytest
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
-from trimtab.plan.consumers.baselines import BASELINES
-from trimtab.plan.consumers.planner import Keeps, PackingOptions, PlannerKind
+from trimtab.plan.consumers.baselines import BASELINES, Keeps
+from trimtab.plan.consumers.planner import PackingContext, PlannerKind
 
 DEALS = {planner.name: planner for planner in BASELINES}
 kafka_range, round_robin, sticky, lag_based, keda_lag = (
@@ -28,12 +28,12 @@ def owners(*consumers):
     return Assignment({p: c for p, c in zip(T, consumers, strict=False) if c is not None})
 
 
-def members(number, **options):
-    return PackingOptions(members=number, **options)
+def members(number):
+    return PackingContext(members=number)
 
 
-def lags(*of_partitions, **options):
-    return PackingOptions(lags=dict(zip(T, of_partitions, strict=False)), **options)
+def lags(*of_partitions, **more):
+    return PackingContext(lags=dict(zip(T, of_partitions, strict=False)), **more)
 
 
 def test_range_deals_contiguous_runs_and_the_first_members_get_one_more():
@@ -70,7 +70,7 @@ def test_sticky_gives_a_new_member_only_what_equal_numbers_ask_for():
 
 def test_sticky_may_keep_the_highest_instead():
     before = owners(0, 0, 0, 0, 1, 1, 1, 1)
-    after = sticky(ones(8), before, C100, members(3, sticky_keeps=Keeps.HIGHEST))
+    after = sticky.with_options(sticky_keeps=Keeps.HIGHEST)(ones(8), before, C100, members(3))
     assert after == owners(2, 0, 0, 0, 2, 1, 1, 1)
 
 
@@ -105,18 +105,18 @@ def test_partitions_of_equal_or_unknown_lag_are_taken_in_order():
     ("lag", "consumers"), [(0, 1), (1, 1), (100, 1), (101, 2), (200, 2), (201, 3), (10**6, 4)]
 )
 def test_keda_takes_one_consumer_per_threshold_of_lag_and_at_most_one_per_partition(lag, consumers):
-    after = keda_lag(ones(4), Assignment(), C100, lags(lag, lag_threshold=100))
+    after = keda_lag.with_options(lag_threshold=100)(ones(4), Assignment(), C100, lags(lag))
     assert after.consumers == tuple(range(consumers))
 
 
 def test_keda_counts_only_the_lag_of_partitions_that_are_there():
-    after = keda_lag(ones(2), Assignment(), C100, lags(0, 0, 500, lag_threshold=100))
+    after = keda_lag.with_options(lag_threshold=100)(ones(2), Assignment(), C100, lags(0, 0, 500))
     assert after.consumers == (0,)
 
 
 def test_keda_deals_as_sticky_does():
     before = owners(3, 3, 3, 5, 5)
-    after = keda_lag(ones(5), before, C100, lags(30, lag_threshold=10))
+    after = keda_lag.with_options(lag_threshold=10)(ones(5), before, C100, lags(30))
     assert after == sticky(ones(5), before, C100, members(3))
     assert after == owners(3, 3, 0, 5, 5)
 
@@ -129,7 +129,7 @@ def test_rivals_know_no_capacity(rival):
 
 
 @pytest.mark.parametrize(
-    "rival", [r for r in BASELINES if "members" in r.reads], ids=lambda r: r.name
+    "rival", [r for r in BASELINES if "members" in r.uses], ids=lambda r: r.name
 )
 def test_a_group_without_a_past_has_the_fewest_members_that_could_carry_the_load(rival):
     assert rival(dict.fromkeys(T[:5], 60), Assignment(), C100).consumers == (0, 1, 2, 3, 4)
@@ -137,7 +137,7 @@ def test_a_group_without_a_past_has_the_fewest_members_that_could_carry_the_load
 
 
 @pytest.mark.parametrize(
-    "rival", [r for r in BASELINES if "members" in r.reads], ids=lambda r: r.name
+    "rival", [r for r in BASELINES if "members" in r.uses], ids=lambda r: r.name
 )
 def test_members_keep_their_indexes_new_ones_take_the_lowest_free_the_highest_leave(rival):
     before = owners(2, 5, 5, 7, 7, 7)
@@ -147,7 +147,7 @@ def test_members_keep_their_indexes_new_ones_take_the_lowest_free_the_highest_le
 
 
 @pytest.mark.parametrize(
-    "rival", [r for r in BASELINES if "members" in r.reads], ids=lambda r: r.name
+    "rival", [r for r in BASELINES if "members" in r.uses], ids=lambda r: r.name
 )
 def test_a_consumer_that_had_only_departed_partitions_is_no_member(rival):
     before = Assignment({T[0]: 0, TopicPartition("gone", 0): 1})
@@ -182,7 +182,7 @@ def test_a_group_of_no_members_is_refused():
 
 def test_a_threshold_of_0_is_refused():
     with pytest.raises(ValueError, match="lag threshold must be at least 1"):
-        keda_lag(ones(2), Assignment(), C100, PackingOptions(lag_threshold=0))
+        keda_lag.with_options(lag_threshold=0)
 
 
 @every_rival

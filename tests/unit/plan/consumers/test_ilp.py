@@ -6,12 +6,12 @@ from trimtab.errors import NoFeasiblePlan, PlanningError
 from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
-from trimtab.plan.consumers import ilp
-from trimtab.plan.consumers.any_fit import ANY_FIT, any_fit
+from trimtab.plan.consumers import bin_model
+from trimtab.plan.consumers.any_fit import ANY_FIT, fit_decreasing
 from trimtab.plan.consumers.bins import Rule
-from trimtab.plan.consumers.ilp import EXACT, exact
+from trimtab.plan.consumers.ilp import EXACT, ExactOptions, exact
 from trimtab.plan.consumers.least_loaded_ffd import ll_ffd
-from trimtab.plan.consumers.planner import PackingOptions, PlannerKind
+from trimtab.plan.consumers.planner import NO_CONTEXT, PackingContext, PlannerKind
 
 LIMITS = GroupLimits(capacity=100)
 OPTIMAL = {"status": "optimal"}
@@ -138,18 +138,18 @@ def test_loads_that_are_not_whole_are_packed_too():
 
 
 def test_with_an_sla_it_packs_rate_and_lag_and_says_what_cannot_be_served():
-    options = PackingOptions(sla_s=5, lags={p(0): 300, p(1): 300, p(2): 200, p(3): 501})
-    plan = exact(of(40, 30, 50, 5), on(0, 1, 0, 2), LIMITS, options)
+    context = PackingContext(sla_s=5, lags={p(0): 300, p(1): 300, p(2): 200, p(3): 501})
+    plan = exact(of(40, 30, 50, 5), on(0, 1, 0, 2), LIMITS, context)
     assert plan == on(0, 1, 0, 2)
     assert plan.notes == {"status": "optimal", "unsatisfiable": [], "late": ["t-3"]}
 
 
 def test_with_an_sla_it_finds_what_ll_ffd_misses():
     # Spread over two consumers, 50 and 50 are kept apart, and then 33 is left over.
-    options = PackingOptions(sla_s=1)
+    context = PackingContext(sla_s=1)
     loads = of(50, 50, 34, 33, 33)
-    assert len(ll_ffd(loads, Assignment(), LIMITS, options).consumers) == 3
-    plan = exact(loads, Assignment(), LIMITS, options)
+    assert len(ll_ffd(loads, Assignment(), LIMITS, context).consumers) == 3
+    plan = exact(loads, Assignment(), LIMITS, context)
     assert len(plan.consumers) == 2
     assert plan.notes["status"] == "optimal"
 
@@ -157,7 +157,7 @@ def test_with_an_sla_it_finds_what_ll_ffd_misses():
 def test_with_an_sla_unequal_consumers_are_refused():
     with pytest.raises(PlanningError, match="their own capacity"):
         exact(
-            of(1), Assignment(), GroupLimits(capacity=9, capacities={1: 8}), PackingOptions(sla_s=1)
+            of(1), Assignment(), GroupLimits(capacity=9, capacities={1: 8}), PackingContext(sla_s=1)
         )
 
 
@@ -171,9 +171,9 @@ def test_when_time_is_up_before_anything_was_found_it_is_bfd_s_packing(limits):
     loads = hard()
     now = Assignment({q: n % 40 for n, q in enumerate(loads)})
 
-    plan = exact(loads, now, limits, PackingOptions(time_limit_s=0.002))
+    plan = exact(loads, now, limits, NO_CONTEXT, ExactOptions(time_limit_s=0.002))
 
-    best_fit = any_fit(loads, Assignment(), limits, rule=Rule.BEST, decreasing=True)
+    best_fit = fit_decreasing(loads, Assignment(), limits, rule=Rule.BEST)
     assert plan.keys() == loads.keys()
     assert all(load <= limits.of(c) for c, load in plan.loads(loads).items())
     assert len(plan.consumers) <= len(best_fit.consumers)
@@ -183,35 +183,35 @@ def test_when_time_is_up_before_anything_was_found_it_is_bfd_s_packing(limits):
 
 def test_when_time_is_up_before_anything_was_found_with_an_sla_it_is_ll_ffd_s_packing():
     loads = hard()
-    options = PackingOptions(sla_s=1, lags=dict.fromkeys(loads, 20), time_limit_s=0.002)
+    context = PackingContext(sla_s=1, lags=dict.fromkeys(loads, 20))
 
-    plan = exact(loads, Assignment(), LIMITS, options)
+    plan = exact(loads, Assignment(), LIMITS, context, ExactOptions(time_limit_s=0.002))
 
-    assert plan == ll_ffd(loads, Assignment(), LIMITS, options)
+    assert plan == ll_ffd(loads, Assignment(), LIMITS, context)
     assert plan.notes["status"] == "feasible"
 
 
 def test_where_nobody_knows_who_fits_at_all_it_says_that_time_was_up(monkeypatch):
-    nothing = ilp._Answer(bin_of=None, proven=False, bound=float("-inf"))
-    monkeypatch.setattr(ilp, "_asked", lambda *_: nothing)
+    nothing = bin_model.BinAnswer(bin_of=None, proven=False, bound=float("-inf"))
+    monkeypatch.setattr(bin_model, "_asked", lambda *_: nothing)
     limits = GroupLimits(capacity=100, capacities={5: 115})
 
     with pytest.raises(NoFeasiblePlan, match="no valid assignment of 2 partitions") as caught:
-        exact(of(110, 110), Assignment(), limits, PackingOptions(time_limit_s=1))
+        exact(of(110, 110), Assignment(), limits, NO_CONTEXT, ExactOptions(time_limit_s=1))
 
     assert "bfd" in str(caught.value.hint)
 
 
 def test_an_answer_that_is_not_proven_states_its_bounds(monkeypatch):
-    ask = ilp._asked
+    ask = bin_model._asked
 
     def interrupted(model, too_much, clock):
         answer = ask(model, too_much, clock)
-        return ilp._Answer(bin_of=answer.bin_of, proven=False, bound=answer.bound - 5)
+        return bin_model.BinAnswer(bin_of=answer.bin_of, proven=False, bound=answer.bound - 5)
 
-    monkeypatch.setattr(ilp, "_asked", interrupted)
+    monkeypatch.setattr(bin_model, "_asked", interrupted)
     loads, now = of(60, 50, 40), on(0, 1, 2)
-    plan = exact(loads, now, LIMITS, PackingOptions(time_limit_s=60))
+    plan = exact(loads, now, LIMITS, NO_CONTEXT, ExactOptions(time_limit_s=60))
     assert plan.notes["status"] == "feasible"
     assert plan.notes["bound_consumers"] == 2
     assert 0 <= plan.notes["bound_moved_load"] <= 40
@@ -220,7 +220,7 @@ def test_an_answer_that_is_not_proven_states_its_bounds(monkeypatch):
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])
 def test_a_time_limit_must_be_positive(limit):
     with pytest.raises(ValueError, match="time limit"):
-        exact(of(1), Assignment(), LIMITS, PackingOptions(time_limit_s=limit))
+        exact(of(1), Assignment(), LIMITS, NO_CONTEXT, ExactOptions(time_limit_s=limit))
 
 
 @pytest.mark.parametrize("load", [-1, float("nan"), float("inf")])
@@ -232,4 +232,5 @@ def test_unsound_loads_are_refused_by_name(load):
 def test_the_planner_is_registered_with_what_it_reads():
     (planner,) = EXACT
     assert (planner.name, planner.kind) == ("exact", PlannerKind.PACKS)
-    assert planner.reads == {"time_limit_s", "sla_s", "lags"}
+    assert planner.option_names == ("time_limit_s",)
+    assert planner.uses == {"sla_s", "lags", "clock"}

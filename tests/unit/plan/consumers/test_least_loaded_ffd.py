@@ -8,16 +8,10 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
-from trimtab.plan.consumers.least_loaded_ffd import (
-    LATENCY,
-    Demand,
-    decide,
-    ll_ffd,
-    lower_bound,
-    packed,
-    spread,
-)
-from trimtab.plan.consumers.planner import PackingOptions, PlannerKind
+from trimtab.plan.consumers.latency_autoscaler import LATENCY, decide
+from trimtab.plan.consumers.latency_demand import Demand, lower_bound
+from trimtab.plan.consumers.least_loaded_ffd import ll_ffd, packed, spread
+from trimtab.plan.consumers.planner import PackingContext, PlannerKind
 
 LIMITS = GroupLimits(capacity=100)
 
@@ -102,23 +96,23 @@ def test_partitions_without_arrivals_are_spread_by_their_lag():
 def test_without_partitions_there_is_one_empty_bin_and_an_empty_assignment():
     assert packed(demand([])) == [[]]
     assert lower_bound(demand([])) == 0
-    assert ll_ffd({}, on(3), LIMITS, PackingOptions(sla_s=5)) == Assignment()
+    assert ll_ffd({}, on(3), LIMITS, PackingContext(sla_s=5)) == Assignment()
 
 
 def test_one_partition_takes_one_consumer_its_own():
-    assert ll_ffd({p(0): 5}, on(3), LIMITS, PackingOptions(sla_s=5)) == on(3)
+    assert ll_ffd({p(0): 5}, on(3), LIMITS, PackingContext(sla_s=5)) == on(3)
 
 
 def test_what_no_consumer_can_serve_counts_as_a_full_one_and_is_named():
-    options = PackingOptions(sla_s=5, lags={p(1): 501, p(2): 500})
-    plan = ll_ffd({p(0): 101, p(1): 100, p(2): 0, p(3): 0}, Assignment(), LIMITS, options)
+    context = PackingContext(sla_s=5, lags={p(1): 501, p(2): 500})
+    plan = ll_ffd({p(0): 101, p(1): 100, p(2): 0, p(3): 0}, Assignment(), LIMITS, context)
     assert plan.notes == {"unsatisfiable": ["t-0"], "late": ["t-1"]}
     assert plan == on(1, 0, 1, 0)
 
 
 def test_bins_keep_the_names_of_those_who_have_their_partitions():
-    options = PackingOptions(sla_s=5)
-    plan = ll_ffd({p(0): 60, p(1): 50, p(2): 40}, on(7, 3, 3), LIMITS, options)
+    context = PackingContext(sla_s=5)
+    plan = ll_ffd({p(0): 60, p(1): 50, p(2): 40}, on(7, 3, 3), LIMITS, context)
     assert plan == on(7, 3, 3)
 
 
@@ -142,11 +136,11 @@ def test_without_an_sla_it_says_where_to_give_one():
 
 
 def test_unequal_consumers_are_refused():
-    options = PackingOptions(sla_s=5)
+    context = PackingContext(sla_s=5)
     with pytest.raises(PlanningError, match="their own capacity"):
-        ll_ffd({p(0): 1}, Assignment(), GroupLimits(capacity=9, capacities={1: 8}), options)
+        ll_ffd({p(0): 1}, Assignment(), GroupLimits(capacity=9, capacities={1: 8}), context)
     same = GroupLimits(capacity=9, capacities={1: 9})
-    assert ll_ffd({p(0): 1}, Assignment(), same, options) == on(0)
+    assert ll_ffd({p(0): 1}, Assignment(), same, context) == on(0)
 
 
 @pytest.mark.parametrize("wrong", [-1, math.nan, math.inf])

@@ -145,8 +145,9 @@ from trimtab.model.plan_codec import plan_id
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import Layer
 from trimtab.plan.consumers.plan import plan_consumers
-from trimtab.plan.consumers.planner import PackingOptions, PlannerKind, SortOrder
-from trimtab.plan.registry import PLANNERS
+from trimtab.plan.consumers.any_fit import SortOrder
+from trimtab.plan.consumers.planner import PlannerKind
+from trimtab.plan.registry import PLANNERS, configured
 
 rng = random.Random(3)
 names = {TopicPartition(topic, n) for topic in ("a", "b", "c") for n in range(40)}
@@ -155,11 +156,12 @@ loads = {p: loads[p] for p in names}  # in the order of the set, which follows t
 current = Assignment({p: rng.randrange(30) for p in sorted(names) if p.partition % 7})
 limits = GroupLimits(capacity=100)
 lags = {p: 3 * loads[p] % 50 for p in names}
-options = PackingOptions(order=SortOrder.SHUFFLE, lags=lags, sla_s=5, lag_threshold=100)
+told = {"order": SortOrder.SHUFFLE, "lags": lags, "sla_s": 5, "lag_threshold": 100}
 all_loads, few_loads = loads, {p: load for p, load in loads.items() if p.partition < 4}
 for name, planner in sorted(PLANNERS[Layer.CONSUMERS].items()):
     loads = few_loads if name == "exact" else all_loads  # it takes its time
-    after = planner(loads, current.without(frozenset({3, 4})), limits, options)
+    (planner,), context = configured([planner], told, optional=told)
+    after = planner(loads, current.without(frozenset({3, 4})), limits, context)
     print(name, [after[p] for p in sorted(after)], end=" ")
     if planner.kind is not PlannerKind.LATENCY:
         dead = frozenset({3, 4})

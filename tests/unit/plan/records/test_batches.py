@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 from trimtab.plan.records.leaders import LeaderSnapshot
-from trimtab.plan.records.partitioner import Counted, Granularity, RoutingOptions
+from trimtab.plan.records.partitioner import CountUnit, Granularity, RoutingOptions
 from trimtab.plan.records.registry import OURS, partitioner_of
 
 BOTH = LeaderSnapshot({"t": {0: 1, 1: 2}})
@@ -94,7 +94,7 @@ def test_the_bytes_of_a_whole_batch_are_counted_on_its_broker():
 
 def test_records_are_counted_in_a_batch_when_records_are_wanted():
     seen = LeaderSnapshot({"t": {0: 1, 1: 2}, "u": {0: 2, 1: 3}, "v": {0: 1, 1: 2}})
-    sqf = batched("sqf", sticky_bytes=100, counted=Counted.RECORDS)
+    sqf = batched("sqf", sticky_bytes=100, counted=CountUnit.RECORDS)
 
     choices(sqf, [30, 30, 30, 30], seen)  # 4 records on 1
     choices(sqf, [1] * 3, seen, "u")  # 3 records on 2

@@ -26,7 +26,7 @@ class World:
 
     def hears(self, *, after_s: float = 0.0, ago_s: float = 0.0) -> None:
         self.now_s += after_s
-        self.live.heard(self.written(ago_s=ago_s))
+        self.live.update(self.written(ago_s=ago_s))
 
     def knows(self, *, after_s: float = 0.0) -> bool:
         self.now_s += after_s
@@ -152,7 +152,7 @@ def test_a_writer_that_comes_back_is_believed_at_once():
 def test_an_older_record_that_comes_late_from_elsewhere_changes_nothing():
     world = World()
     world.hears()
-    world.live.heard(world.written(ago_s=2, weights={1: 0.0}))
+    world.live.update(world.written(ago_s=2, weights={1: 0.0}))
 
     assert world.knows()
 
@@ -178,7 +178,7 @@ def test_the_answer_is_the_same_object_while_nothing_changes():
 
 def test_what_was_told_is_not_changed_from_outside():
     world, told = World(), {1: 1.0}
-    world.live.heard(world.written(weights=told))
+    world.live.update(world.written(weights=told))
     told[1] = 0.0
 
     assert world.live() == {1: 1.0}
@@ -191,7 +191,7 @@ def test_many_threads_may_tell_and_ask_at_once():
 
     def tell(weights: dict[int, float]) -> None:
         for n in range(300):
-            live.heard(Weights(ts=n, valid_s=10, weights=weights))
+            live.update(Weights(ts=n, valid_s=10, weights=weights))
             if live() not in [{}, *whole]:
                 torn.append(live())
 

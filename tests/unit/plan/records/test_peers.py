@@ -76,7 +76,7 @@ def test_sticky_that_is_told_of_batches_does_not_guess_when_they_are_done():
     now = 0.0
     options = RoutingOptions(seed=1, sticky_bytes=50, linger_s=5.0, clock=lambda: now)
     sticky = Sticky(options)
-    sticky.told_of_batches()
+    sticky.batches_are_reported()
     (first,) = choices(sticky, [100])
     now = 100.0
 

@@ -8,7 +8,7 @@ from itertools import groupby
 import pytest
 
 from trimtab.plan.records.leaders import LeaderSnapshot
-from trimtab.plan.records.partitioner import Counted, RoutingOptions
+from trimtab.plan.records.partitioner import CountUnit, RoutingOptions
 from trimtab.plan.records.shortest_queue import MOST, ShortestQueue
 
 ALL = {"t": {0: 1, 1: 2, 2: 3}}
@@ -37,7 +37,7 @@ def test_bytes_are_counted():
     assert chosen == [1, 2, 2, 2, 1]
 
 
-@pytest.mark.parametrize("options", [{"counted": Counted.RECORDS}, {"faithful": True}])
+@pytest.mark.parametrize("options", [{"counted": CountUnit.RECORDS}, {"faithful": True}])
 def test_records_are_counted_when_wanted(options):
     sqf, seen = sqf_at_zero(**options), LeaderSnapshot({"t": {0: 1, 1: 2}})
 
@@ -116,7 +116,7 @@ BUSY, QUIET = {"A": {0: 1, 1: 2}}, {"C": {0: 3, 1: 4}}
 
 def busy_and_quiet(**options):
     """Brokers 1 and 2 have been given 5,000 records each, 3 and 4 fifty."""
-    sqf = sqf_at_zero(counted=Counted.RECORDS, **options)
+    sqf = sqf_at_zero(counted=CountUnit.RECORDS, **options)
     before = LeaderSnapshot(BUSY | QUIET)
     brokers(sqf, 10_000, before, topic="A")
     brokers(sqf, 100, before, topic="C")

@@ -6,14 +6,13 @@ Promise  Only the replica count is written and only pods of the workload are del
 Cost     Two requests per observation.
 
 A StatefulSet runs directed consumers: the ordinal in a pod's name is the consumer's index. Only its
-highest pods can be removed, so an idle consumer below a busy one stays as a spare. A Deployment
+highest pods can be removed, so the policy keeps the lowest consumers busy. A Deployment
 runs consumers in group mode, which have no fixed index: its pods are simply numbered.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from trimtab.errors import ApplyError, ConfigError
+from trimtab.observe.clock import TimedOut, wait_until
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -262,16 +262,15 @@ class KubernetesBackend:
 
     def _wait_until(self, is_so: Callable[[], bool], what: str, grace_s: float = 0.0) -> None:
         """Waits for a condition; pods may take their whole grace period to exit."""
-        patience_s = self._patience_s + grace_s
-        deadline = time.monotonic() + patience_s
-        while not is_so():
-            if time.monotonic() > deadline:
-                raise ApplyError(
-                    f"Timed out after {patience_s:g} s waiting for {self._workload} until {what}.",
-                    hint="If its node does not answer, Kubernetes cannot know whether the consumer "
-                    "still runs. Bring the node back, or fence it and delete the Node object.",
-                )
-            time.sleep(_LOOK_EVERY_S)
+        patience_s, goal = self._patience_s + grace_s, f"{self._workload} until {what}"
+        try:
+            wait_until(is_so, within_s=patience_s, every_s=_LOOK_EVERY_S, what=goal)
+        except TimedOut as error:
+            raise ApplyError(
+                str(error),
+                hint="If its node does not answer, Kubernetes cannot know whether the consumer "
+                "still runs. Bring the node back, or fence it and delete the Node object.",
+            ) from None
 
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:

@@ -12,8 +12,9 @@ Paper    Ezzeddine et al., section 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from kafka.protocol.consumer.metadata import (
@@ -32,14 +33,34 @@ from trimtab.apply.consumers.assignments import (
     settled,
 )
 from trimtab.errors import ApplyError, BadFile, ProtocolViolation
+from trimtab.model import wire
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import VERSION, Json, by_partition, dumps, read_by_partition
+from trimtab.model.codec import VERSION, dumps
 from trimtab.model.json_reader import parse
 from trimtab.observe.logging import library_log
 
 log = library_log()
 
 _WIRE_VERSION = 0  # of Kafka's own part: ours is in the user data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MemberData:
+    """The user data of a joining member, for the leader."""
+
+    client_id: str
+    generation: int
+    planned: bool = True
+    owned: Mapping[TopicPartition, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LeaderData:
+    """The leader's user data: the plan's version, the number of partitions, its instance id."""
+
+    version: Annotated[int, wire.Wire(least=NO_PLAN)]
+    partitions: wire.Count = 0
+    leader: Annotated[str | None, wire.OMIT_EMPTY] = None
 
 
 class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
@@ -92,14 +113,13 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
     def metadata(self, topics: Iterable[str]) -> Any:
         """The data for the leader: this member's client id, its partitions and their generation."""
-        data = {
-            "v": VERSION,
-            "client_id": self._client_id,
-            "generation": self._joined,
-            "planned": self._planned,
-            "owned": by_partition(dict.fromkeys(self._owned, True)),
-        }
-        return ConsumerProtocolSubscription(_WIRE_VERSION, sorted(topics), dumps(data).encode())
+        data = _MemberData(
+            client_id=self._client_id,
+            generation=self._joined,
+            planned=self._planned,
+            owned=dict.fromkeys(self._owned, True),
+        )
+        return ConsumerProtocolSubscription(_WIRE_VERSION, sorted(topics), _user_data(data))
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
         """Assigns as the group's leader: the controller's answer, or the fallback."""
@@ -107,10 +127,9 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         partitions = tuple(sorted(self._partitions(cluster, joining)))
         version, shares = self._decided(joining, partitions)
         self._led = self._generation()
-        content: Json = {"v": VERSION, "version": version, "partitions": len(partitions)}
-        if self._instance is not None:
-            content["leader"] = self._instance
-        data = dumps(content).encode()
+        data = _user_data(
+            _LeaderData(version=version, partitions=len(partitions), leader=self._instance)
+        )
         return {
             member: ConsumerProtocolAssignment(_WIRE_VERSION, _by_topic(share), data)
             for member, share in shares.items()
@@ -120,9 +139,10 @@ class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         """Stores the assignment that this member has received."""
         self._owned = tuple(sorted(TopicPartition(*p) for p in assignment.partitions()))
         self._joined = generation
-        self.version, leader, self._assigned = _leader_data(assignment)
+        data = _leader_data(assignment)
+        self.version, self._assigned = data.version, data.partitions
         self._planned = self._planned or self.version != NO_PLAN
-        is_ours = self._instance is not None and leader == self._instance
+        is_ours = self._instance is not None and data.leader == self._instance
         self._led_before = is_ours and self._led != generation
 
     def _decided(
@@ -192,34 +212,32 @@ def _member(joining: Any) -> GroupMember:
     """A member as its data describe it; if they cannot be read, it owned nothing."""
     topics = frozenset(joining.metadata.topics)
     try:
-        data = parse(bytes(joining.metadata.user_data or b""), origin="user_data")
-        data.version()
-        planned = data.get("planned")
+        node = parse(bytes(joining.metadata.user_data or b""), origin="user_data")
+        node.version()
+        data = wire.read(_MemberData, node)
         return GroupMember(
             member_id=joining.member_id,
-            client_id=data.need("client_id").text(),
-            generation=data.need("generation").integer(),
-            owned=tuple(read_by_partition(data.get("owned"), lambda n: n.flag())),
+            client_id=data.client_id,
+            generation=data.generation,
+            owned=tuple(data.owned),
             topics=topics,
-            planned=planned is None or planned.flag(),
+            planned=data.planned,
         )
     except BadFile:
         return GroupMember(member_id=joining.member_id, client_id=joining.member_id, topics=topics)
 
 
-def _leader_data(assignment: Any) -> tuple[int, str | None, int]:
-    """The leader's data with an assignment: plan version, instance id, number of partitions."""
+def _leader_data(assignment: Any) -> _LeaderData:
+    """The leader's data with an assignment; if they cannot be read, it followed no plan."""
     try:
-        data = parse(bytes(assignment.user_data or b""), origin="user_data")
-        version = data.need("version").integer(least=NO_PLAN)
-        leader, count = data.get("leader"), data.get("partitions")
-        return (
-            version,
-            None if leader is None else leader.text(),
-            0 if count is None else count.integer(least=0),
-        )
+        node = parse(bytes(assignment.user_data or b""), origin="user_data")
+        return wire.read(_LeaderData, node)
     except BadFile:
-        return NO_PLAN, None, 0
+        return _LeaderData(version=NO_PLAN)
+
+
+def _user_data(value: _MemberData | _LeaderData) -> bytes:
+    return dumps({"v": VERSION, **wire.write(value)}).encode()
 
 
 def _by_topic(share: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:

@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trimtab.apply.consumers.cycle import Cycle, Limits, Totals, Work
+from trimtab.apply.consumers.cycle import Cycle
 from trimtab.apply.consumers.directed import (
-    Directed,
+    ConsumerProcess,
     Drop,
     SendReport,
     Take,
@@ -27,10 +27,11 @@ from trimtab.apply.consumers.directed import (
 )
 from trimtab.apply.consumers.interfaces import Handler, Sink
 from trimtab.apply.consumers.kafka.control_channel import ControlChannel, Reports
-from trimtab.apply.consumers.kafka.directed_reader import Beginning, DirectedReader
+from trimtab.apply.consumers.kafka.directed_reader import DirectedReader, OffsetReset
 from trimtab.apply.consumers.kafka.membership import refuse_subscribed
 from trimtab.apply.consumers.kafka.outbox import DeadLetterTopics, Outbox, ReceiptTopic
 from trimtab.apply.consumers.sockets.assignment_service import ControllerLine
+from trimtab.apply.consumers.work import Limits, Totals, Work
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
@@ -50,7 +51,7 @@ RATE_EVERY_S = 5.0
 """Half of the shortest `--dead-after` (10 s), so that one report may be lost."""
 
 _LINGER_MS = 50  # a flush does not wait for it
-_FINAL_SEND_S = 5.0
+_FINAL_SEND_S = 5.0  # short: leaving the group follows, and a supervisor kills after 30 s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ class ConsumerConfig:
     sink: Sink | None = None
     limits: Limits = field(default_factory=Limits)
     retry: Retry = field(default_factory=Retry)
-    beginning: Beginning = Beginning.EARLIEST
+    beginning: OffsetReset = OffsetReset.EARLIEST
     receipts: bool = True
     run: str = "run"
     in_hand: Callable[[Record | None], None] | None = None
@@ -111,7 +112,7 @@ class DirectedConsumer:
             )
         self.stop = stop or threading.Event()
         self._config = config
-        self._state = Directed(consumer=config.index, incarnation=uuid.uuid4().hex)
+        self._state = ConsumerProcess(consumer=config.index, incarnation=uuid.uuid4().hex)
 
     @property
     def incarnation(self) -> str:

@@ -17,7 +17,7 @@ from trimtab.apply.consumers.kafka.outbox import Outbox
 from trimtab.errors import BadFile, TrimtabError
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_retriable, kafka_errors, translated
-from trimtab.kafka.retry import Retry
+from trimtab.kafka.retry import SLOWING, attempts
 from trimtab.model.codec import dumps
 from trimtab.model.control import Command, MemberRate, Report, Start, StateQuery, Stop
 from trimtab.model.control_codec import control_from, control_to
@@ -28,8 +28,6 @@ from trimtab.observe.logging import library_log
 log = library_log()
 
 TO_CONTROLLER = 0
-_ASK_S = 10.0
-_OPEN_RETRY = Retry(first_s=0.1, most_s=2.0)
 _LEADER_NOT_SETTLED = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -80,6 +78,7 @@ class ControlChannel:
     ) -> None:
         self._topic = topic
         self._partition = partition_of(consumer)
+        self._attempt_s = cluster.timeouts.attempt_s
         self._received: list[Command] = []
         settings = {
             "group.id": client_id,  # required by the client; nothing is ever committed
@@ -92,23 +91,22 @@ class ControlChannel:
 
     def open(self, stop: threading.Event) -> bool:
         """Waits for the partition and seeks to its end; False when `stop` was set first."""
-        for pause_s in _OPEN_RETRY.endless_pauses():
+        for _ in attempts(SLOWING, stop=stop):
             why = self._seek_to_end()
             if why is None:
                 return True
             log.warning("control_topic_was_not_ready", topic=self._topic, why=why)
-            if stop.wait(pause_s):
-                break
         return False
 
     def _seek_to_end(self) -> str | None:
         """Starts reading at the end of the partition; returns the reason if it cannot yet."""
         try:
-            known = self._reader.list_topics(self._topic, timeout=_ASK_S).topics[self._topic]
+            found = self._reader.list_topics(self._topic, timeout=self._attempt_s)
+            known = found.topics[self._topic]
             if self._partition not in known.partitions:
                 return self._absent(known.error)
             mine = TheirPartition(self._topic, self._partition)
-            _, end = self._reader.get_watermark_offsets(mine, timeout=_ASK_S)
+            _, end = self._reader.get_watermark_offsets(mine, timeout=self._attempt_s)
             self._reader.assign([TheirPartition(self._topic, self._partition, end)])
         except KafkaException as error:
             if is_retriable(error) or error.args[0].code() in _LEADER_NOT_SETTLED:

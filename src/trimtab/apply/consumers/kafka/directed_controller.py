@@ -22,7 +22,8 @@ from typing import Any, TypeVar, assert_never
 import structlog
 
 from trimtab.apply.consumers.backends.backend import Backend
-from trimtab.apply.consumers.controller import (
+from trimtab.apply.consumers.controller import step
+from trimtab.apply.consumers.controller_state import (
     ConsumerExited,
     ControllerState,
     Create,
@@ -40,11 +41,12 @@ from trimtab.apply.consumers.controller import (
     Remove,
     Send,
     WriteJournal,
-    step,
 )
+from trimtab.apply.consumers.group_facts import NewestRates
 from trimtab.apply.consumers.kafka.announcer import Announcer
 from trimtab.apply.consumers.kafka.inbox import ControllerInbox
 from trimtab.apply.consumers.kafka.leadership import (
+    RESTART_PAUSE_S,
     CommandProducer,
     GroupConfig,
     Lease,
@@ -53,9 +55,8 @@ from trimtab.apply.consumers.kafka.leadership import (
 )
 from trimtab.apply.consumers.kafka.membership import subscribed_members
 from trimtab.apply.consumers.kafka.plan_orders import left_orders, ordered, resumed
-from trimtab.apply.consumers.learning import Learning
+from trimtab.apply.consumers.learning import CapacityLearner
 from trimtab.apply.consumers.planning import Judge
-from trimtab.apply.consumers.policy import Measured
 from trimtab.errors import TrimtabError
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.topics import CONTROL_PARTITIONS
@@ -68,13 +69,7 @@ from trimtab.observe.clock import wall_clock_us
 
 log = structlog.get_logger()
 
-_STATE_KEY = b"state"
-_ASK_S = 15.0
-_TRANSACTION_S = 30.0
-_POLL_S = 0.05
-_PAUSE_S = 1.0
-_LOOK_BACK_S = 60.0
-_AGAIN_S = 5.0
+_REMOVE_AGAIN_S = 5.0
 _MEMBERS_EVERY_S = 5.0
 _THREADS = 256  # started as needed, so that a slow task delays no other
 
@@ -115,7 +110,7 @@ class DirectedController:
             running = self._backend.running()
             tasks.ensure_control_partitions(running)
             events: Sequence[Event] = _first_events(config, running, found)
-            measured = Measured()
+            measured = NewestRates()
             while lease.renewed() and not stop.is_set():
                 policy = self._policy(measured)
                 for event in events:
@@ -129,7 +124,7 @@ class DirectedController:
                     tasks.fetch(order)
                 events = [*reports, *tasks.finished()]
 
-    def _policy(self, measured: Measured) -> Policy:
+    def _policy(self, measured: NewestRates) -> Policy:
         return lambda view: self._judge(view, measured, wall_clock_us())
 
     @staticmethod
@@ -177,7 +172,7 @@ def _first_events(
     return first
 
 
-def spectate(
+def decide_without_acting(
     config: GroupConfig,
     judge: Judge,
     on_decision: Callable[[Decision], None],
@@ -188,8 +183,8 @@ def spectate(
         config.cluster.admin() as admin,
         closing(ControllerInbox(config, control=False)) as inbox,
     ):
-        measured, began, decided = Measured(), time.monotonic(), float("-inf")
-        learning = Learning(config.group)
+        measured, began, decided = NewestRates(), time.monotonic(), float("-inf")
+        learning = CapacityLearner(config.group)
         while not stop.wait(config.look_every_s):
             _, measured = inbox.poll(measured)
             now = time.monotonic()
@@ -210,6 +205,7 @@ def spectate(
                 orphans=partitions - present.keys(),
                 max_bytes_s=capacities.bytes_s,
                 max_records_s=capacities.records_s,
+                removes_highest_only=config.rules.removes_highest_only,
             )
             verdict = judge(view, measured, wall_clock_us())
             if verdict is not None:
@@ -312,7 +308,7 @@ class _BackgroundTasks:
                 log.warning("observation_failed", why=error.message)
             except Exception:  # the next observation may succeed
                 log.exception("controller_task_failed")
-            self._ended.wait(_PAUSE_S)
+            self._ended.wait(RESTART_PAUSE_S)
 
     def _observe(self, admin: Admin) -> None:
         """Observes once; processes last, so that their state is the most recent."""
@@ -379,7 +375,7 @@ class _BackgroundTasks:
                 leaving = {c: i for c, i in running.items() if c in asked and asked[c] in (None, i)}
                 if not leaving or self._removed(leaving):
                     return
-            self._ended.wait(_AGAIN_S)
+            self._ended.wait(_REMOVE_AGAIN_S)
 
     def _removed(self, leaving: Mapping[int, str]) -> bool:
         try:
@@ -401,7 +397,7 @@ class _BackgroundTasks:
             ):
                 self._finished.put(ConsumerExited(time.monotonic(), consumer, identity))
                 return
-            self._ended.wait(_PAUSE_S)
+            self._ended.wait(RESTART_PAUSE_S)
 
     def _killed(self, consumer: int) -> bool:
         try:

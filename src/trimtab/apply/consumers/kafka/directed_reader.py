@@ -24,7 +24,7 @@ from trimtab.errors import ApplyError, BrokerUnavailable, TrimtabError
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors, translated
 from trimtab.kafka.headers import headers_of
-from trimtab.kafka.retry import Retry
+from trimtab.kafka.retry import SLOWING, attempts
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
 from trimtab.observe.logging import library_log
@@ -36,8 +36,7 @@ GONE_AFTER_S = 5.0
 
 _LOOK_EVERY_S = 1.0
 _PROBE_EVERY_S = 5.0
-_ASK_S = 10.0
-_CONNECT_ALL_S, _CONNECT_ONE_S = 2.0, 0.5
+_CONNECT_ALL_S, _CONNECT_ONE_S = 2.0, 0.5  # short: reading, or its start, waits meanwhile
 _CHUNKS = 1000
 _KB = 1024
 _UNKNOWN = frozenset(
@@ -69,12 +68,11 @@ _UNREADABLE = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-_TAKE_RETRY = Retry(first_s=0.1, most_s=5.0)
 
 OnLost = Callable[[frozenset[TopicPartition]], None]
 
 
-class Beginning(StrEnum):
+class OffsetReset(StrEnum):
     """Where to start reading a partition without a committed offset."""
 
     EARLIEST = "earliest"
@@ -92,9 +90,10 @@ class DirectedReader:
         client_id: str,
         on_lost: OnLost,
         batch_bytes: int = 5_000_000,
-        beginning: Beginning = Beginning.EARLIEST,
+        beginning: OffsetReset = OffsetReset.EARLIEST,
     ) -> None:
         self._group = group
+        self._attempt_s = cluster.timeouts.attempt_s
         self._on_lost = on_lost
         self._beginning = beginning
         self._positions: dict[TopicPartition, int | None] = {}
@@ -187,13 +186,11 @@ class DirectedReader:
         query: Callable[[], dict[TopicPartition, int | None]],
         stop: threading.Event,
     ) -> dict[TopicPartition, int | None]:
-        for pause_s in _TAKE_RETRY.endless_pauses():
+        for _ in attempts(SLOWING, stop=stop):
             try:
                 return query()
             except BrokerUnavailable as error:
                 log.warning("partitions_could_not_be_taken_yet", group=self._group, why=str(error))
-            if stop.wait(pause_s):
-                break
         return {}
 
     def _starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -203,12 +200,12 @@ class DirectedReader:
         asked = [TheirPartition(*p) for p in partitions]
         starts: dict[TopicPartition, int | None] = {}
         try:
-            for answer in self._consumer.committed(asked, timeout=_ASK_S):
+            for answer in self._consumer.committed(asked, timeout=self._attempt_s):
                 if answer.error is not None:
                     raise KafkaException(answer.error)  # noqa: TRY301 - handled like the others
                 known = answer.offset if answer.offset >= 0 else None
                 starts[TopicPartition(answer.topic, answer.partition)] = known
-            if self._beginning is Beginning.LATEST:
+            if self._beginning is OffsetReset.LATEST:
                 self._commit_ends(starts)
         except KafkaException as error:
             what = f"asking for the committed offsets of group {self._group}"
@@ -218,7 +215,7 @@ class DirectedReader:
     def _commit_ends(self, starts: dict[TopicPartition, int | None]) -> None:
         """Commits the end offsets at once, so that the next owner does not start at a later end."""
         ends = {
-            p: self._consumer.get_watermark_offsets(TheirPartition(*p), timeout=_ASK_S)[1]
+            p: self._consumer.get_watermark_offsets(TheirPartition(*p), timeout=self._attempt_s)[1]
             for p, at in starts.items()
             if at is None
         }
@@ -334,7 +331,7 @@ class DirectedReader:
         if not self._missing_since or now < self._look_at:
             return
         self._look_at = now + _LOOK_EVERY_S
-        there = self._existing({p.topic for p in self._missing_since})
+        there = self._existing({p.topic for p in self._missing_since}, timeout_s=self._attempt_s)
         if there is None:
             return
         for partition in there & self._missing_since.keys():
@@ -361,9 +358,7 @@ class DirectedReader:
                 if partition not in there:
                     self._suspect(partition)
 
-    def _existing(
-        self, topics: Collection[str], *, timeout_s: float = _ASK_S
-    ) -> set[TopicPartition] | None:
+    def _existing(self, topics: Collection[str], *, timeout_s: float) -> set[TopicPartition] | None:
         """The partitions of these topics that the brokers know; None when they do not answer."""
         there = set()
         for topic in topics:

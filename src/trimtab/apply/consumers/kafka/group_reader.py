@@ -32,6 +32,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
+from trimtab.model.timeouts import Timeouts, milliseconds
 from trimtab.observe.logging import library_log
 
 log = library_log()
@@ -40,10 +41,8 @@ OnRevoked = Callable[[frozenset[TopicPartition]], None]
 
 _ASK_EVERY_S = 1.0
 _ASK_AT_LEAST_EVERY_S = 30.0
-_COMMIT_WITHIN_S = 10.0
 _STAY_ACTIVE_S = 0.02
 _REBALANCE_S = 2.0
-_ASK_MS = 10_000
 _JOIN_S = 0.5  # a join that completes between two polls is lost and repeated: so polls are long
 _NO_LONGER_OURS = (
     theirs.CommitFailedError,
@@ -82,6 +81,7 @@ def open_group_reader(
         line,
         on_revoked,
         client_id=client_id,
+        timeouts=cluster.timeouts,
         config={
             **cluster.for_kafka_python(),
             "session_timeout_ms": round(session_s * 1000),
@@ -105,9 +105,12 @@ class GroupReader:
         on_revoked: OnRevoked,
         *,
         client_id: str,
+        timeouts: Timeouts,
         config: Mapping[str, Any],
     ) -> None:
         self._group = group
+        self._attempt_ms = milliseconds(timeouts.attempt_s)
+        self._close_ms = milliseconds(timeouts.close_s)
         self._topics = tuple(sorted(topics))
         self._config = dict(config)
         self._line = line
@@ -221,7 +224,7 @@ class GroupReader:
             return
         with kafka_errors(f"committing offsets of group {self._group}"):
             try:
-                self._consumer.commit(kept, timeout_ms=round(_COMMIT_WITHIN_S * 1000))
+                self._consumer.commit(kept, timeout_ms=self._attempt_ms)
             except _NO_LONGER_OURS as error:
                 log.warning("commit_was_refused", group=self._group, reason=type(error).__name__)
                 self.revoke(self._owned)
@@ -238,7 +241,7 @@ class GroupReader:
     def close(self) -> None:
         """Leaves the group, so that others take over at once; commits nothing."""
         with kafka_errors(f"leaving group {self._group}"):
-            self._consumer.close(autocommit=False, timeout_ms=round(_COMMIT_WITHIN_S * 1000))
+            self._consumer.close(autocommit=False, timeout_ms=self._close_ms)
             if self.member_id and self._instance is not None and not self._fenced:
                 self._remove_static_member(self._instance)
 
@@ -328,7 +331,7 @@ class GroupReader:
         """Seeks to the committed offset of newly assigned partitions."""
         for partition in sorted(self._without_position):
             place = TheirPartition(*partition)
-            committed = self._consumer.committed(place, timeout_ms=_ASK_MS)
+            committed = self._consumer.committed(place, timeout_ms=self._attempt_ms)
             if partition not in self._owned:  # revoked meanwhile
                 continue
             if committed is None:

@@ -10,11 +10,12 @@ import structlog
 from confluent_kafka import OFFSET_END, KafkaException, Message
 from confluent_kafka import TopicPartition as TheirPartition
 
-from trimtab.apply.consumers.controller import ReportReceived
+from trimtab.apply.consumers.controller_state import ReportReceived
+from trimtab.apply.consumers.group_facts import NewestRates
 from trimtab.apply.consumers.kafka.control_channel import TO_CONTROLLER
 from trimtab.apply.consumers.kafka.leadership import GroupConfig
-from trimtab.apply.consumers.policy import Measured
 from trimtab.errors import BadFile, ProtocolViolation
+from trimtab.kafka.cluster import POLL_SLICE_S
 from trimtab.kafka.compacted import ABSENT
 from trimtab.kafka.errors import is_retriable, kafka_errors, reason_of
 from trimtab.model.control import (
@@ -33,8 +34,6 @@ from trimtab.observe import metrics
 
 log = structlog.get_logger()
 
-_ASK_S = 15.0
-_POLL_S = 0.05
 _LOOK_BACK_S = 60.0
 _EXPORTED = (
     metrics.controller_partition_bytes_per_second,
@@ -51,6 +50,7 @@ class ControllerInbox:
 
     def __init__(self, config: GroupConfig, *, control: bool = True) -> None:
         self._config = config
+        self._request_s = config.cluster.timeouts.request_s
         self._control, self._rates = (
             config.cluster.topics.control(config.group),
             config.cluster.topics.rates,
@@ -60,7 +60,7 @@ class ControllerInbox:
         self._consumer = config.cluster.consumer(
             config.name,
             {
-                "group.id": f"{config.name}-ears",
+                "group.id": f"{config.name}-inbox",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "latest",
                 "isolation.level": "read_committed",
@@ -80,7 +80,7 @@ class ControllerInbox:
         """The control partition's end offset now: later answers of consumers are not missed."""
         with kafka_errors(f"reading {self._control}"):
             place = TheirPartition(self._control, TO_CONTROLLER)
-            _, end = self._consumer.get_watermark_offsets(place, timeout=_ASK_S)
+            _, end = self._consumer.get_watermark_offsets(place, timeout=self._request_s)
         return TheirPartition(self._control, TO_CONTROLLER, end)
 
     def _recent(self) -> TheirPartition:
@@ -88,18 +88,19 @@ class ControllerInbox:
         since_ms = round((time.time() - _LOOK_BACK_S) * 1000)
         try:
             [found] = self._consumer.offsets_for_times(
-                [TheirPartition(self._rates, 0, since_ms)], timeout=_ASK_S
+                [TheirPartition(self._rates, 0, since_ms)],
+                timeout=self._request_s,
             )
         except KafkaException as error:
             log.warning("rates_were_not_found", topic=self._rates, why=reason_of(error))
             return TheirPartition(self._rates, 0, OFFSET_END)
         return found
 
-    def poll(self, measured: Measured) -> tuple[list[ReportReceived], Measured]:
+    def poll(self, measured: NewestRates) -> tuple[list[ReportReceived], NewestRates]:
         """New reports, and `measured` updated with new rates; waits at most 50 ms for them."""
         reports, before = [], measured
         with kafka_errors("reading reports of consumers"):
-            for message in self._consumer.consume(500, _POLL_S):
+            for message in self._consumer.consume(500, POLL_SLICE_S):
                 if (error := message.error()) is not None:
                     if not is_retriable(KafkaException(error)) and error.code() not in ABSENT:
                         raise KafkaException(error)
@@ -118,7 +119,7 @@ class ControllerInbox:
             self._export(measured)
         return reports, measured
 
-    def _export(self, measured: Measured) -> None:
+    def _export(self, measured: NewestRates) -> None:
         """Exports the rates as metrics; they are read when the metrics are scraped."""
         group, topics = self._config.group, frozenset(self._config.topics)
 
@@ -172,9 +173,9 @@ def _kind(command: Command) -> str:
     return type(command).__name__.lower()
 
 
-def newest_rates(config: GroupConfig, *, within_s: float) -> Measured:
+def newest_rates(config: GroupConfig, *, within_s: float = 2.0) -> NewestRates:
     """The newest published rates, as far as they can be read within that time."""
-    measured, deadline = Measured(), time.monotonic() + within_s
+    measured, deadline = NewestRates(), time.monotonic() + within_s
     with closing(ControllerInbox(config, control=False)) as inbox:
         while time.monotonic() < deadline:
             _, measured = inbox.poll(measured)

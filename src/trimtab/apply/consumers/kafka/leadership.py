@@ -17,12 +17,12 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as TheirPartition
 
-from trimtab.apply.consumers.controller import ControllerRules, Persist, Send, WriteJournal
+from trimtab.apply.consumers.controller_state import ControllerRules, Persist, Send, WriteJournal
 from trimtab.apply.consumers.kafka.control_channel import partition_of
 from trimtab.apply.kafka.plan_topic import journal_record
 from trimtab.errors import ApplyError, BrokerUnavailable, Fenced
 from trimtab.kafka.admin import Admin
-from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.cluster import POLL_SLICE_S, Cluster
 from trimtab.kafka.compacted import ABSENT, TopicReader
 from trimtab.kafka.errors import is_retriable, kafka_errors, reason_of
 from trimtab.kafka.topics import ensure
@@ -31,15 +31,16 @@ from trimtab.model.codec import dumps
 from trimtab.model.control import GroupState
 from trimtab.model.control_codec import control_to, group_state_from, group_state_to
 from trimtab.model.json_reader import parse
+from trimtab.model.timeouts import milliseconds
 from trimtab.observe.clock import wall_clock_us
 
 log = structlog.get_logger()
 
 _STATE_KEY = b"state"
-_ASK_S = 15.0
-_TRANSACTION_S = 30.0
-_POLL_S = 0.05
-_PAUSE_S = 1.0
+_TRANSACTION_TIMEOUT_MS = 60_000  # librdkafka's default
+
+RESTART_PAUSE_S = 1.0
+"""The pause before a controller repeats what has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +94,9 @@ class Lease:
             self._consumer.subscribe(
                 [topic], on_assign=self._take, on_revoke=self._lose, on_lost=self._lose
             )
-            log_at = time.monotonic() + _PAUSE_S
+            log_at = time.monotonic() + RESTART_PAUSE_S  # usually it is free
             while not self._mine and not stop.is_set():
-                self._poll(_POLL_S)
+                self._poll(POLL_SLICE_S)
                 if log_at and time.monotonic() > log_at:
                     log.info("controller_waiting_for_lease", group=self._config.group)
                     log_at = 0.0
@@ -137,12 +138,24 @@ class CommandProducer:
 
     def __init__(self, config: GroupConfig) -> None:
         self._config = config
+        self._timeouts = config.cluster.timeouts
         self._known_partitions = 0
+        answer_s = max(self._timeouts.request_s, self._timeouts.attempt_s)
+        own_ms = config.cluster.properties.for_confluent().get("socket.timeout.ms", 0)
+        answer_s = max(answer_s, int(own_ms) / 1000)  # of the user's client properties
+        longest_s = max(self._timeouts.transaction_s, answer_s + 1)  # the client demands more
         self._producer = config.cluster.producer(
-            config.name, {"transactional.id": config.name, "linger.ms": 0, "acks": "all"}
+            config.name,
+            {
+                "transactional.id": config.name,
+                "linger.ms": 0,
+                "acks": "all",
+                # Brokers must not abort a transaction that is still waited for.
+                "transaction.timeout.ms": max(_TRANSACTION_TIMEOUT_MS, milliseconds(longest_s)),
+            },
         )
         with fencing("taking over"):
-            self._producer.init_transactions(_TRANSACTION_S)
+            self._producer.init_transactions(self._timeouts.transaction_s)
 
     def commit(self, effects: Sequence[Send | Persist | WriteJournal]) -> None:
         """Sends the effects in one transaction, and returns when that is committed.
@@ -157,7 +170,7 @@ class CommandProducer:
                 self._producer.produce(
                     self._config.cluster.topics.group(self._config.group), b"", b"touch"
                 )
-            self._producer.commit_transaction(_TRANSACTION_S)
+            self._producer.commit_transaction(self._timeouts.transaction_s)
 
     def _produce(self, effect: Send | Persist | WriteJournal) -> None:
         ts, own, group = wall_clock_us(), self._config.cluster.topics, self._config.group
@@ -180,8 +193,8 @@ class CommandProducer:
         """Refreshes the producer's metadata if it may not know a newly added partition."""
         if partition >= self._known_partitions:
             topic = self._config.cluster.topics.control(self._config.group)
-            known = self._producer.list_topics(topic, timeout=_ASK_S).topics[topic]
-            self._known_partitions = len(known.partitions)
+            known = self._producer.list_topics(topic, timeout=self._timeouts.request_s)
+            self._known_partitions = len(known.topics[topic].partitions)
 
 
 @contextmanager
@@ -237,11 +250,11 @@ def lead_when_elected(
                     log.warning("controller_lost_lease", group=config.group)
         except Fenced as error:
             log.warning("controller_was_fenced", group=config.group, why=error.message)
-            stop.wait(_PAUSE_S)
+            stop.wait(RESTART_PAUSE_S)
         except BrokerUnavailable as error:
             log.warning("controller_lost_brokers", group=config.group, why=error.message)
-            stop.wait(_PAUSE_S)
+            stop.wait(RESTART_PAUSE_S)
         except ApplyError as error:  # such as a backend that does not answer
             log.warning("controller_restarting", group=config.group, why=error.message)
-            stop.wait(_PAUSE_S)
+            stop.wait(RESTART_PAUSE_S)
     return False

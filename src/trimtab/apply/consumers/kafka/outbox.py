@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from trimtab.apply.consumers.handling import error_text
 from trimtab.errors import BrokerUnavailable
 from trimtab.kafka.admin import Admin, TopicSpec
-from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.cluster import POLL_SLICE_S, Cluster
 from trimtab.kafka.errors import kafka_errors, translated
 from trimtab.kafka.publisher import reliable
 from trimtab.kafka.topics import replicas_for
@@ -28,11 +28,11 @@ from trimtab.model.codec import dumps
 from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_to
 from trimtab.model.record import Headers, Record
+from trimtab.model.timeouts import milliseconds
 from trimtab.observe.logging import library_log
 
 log = library_log()
 
-_CONFIRM_S = 10.0
 _DEAD_KEPT_MS = 30 * 24 * 60 * 60 * 1000
 _HEADERS_ROOM = 64 * 1024
 _MOST = 2**31 - 1
@@ -75,9 +75,11 @@ class Outbox:
         client_id: str,
         linger_ms: int = 0,
     ) -> None:
+        self._attempt_s = cluster.timeouts.attempt_s
         self._config = reliable(cluster, client_id=client_id, linger_ms=linger_ms) | {
             "partitioner": "murmur2_random",
-            "message.timeout.ms": 120_000,
+            # Long: a record that has failed is only sent again.
+            "message.timeout.ms": milliseconds(2 * cluster.timeouts.delivery_s),
             "message.max.bytes": 1_000_000_000,  # the topic's limit is checked by the brokers
             "error_cb": self._on_error,
         }
@@ -107,11 +109,12 @@ class Outbox:
         others = tuple(_Outgoing(topic, *parts, *at, alone=True) for parts in smaller)
         self._send(_Outgoing(topic, key, value, headers, *at, others))
 
-    def confirm(self, within_s: float = _CONFIRM_S) -> None:
-        """Returns when all queued records are acknowledged.
+    def confirm(self, within_s: float | None = None) -> None:
+        """Returns when all queued records are acknowledged; waits for `attempt_s` by default.
 
         Raises `BrokerUnavailable` if they are not yet: call it again.
         """
+        within_s = self._attempt_s if within_s is None else within_s
         if self._broken:  # a fatal error of an idempotent producer is permanent
             with self._guard:
                 self._producer.purge()
@@ -148,7 +151,7 @@ class Outbox:
                 self._failed.append((outgoing, error))
                 log.warning("record_was_not_delivered", topic=outgoing.topic, why=error.str())
 
-        deadline = time.monotonic() + _CONFIRM_S
+        deadline = time.monotonic() + self._attempt_s
         with self._guard:
             while True:
                 try:
@@ -166,7 +169,7 @@ class Outbox:
                     if time.monotonic() > deadline:
                         self._failed.append((outgoing, KafkaError(KafkaError._QUEUE_FULL)))
                         break
-                    self._producer.poll(0.1)
+                    self._producer.poll(POLL_SLICE_S)
                 except KafkaException as error:
                     self._failed.append((outgoing, error.args[0]))
                     break

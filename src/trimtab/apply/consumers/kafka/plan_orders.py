@@ -7,7 +7,7 @@ from contextlib import closing
 
 import structlog
 
-from trimtab.apply.consumers.controller import PlanOrdered
+from trimtab.apply.consumers.controller_state import PlanOrdered
 from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.apply.consumers.plan_orders import InheritedOrders, inherited_orders
 from trimtab.apply.kafka.plan_topic import PlanTopic, kept_plan

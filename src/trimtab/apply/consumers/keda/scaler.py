@@ -2,9 +2,9 @@
 
 Why      Where KEDA already scales the consumers, it should scale to the plan instead of to the lag.
 Promise  The metric is the wanted number of consumers and its target is 1, so KEDA scales to that
-         number; `Wish` allows for the autoscaler's tolerance. An unknown value is never answered
-         with a number: an unknown group gives NOT_FOUND, no fresh decision gives UNAVAILABLE, and
-         KEDA leaves the count as it is.
+         number; `NewestDecision` allows for the autoscaler's tolerance. An unknown value is never
+         answered with a number: an unknown group gives NOT_FOUND, no fresh decision gives
+         UNAVAILABLE, and KEDA leaves the count as it is.
 Cost     One thread, whatever the number of streams.
 """
 
@@ -25,7 +25,7 @@ from trimtab.apply.consumers.keda import externalscaler_pb2 as messages
 from trimtab.apply.consumers.keda.externalscaler_pb2_grpc import (
     add_ExternalScalerServicer_to_server,
 )
-from trimtab.apply.consumers.keda.wanted import Wanted
+from trimtab.apply.consumers.keda.wanted import WantedConsumers
 from trimtab.errors import PortTaken
 
 METRIC = "trimtab-consumers"
@@ -42,7 +42,7 @@ class Scaler:
     thread and must not block. `address` is host:port; port 0 takes a free one, see `port`.
     """
 
-    def __init__(self, wanted: Callable[[str], Wanted | None], address: str) -> None:
+    def __init__(self, wanted: Callable[[str], WantedConsumers | None], address: str) -> None:
         self.port = 0
         self._service = _Service(wanted)
         self._address = address
@@ -97,7 +97,7 @@ class Scaler:
 class _Service:
     """The four calls; their names are KEDA's."""
 
-    def __init__(self, wanted: Callable[[str], Wanted | None]) -> None:
+    def __init__(self, wanted: Callable[[str], WantedConsumers | None]) -> None:
         self._wanted = wanted
 
     async def IsActive(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -136,7 +136,7 @@ class _Service:
             await _refuse(context, grpc.StatusCode.UNAVAILABLE, what + why)
         return wanted.consumers
 
-    async def _known(self, ref: Any, context: Any) -> Wanted:
+    async def _known(self, ref: Any, context: Any) -> WantedConsumers:
         """Returns the wanted number of a known group, or refuses the call."""
         group = ref.scalerMetadata.get("group")
         if not group:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedConsumers:
     """The number of consumers by the newest decision; None without a fresh one, and then `why`."""
 
     consumers: int | None

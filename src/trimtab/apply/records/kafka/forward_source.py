@@ -11,7 +11,6 @@ Promise  Returns the records of a partition in order, and its end when it is rea
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,14 +29,12 @@ from trimtab.errors import ApplyError
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_retriable, kafka_errors, reason_of
 from trimtab.kafka.headers import headers_of
-from trimtab.kafka.retry import Retry
+from trimtab.kafka.retry import SLOWING, attempts
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
 
 log = structlog.get_logger()
 
-_ASK_S = 30.0
-_COMMITTED_RETRY = Retry(first_s=0.1, most_s=2.0)
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _NO_LONGER_OURS = frozenset(
     {
@@ -96,6 +93,7 @@ class GroupSource:
         """Joins at the first `next`; `hooks` must be set before."""
         self.hooks: Hooks
         self._topics = tuple(topics)
+        self._timeouts = cluster.timeouts
         self._owned: set[TopicPartition] = set()
         self._still = False
         self._pausing = False
@@ -129,7 +127,9 @@ class GroupSource:
     def _commit_missing_ends(self) -> None:
         """Commits the end offsets of partitions without a committed offset."""
         ends = self.ends()
-        known = self._consumer.committed([TheirPartition(*p) for p in ends], timeout=_ASK_S)
+        known = self._consumer.committed(
+            [TheirPartition(*p) for p in ends], timeout=self._timeouts.request_s
+        )
         for place in known:
             if place.error is not None:
                 raise KafkaException(place.error)
@@ -165,13 +165,13 @@ class GroupSource:
 
     def ends(self) -> dict[TopicPartition, int]:
         """The current end offsets of the source topics."""
-        found = {}
+        found, request_s = {}, self._timeouts.request_s
         with kafka_errors("reading the end offsets of the source topics"):
             for topic in self._topics:
-                known = self._consumer.list_topics(topic, timeout=_ASK_S).topics[topic].partitions
-                for number in known:
+                known = self._consumer.list_topics(topic, timeout=request_s)
+                for number in known.topics[topic].partitions:
                     place = TheirPartition(topic, number)
-                    _, end = self._consumer.get_watermark_offsets(place, timeout=_ASK_S)
+                    _, end = self._consumer.get_watermark_offsets(place, timeout=request_s)
                     found[TopicPartition(topic, number)] = end
         return found
 
@@ -217,11 +217,9 @@ class GroupSource:
 
     def _starts(self, partitions: Collection[TopicPartition]) -> list[TheirPartition]:
         """The start offsets; empty if there is no answer in time: then the client asks."""
-        deadline = time.monotonic() + _ASK_S
         asked = [TheirPartition(*p) for p in partitions]
-        for pause_s in _COMMITTED_RETRY.endless_pauses():
-            left_s = deadline - time.monotonic()
-            if not asked or left_s <= 0:
+        for left_s in attempts(SLOWING, within_s=self._timeouts.visible_s):
+            if not asked:
                 break
             try:
                 found = self._consumer.committed(asked, timeout=left_s)
@@ -232,7 +230,6 @@ class GroupSource:
                 log.warning("committed_offsets_are_not_known", why=reason_of(error))
                 if not is_retriable(error):
                     break
-                time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
                 continue
             for place in found:
                 if place.offset < 0:

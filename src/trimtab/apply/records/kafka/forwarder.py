@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,18 +25,12 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from trimtab.apply.records.forwarding import ForwardProgress
+from trimtab.apply.records.kafka.forward_route import ForwardReport, Route, Survey
 from trimtab.apply.records.kafka.forward_source import End, GroupSource
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.apply.records.kafka.weights_reader import WeightsReader
-from trimtab.errors import (
-    ApplyError,
-    BrokerUnavailable,
-    ConfigError,
-    TrimtabError,
-    UnknownTopic,
-)
-from trimtab.kafka.admin import Admin
-from trimtab.kafka.cluster import Cluster
+from trimtab.errors import ApplyError, BrokerUnavailable, TrimtabError, UnknownTopic
+from trimtab.kafka.cluster import POLL_SLICE_S, Cluster
 from trimtab.kafka.errors import kafka_errors, reason_of, translated
 from trimtab.kafka.publisher import reliable
 from trimtab.model.cluster import TopicPartition
@@ -44,57 +38,17 @@ from trimtab.model.record import Record
 from trimtab.observe import metrics
 from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.plan.records.live_weights import LiveWeights
-from trimtab.plan.records.partitioner import RoutingOptions
-from trimtab.plan.records.ratios import Ratios, ratios
+from trimtab.plan.records.ratios import ratios
 
 log = structlog.get_logger()
 
 MOST_RECORDS = 20_000
 MOST_BYTES = 64_000_000
 _TURN = 500
-_POLL_S = 0.1
 _COMMIT_EVERY_S = 1.0
-_SETTLE_S = 60.0
-_COLLECT_S = 5.0
-_ROOM_WITHIN_S = 60.0
+_COLLECT_S = 5.0  # short: only reports that have arrived already
 _ROOM = 1024
 _LINGER_MS = 10  # with less, an idempotent librdkafka burns several times the processor time
-_LARGEST = 1_048_588
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """What is forwarded where, and until when.
-
-    Attributes:
-        topics: Source topic → target topic.
-        group: The consumer group whose offsets are committed.
-        partitioner: The partitioner's name.
-        options: The partitioner's options.
-        from_latest: Start at the end of partitions without a committed offset.
-        until_end: Stop at the end that the source topics had at the start.
-        records: Stop after this many records.
-    """
-
-    topics: Mapping[str, str]
-    group: str
-    partitioner: str
-    options: RoutingOptions = field(default_factory=RoutingOptions)
-    from_latest: bool = False
-    until_end: bool = False
-    records: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForwardReport:
-    """How many records were read, acknowledged and committed; `brokers` counts them by leader."""
-
-    taken: int
-    forwarded: int
-    committed: int
-    brokers: Mapping[int, int]
-    partitions: Mapping[TopicPartition, int]
-    ratios: Ratios | None
 
 
 class RecordSource(Protocol):
@@ -159,15 +113,15 @@ class Forwarder:
         target: RecordTarget,
         *,
         leaders: Callable[[], LeaderSnapshot],
+        delivery_s: float,
         clock: Callable[[], float] = time.monotonic,
-        settle_s: float = _SETTLE_S,
     ) -> None:
         self._route = route
         self._source = source
         self._target = target
         self._leaders = leaders
         self._clock = clock
-        self._settle_s = settle_s
+        self._delivery_s = self._settle_s = delivery_s
         self._progress = ForwardProgress()
         self._failure: ApplyError | None = None
         self._ends: Mapping[TopicPartition, int] = {}
@@ -246,7 +200,7 @@ class Forwarder:
         deadline = self._clock() + self._settle_s
         try:
             while self._progress.under_way(partitions) and self._clock() < deadline:
-                self._poll(_POLL_S)
+                self._poll(POLL_SLICE_S)
         finally:
             self._commit(wait=True)
         return self._progress.under_way(partitions)
@@ -283,7 +237,7 @@ class Forwarder:
         if full != self._held:
             self._held = full
             self._source.hold(still=full)
-        timeout_s = _POLL_S if not self._progress.records else 0.005
+        timeout_s = POLL_SLICE_S if not self._progress.records else 0.005
         for _ in range(_TURN):
             found = self._source.next(timeout_s)
             if found is None:
@@ -296,7 +250,7 @@ class Forwarder:
             if self._has_enough():
                 break
             timeout_s = 0.0
-        self._poll(_POLL_S if full else 0.0)
+        self._poll(POLL_SLICE_S if full else 0.0)
 
     def _check_restart(self, partition: TopicPartition, offset: int) -> None:
         """Restarts a partition whose offsets go back: it was truncated, or created again."""
@@ -322,11 +276,19 @@ class Forwarder:
                 on_delivery=partial(self._delivered, record.source, record.offset, lap),
             )
         except (TrimtabError, KafkaException, BufferError) as error:
-            ours = error if isinstance(error, TrimtabError) else _not_taken(error)
+            ours = error if isinstance(error, TrimtabError) else self._not_taken(error)
             raise ApplyError(
                 f"{record.source} offset {record.offset} could not be forwarded: {ours.message}",
                 hint=ours.hint,
             ) from error
+
+    def _not_taken(self, error: KafkaException | BufferError) -> TrimtabError:
+        if isinstance(error, BufferError):
+            return BrokerUnavailable(
+                f"The buffer of the target's producer stayed full for {self._delivery_s:g} s.",
+                hint="The brokers are slower than the source, or down; check that they run.",
+            )
+        return translated(error, "writing to the target")
 
     def _delivered(
         self, source: TopicPartition, offset: int, lap: int, error: KafkaError | None, message: Any
@@ -361,7 +323,7 @@ class Forwarder:
         deadline = self._clock() + _COLLECT_S
         while self._progress.records and self._clock() < deadline:
             try:
-                if not self._target.poll(_POLL_S):
+                if not self._target.poll(POLL_SLICE_S):
                     break
             except KafkaException:
                 continue  # the failure is raised again; reports come after it
@@ -383,15 +345,6 @@ class Forwarder:
             self._progress.not_committed(offsets)
 
 
-def _not_taken(error: KafkaException | BufferError) -> TrimtabError:
-    if isinstance(error, BufferError):
-        return BrokerUnavailable(
-            f"The buffer of the target's producer stayed full for {_ROOM_WITHIN_S:g} s.",
-            hint="The brokers are slower than the source, or down; check that they run.",
-        )
-    return translated(error, "writing to the target")
-
-
 def _refused(source: TopicPartition, offset: int, error: KafkaError, message: Any) -> ApplyError:
     hints = {
         KafkaError.MSG_SIZE_TOO_LARGE: "Raise max.message.bytes of the target topic.",
@@ -411,52 +364,6 @@ def _refused(source: TopicPartition, offset: int, error: KafkaError, message: An
     )
 
 
-# ---------------------------------------------------------------- on real clusters
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """What forwarding would use: the target's leaders, and the largest batch it accepts."""
-
-    route: Route
-    sources: Mapping[str, int]
-    targets: LeaderSnapshot
-    largest_bytes: int
-
-
-def survey(route: Route, source: Admin, target: Admin) -> Survey:
-    """Checks both clusters; refuses missing topics and topics forwarded to themselves."""
-    read, write = sorted(route.topics), sorted(set(route.topics.values()))
-    here = source.topics(read)
-    there = target.topics(write)
-    _missing("source", read, {p.topic for p in here})
-    _missing("target", write, {p.topic for p in there})
-    circles = sorted(set(read) & set(write))
-    if circles and source.cluster().cluster == target.cluster().cluster:
-        raise ConfigError(
-            f"Topic {', '.join(circles)} would be forwarded to itself.",
-            hint="Set --to-topic to another topic, or --to-bootstrap-server to another cluster.",
-        )
-    settings = [target.topic_settings(topic) or {} for topic in write]
-    return Survey(
-        route=route,
-        sources={topic: sum(p.topic == topic for p in here) for topic in read},
-        targets=LeaderSnapshot(
-            {t: {p.partition: int(p.leader) for p in there if p.topic == t} for t in write}
-        ),
-        largest_bytes=min(int(s.get("max.message.bytes", _LARGEST)) for s in settings),
-    )
-
-
-def _missing(which: str, wanted: Collection[str], found: Collection[str]) -> None:
-    missing = sorted(set(wanted) - set(found))
-    if missing:
-        raise ConfigError(
-            f"The {which} cluster has no topic {', '.join(missing)}.",
-            hint="Create it first, or correct the name: a forwarder creates no topics.",
-        )
-
-
 @contextmanager
 def open_forwarder(
     surveyed: Survey,
@@ -467,7 +374,7 @@ def open_forwarder(
 
     `weighted-node` follows the weights that steering publishes on the target.
     """
-    route = surveyed.route
+    route, delivery_s = surveyed.route, target.timeouts.delivery_s
     with ExitStack() as open_now:
         options = route.options
         if route.partitioner == "weighted-node":
@@ -482,14 +389,20 @@ def open_forwarder(
             "partitioner": "murmur2_random",  # Kafka's hash
         }
         with kafka_errors("starting a producer"):
-            producer = RoutedProducer(config, route.partitioner, options, wait_s=_ROOM_WITHIN_S)
+            producer = RoutedProducer(config, route.partitioner, options, wait_s=delivery_s)
         open_now.callback(_close, producer)
         for topic in sorted(set(route.topics.values())):
             producer.watch.ensure_known(topic)
         reading = GroupSource(
             route.group, sorted(route.topics), source, from_latest=route.from_latest
         )
-        forwarder = Forwarder(route, reading, producer, leaders=lambda: producer.watch.snapshot)
+        forwarder = Forwarder(
+            route,
+            reading,
+            producer,
+            leaders=lambda: producer.watch.snapshot,
+            delivery_s=delivery_s,
+        )
         reading.hooks = forwarder
         yield forwarder
 

@@ -23,7 +23,7 @@ from trimtab.model.cluster import BrokerId, TopicPartition
 
 _EVERY_S = 2.0
 _PAUSE_FACTOR = 10.0
-_REQUEST_TIMEOUT_S = 5.0
+_REQUEST_TIMEOUT_S = 5.0  # a silent broker keeps its last count, and delays that of the others
 _HOLD_S = 30.0
 
 End = tuple[int, float]

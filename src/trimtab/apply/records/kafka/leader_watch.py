@@ -23,13 +23,14 @@ from confluent_kafka.admin import AdminClient
 
 from trimtab.errors import BrokerUnavailable, TrimtabError, UnknownTopic
 from trimtab.kafka.errors import kafka_errors, translated
+from trimtab.kafka.retry import attempts
 from trimtab.model.cluster import NO_LEADER
 from trimtab.observe.logging import library_log
 from trimtab.plan.records.leaders import LeaderSnapshot
 
 log = library_log()
 
-_BACKOFF_S = 0.1
+_PAUSE_S = 0.1  # at most ten refreshes a second
 _SHORTEST_ANSWER_S, _LONGEST_ANSWER_S = 1.0, 5.0
 _unnamed = count(1)
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
@@ -158,17 +159,23 @@ class LeaderWatch:
         """
         if topic in self._published[0]:
             return
-        deadline = time.monotonic() + self._first_use_s
+        until = time.monotonic() + self._first_use_s  # also for a thread that waits for another
         with self._looking:
-            while topic not in self._leaders:
-                left = deadline - time.monotonic()
-                try:
-                    self._leaders[topic] = self._source.leaders(topic, max(left, _BACKOFF_S))
-                except (UnknownTopic, BrokerUnavailable):
-                    if left <= _BACKOFF_S or self._closed.wait(_BACKOFF_S):
-                        raise
+            if topic not in self._leaders:
+                left_s = max(0.0, until - time.monotonic())
+                self._leaders[topic] = self._first_leaders(topic, left_s)
             self._publish()
         self._start()
+
+    def _first_leaders(self, topic: str, within_s: float) -> Mapping[int, int]:
+        """The leaders of a topic that was not asked for before; asks at least once."""
+        failure: TrimtabError = UnknownTopic(f"There is no topic {topic}.")
+        for left_s in attempts(within_s=within_s, stop=self._closed):
+            try:
+                return self._source.leaders(topic, max(left_s, _PAUSE_S))
+            except (UnknownTopic, BrokerUnavailable) as error:
+                failure = error
+        raise failure
 
     def expect(self, topic: str) -> None:
         """Asks for a topic at every refresh until it is found, without waiting for it."""
@@ -254,7 +261,7 @@ def _run(
         if not closed.is_set():
             existing.refresh()
         del existing
-        closed.wait(_BACKOFF_S)
+        closed.wait(_PAUSE_S)
 
 
 def _end(closed: threading.Event, wake: threading.Event) -> None:

@@ -58,7 +58,7 @@ class RoutedPartitioner(_Interface):  # type: ignore[misc,valid-type]
         self._choose = partitioner.partition
         self._sticky = partitioner if isinstance(partitioner, Sticky) else None
         if self._sticky is not None:
-            self._sticky.told_of_batches()
+            self._sticky.batches_are_reported()
         self._ttl_s = table_ttl_ms / 1000
         self._clock = clock
         self._guard = threading.Lock()

@@ -22,14 +22,13 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from trimtab.apply.records.probe_log import ProbeLog, Probes
-from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.cluster import POLL_SLICE_S, Cluster
 from trimtab.kafka.errors import kafka_errors, reason_of
 
 log = structlog.get_logger()
 
 _VALUE = b"trimtab probe"
-_SLEEP_S = 0.1
-_PROBE_TIMEOUT_MS = 10_000
+_PROBE_TIMEOUT_MS = 10_000  # the longest response time that is measured
 
 
 class Prober:
@@ -111,12 +110,12 @@ class Prober:
                     self._due[broker] = now + self._pace_s * self._rng.uniform(0.5, 1.5)
                 soonest = min(
                     (at for broker, at in self._due.items() if not self._logs[broker].waiting),
-                    default=now + _SLEEP_S,
+                    default=now + POLL_SLICE_S,
                 )
             for broker, partition in due:
                 self._send(broker, partition)
             # Returns early when a probe is answered: that broker may be due again.
-            self._producer.poll(min(_SLEEP_S, max(0.001, soonest - time.monotonic())))
+            self._producer.poll(min(POLL_SLICE_S, max(0.001, soonest - time.monotonic())))
         self._producer.purge()
         self._producer.poll(0)
 

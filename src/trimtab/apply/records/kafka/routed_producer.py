@@ -20,56 +20,72 @@ from dataclasses import replace
 from typing import Any, Self
 from weakref import ref
 
-from confluent_kafka import KafkaError, KafkaException, Producer, SerializingProducer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from trimtab.apply.records.kafka.leader_watch import ClientSource, LeaderWatch
-from trimtab.apply.records.kafka.producer_settings import (
-    EVERY_RECORD,
-    WITHOUT_A_KEY,
-    Keyless,
-    connection_settings,
-    keyless_of,
+from trimtab.apply.records.kafka.delivery_callbacks import (
+    OnDelivery,
+    counting,
+    ignored,
+    refreshing_watches,
 )
-from trimtab.apply.records.outstanding import Outstanding, UnderWay
+from trimtab.apply.records.kafka.leader_watch import ClientSource, LeaderWatch
+from trimtab.apply.records.kafka.producer_arguments import (
+    admin_settings,
+    check_client,
+    check_reports,
+    chooser_of,
+    keyless_for,
+    made_client,
+)
+from trimtab.apply.records.kafka.record_batch import (
+    UNASSIGNED,
+    as_bytes,
+    own_partition,
+    sizes_of,
+    was_refused,
+)
+from trimtab.apply.records.outstanding import OutstandingBytes
 from trimtab.errors import ConfigError, TrimtabError, UnknownTopic
+from trimtab.kafka.cluster import POLL_SLICE_S
 from trimtab.observe.logging import library_log
-from trimtab.plan.records.counters import Once
-from trimtab.plan.records.partitioner import Partitioner, RoutingOptions, nothing_queued
-from trimtab.plan.records.registry import DEFAULTS, partitioner_of
+from trimtab.plan.records.partitioner import Partitioner, RoutingOptions
+from trimtab.plan.records.registry import DEFAULTS
 
 log = library_log()
 
-OnDelivery = Callable[[KafkaError | None, Any], None]
 Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 
-_LEADERS_MOVED = frozenset(
-    {
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-    }
-)
 _PARTITION_GONE = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 _NO_ROOM = frozenset({KafkaError._QUEUE_FULL})
-_BY_QUEUE = frozenset({"adaptive", "rack-aware"})
-_UNASSIGNED = -1
-_POLL_S = 0.1
-_ANSWER_S = 5.0
+_ANSWER_S = 5.0  # short: `produce` waits meanwhile; without an answer the client chooses
 _GONE_FOR_S = 10.0
 
 
 class RoutedProducer:
-    """A `confluent_kafka.Producer` whose keyless records are routed by a partitioner."""
+    """A `confluent_kafka.Producer` whose keyless records are routed by a partitioner.
+
+    Args:
+        client: Settings of `confluent_kafka.Producer`, callbacks included, or an existing
+            producer, which stays open when this one is closed.
+        partitioner: Its name, or an object, which may be shared.
+        options: Options of a partitioner that is given by name.
+        watch: The watch of the producer that shares the partitioner; default: a new one.
+        outstanding: Counts unacknowledged records, for `adaptive`; default by name: a new one.
+        on_delivery: Called for records without a callback, if the settings have none. If
+            unacknowledged records are counted, pass the callback of an existing producer here,
+            since it cannot be read from it.
+        keys_by_partitioner: Whether the partitioner also chooses for keyed records: ours hash
+            them by murmur2, as Java does, whatever the client's `partitioner` is.
+        racks: Whether to ask for the racks of brokers; None: only for `rack-aware`.
+        admin: Settings of the admin client that asks for racks; required for an existing
+            producer, default: those of the client.
+        stuck_after_s: When `adaptive` avoids a silent broker; None for never.
+        metadata_refresh_s: How often a new watch refreshes the leaders.
+        wait_s: How long a record may wait for space in the buffer. With 0 a full buffer raises
+            BufferError at once, as with the client; the choice is kept for a later record.
+        settings: More settings of the client, such as `logger`; they override those above.
+    """
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
@@ -78,7 +94,7 @@ class RoutedProducer:
         options: RoutingOptions = DEFAULTS,
         *,
         watch: LeaderWatch | None = None,
-        outstanding: Outstanding | None = None,
+        outstanding: OutstandingBytes | None = None,
         on_delivery: OnDelivery | None = None,
         keys_by_partitioner: bool = False,
         racks: bool | None = None,
@@ -88,54 +104,22 @@ class RoutedProducer:
         wait_s: float = 0.0,
         **settings: Any,
     ) -> None:
-        """Creates a producer, or wraps an existing one.
-
-        Args:
-            client: Settings of `confluent_kafka.Producer`, callbacks included, or an existing
-                producer, which stays open when this one is closed.
-            partitioner: Its name, or an object, which may be shared.
-            options: Options of a partitioner that is given by name.
-            watch: The watch of the producer that shares the partitioner; default: a new one.
-            outstanding: Counts unacknowledged records, for `adaptive`; default by name: a new one.
-            on_delivery: Called for records without a callback, if the settings have none. If
-                unacknowledged records are counted, pass the callback of an existing producer here,
-                since it cannot be read from it.
-            keys_by_partitioner: Whether the partitioner also chooses for keyed records: ours hash
-                them by murmur2, as Java does, whatever the client's `partitioner` is.
-            racks: Whether to ask for the racks of brokers; None: only for `rack-aware`.
-            admin: Settings of the admin client that asks for racks; required for an existing
-                producer, default: those of the client.
-            stuck_after_s: When `adaptive` avoids a silent broker; None for never.
-            metadata_refresh_s: How often a new watch refreshes the leaders.
-            wait_s: How long a record may wait for space in the buffer. With 0 a full buffer raises
-                BufferError at once, as with the client; the choice is kept for a later record.
-            settings: More settings of the client, such as `logger`; they override those above.
-        """
+        """Creates a producer, or wraps an existing one."""
         config = {**client, **settings} if isinstance(client, Mapping) else None
         if config is None:
-            _check(client, settings)
+            check_client(client, settings)
         if racks is None:
             racks = partitioner == "rack-aware"
         if isinstance(partitioner, str) and racks and options.rack is None and config is not None:
             options = replace(options, rack=config.get("client.rack"))
-        self._admin = connection_settings(config or {} if admin is None else admin)
-        if racks and not self._admin:
-            raise ConfigError(
-                "RoutedProducer: the racks of brokers cannot be read from an existing producer.",
-                hint="Pass the settings of the client in admin=.",
-            )
-        chooser, counts = _chooser(partitioner, options, stuck_after_s)
+        self._admin = admin_settings(config, admin, needed=racks)
+        chooser, counts = chooser_of(partitioner, options, stuck_after_s)
         outstanding = outstanding or counts
-        if outstanding is not None and (config or {}).get("delivery.report.only.error") is True:
-            raise ConfigError(
-                "RoutedProducer: with delivery.report.only.error there are no reports of delivered "
-                "records, so unacknowledged records cannot be counted.",
-                hint="Remove that setting, or use a partitioner other than adaptive and "
-                "rack-aware.",
-            )
+        if outstanding is not None:
+            check_reports(config or {})
         self._choose = chooser.partition
         self._keys_by_partitioner = keys_by_partitioner
-        self._keyless = _keyless(config, chooser, asked=keys_by_partitioner)
+        self._keyless = keyless_for(config, chooser, asked=keys_by_partitioner)
         self._routes_null = self._keyless.null
         self._wait_s = wait_s
         self._owns_watch = watch is None
@@ -144,7 +128,7 @@ class RoutedProducer:
         self._returning = threading.Lock()
         looking: list[ref[LeaderWatch]] = []
         self._owns_client = config is not None
-        made: Any = client if config is None else _made(config, on_delivery, looking)
+        made: Any = client if config is None else made_client(config, on_delivery, looking)
         self.producer = made
         """The client itself."""
         if watch is None:
@@ -158,7 +142,7 @@ class RoutedProducer:
             notify = on_delivery if config is None else config.get("on_delivery", on_delivery)
             self._count(outstanding, notify)
 
-    def _count(self, outstanding: Outstanding, notify: OnDelivery | None) -> None:
+    def _count(self, outstanding: OutstandingBytes, notify: OnDelivery | None) -> None:
         if notify is None and not self._owns_client:
             raise ConfigError(
                 "RoutedProducer: counting unacknowledged records would replace the delivery "
@@ -167,10 +151,10 @@ class RoutedProducer:
             )
         watch = self.watch
         outstanding.follow(lambda: watch.snapshot)
-        self._produce = _counting(
+        self._produce = counting(
             self.producer.produce,
             outstanding,
-            _refreshing_watches([ref(watch)], notify or _nothing),
+            refreshing_watches([ref(watch)], notify or ignored),
         )
 
     def _open_admin(self) -> AdminClient:
@@ -205,7 +189,7 @@ class RoutedProducer:
         if notify is not None and not callable(notify):
             raise TypeError(f"on_delivery must be callable, not {type(notify).__name__}")
         chosen, size = partition, -1
-        if partition == _UNASSIGNED and (self._routes_null if key is None else self._routes(key)):
+        if partition == UNASSIGNED and (self._routes_null if key is None else self._routes(key)):
             if isinstance(value, str):
                 value = value.encode()
             size = 0 if value is None else len(value)
@@ -240,15 +224,15 @@ class RoutedProducer:
         """
         notify = on_delivery if callback is None else callback
         send = self.producer.produce_batch
-        sizes = None if partition != _UNASSIGNED else _sizes(messages)
+        sizes = None if partition != UNASSIGNED else sizes_of(messages)
         if sizes is None:
             return int(send(topic, messages, partition, notify))  # it reports what is wrong
         copies = [{k: v for k, v in m.items() if k != "_error"} for m in messages]
         routed = {at for at, copy in enumerate(copies) if self._is_free(copy)}
         chosen = [
-            self._chosen(topic, _bytes(copy.get("key")), size)
+            self._chosen(topic, as_bytes(copy.get("key")), size)
             if at in routed
-            else _own_partition(copy)
+            else own_partition(copy)
             for at, (copy, size) in enumerate(zip(copies, sizes, strict=True))
         ]
         taken, left = 0, list(range(len(copies)))
@@ -260,25 +244,27 @@ class RoutedProducer:
                     copies[at].pop("_error", None)
                     batches.setdefault(chosen[at], []).append(copies[at])
                 taken += sum(send(topic, batch, place, notify) for place, batch in batches.items())
-                routed -= {at for at in left if chosen[at] == _UNASSIGNED}
-                left = [at for at in left if at in routed and _failed(copies[at], _PARTITION_GONE)]
+                routed -= {at for at in left if chosen[at] == UNASSIGNED}
+                left = [
+                    at for at in left if at in routed and was_refused(copies[at], _PARTITION_GONE)
+                ]
                 if left:
                     self._refresh_topic(topic)
                 late = time.monotonic() >= late_at
                 for at in left:
-                    key = _bytes(copies[at].get("key"))
-                    chosen[at] = _UNASSIGNED if late else self._chosen(topic, key, sizes[at])
+                    key = as_bytes(copies[at].get("key"))
+                    chosen[at] = UNASSIGNED if late else self._chosen(topic, key, sizes[at])
         finally:
             for at, (message, copy) in enumerate(zip(messages, copies, strict=True)):
                 if "_error" in copy:
                     message["_error"] = copy["_error"]
-                if at in routed and _failed(copy, _NO_ROOM):
+                if at in routed and was_refused(copy, _NO_ROOM):
                     self._keep_choice(topic, copy.get("key"), chosen[at])
         return taken
 
     def _is_free(self, message: Mapping[str, Any]) -> bool:
         """Whether a record of a batch is routed here."""
-        return _own_partition(message) == _UNASSIGNED and self._routes(message.get("key"))
+        return own_partition(message) == UNASSIGNED and self._routes(message.get("key"))
 
     def _routes(self, key: bytes | str | None) -> bool:
         """Whether a record with this key is routed here, or left to the client."""
@@ -297,10 +283,10 @@ class RoutedProducer:
             return self._choose(topic, asked, size, self.watch.snapshot)
         except UnknownTopic:
             if not isinstance(topic, str):
-                return _UNASSIGNED  # the client reports what is wrong
+                return UNASSIGNED  # the client reports what is wrong
             if topic in self._unmet:
                 self.watch.expect(topic)
-                return _UNASSIGNED
+                return UNASSIGNED
         try:
             self.watch.ensure_known(topic)
             return self._choose(topic, asked, size, self.watch.snapshot)
@@ -308,7 +294,7 @@ class RoutedProducer:
             log.warning("records_are_not_routed", topic=topic, why=error.message)
             self._unmet.add(topic)
             self.watch.expect(topic)
-            return _UNASSIGNED
+            return UNASSIGNED
 
     def _kept_choice(self, topic: str) -> int | None:
         """The kept choice of a record that was not accepted, so that counters do not advance."""
@@ -340,7 +326,7 @@ class RoutedProducer:
     ) -> None:
         """Sends a record again after a full buffer or an unknown partition."""
         topic, value, key = record
-        routed = size >= 0 and chosen != _UNASSIGNED
+        routed = size >= 0 and chosen != UNASSIGNED
         began = time.monotonic()
         while True:
             if isinstance(error, BufferError):
@@ -348,11 +334,11 @@ class RoutedProducer:
                     if routed:
                         self._keep_choice(topic, key, chosen)
                     raise error
-                self.producer.poll(_POLL_S)
+                self.producer.poll(POLL_SLICE_S)
             elif routed and _is_gone(error):
                 late = time.monotonic() >= began + _GONE_FOR_S
-                chosen = _UNASSIGNED if late else self._choose_again(topic, key, size)
-                routed = chosen != _UNASSIGNED
+                chosen = UNASSIGNED if late else self._choose_again(topic, key, size)
+                routed = chosen != UNASSIGNED
             else:
                 raise error
             try:
@@ -370,7 +356,7 @@ class RoutedProducer:
         """Refreshes the topic's metadata in client and watch: its partitions have changed."""
         with suppress(KafkaException):  # the watch reports what is wrong
             self.producer.list_topics(topic, timeout=_ANSWER_S)
-        self.producer.poll(_POLL_S)
+        self.producer.poll(POLL_SLICE_S)
         self.watch.refresh(topic)
 
     # ------------------------------------------------------------ methods of the client
@@ -448,223 +434,6 @@ class RoutedProducer:
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         self.close()
-
-
-def _sizes(messages: object) -> list[int] | None:
-    """The size of each record of a batch; None if the client would refuse one.
-
-    The client checks all records first, so nothing of such a batch is sent.
-    """
-    if not (isinstance(messages, list) and all(_is_record(message) for message in messages)):
-        return None
-    try:
-        return [
-            len(_bytes(m.get("value")) or b"") + len(_bytes(m.get("key")) or b"") for m in messages
-        ]
-    except UnicodeEncodeError:
-        return None
-
-
-def _is_record(message: object) -> bool:
-    return (
-        isinstance(message, dict)
-        and isinstance(message.get("value"), bytes | str | None)
-        and isinstance(message.get("key"), bytes | str | None)
-        and isinstance(message.get("partition"), int | None)
-        and abs(message.get("partition") or 0) < 2**31
-        and message.get("timestamp") is None
-    )
-
-
-def _own_partition(message: Mapping[str, Any]) -> int:
-    found: int | None = message.get("partition")
-    return _UNASSIGNED if found is None else found
-
-
-def _bytes(text: bytes | str | None) -> bytes | None:
-    return text.encode() if isinstance(text, str) else text
-
-
-def _failed(message: Mapping[str, Any], codes: frozenset[int]) -> bool:
-    """Whether the client refused a record of a batch for one of these reasons."""
-    error = message.get("_error")
-    return isinstance(error, KafkaError) and error.code() in codes
-
-
-def _check(client: Any, settings: Mapping[str, Any]) -> None:
-    """Refuses objects that are not producers, and producers with another `produce`."""
-    if settings:
-        raise TypeError(f"RoutedProducer: an existing producer takes no {', '.join(settings)}")
-    if isinstance(client, SerializingProducer):
-        raise ConfigError(
-            "RoutedProducer takes bytes, but SerializingProducer takes objects, key before value.",
-            hint="Call the serializers yourself, and pass a Producer or its settings.",
-        )
-    if not callable(getattr(client, "produce", None)):
-        raise TypeError(
-            "RoutedProducer takes confluent-kafka's settings or its Producer, "
-            f"not {type(client).__name__}"
-        )
-
-
-def _chooser(
-    partitioner: str | Partitioner, options: RoutingOptions, stuck_after_s: float | None
-) -> tuple[Partitioner, Outstanding | None]:
-    """The partitioner, and the counter of unacknowledged records if it needs one."""
-    if not isinstance(partitioner, str):
-        if not callable(getattr(partitioner, "closed", None)):
-            raise TypeError(
-                f"RoutedProducer takes a partitioner or its name, not {type(partitioner).__name__}"
-            )
-        if options is not DEFAULTS:
-            raise ConfigError(
-                "RoutedProducer: options can only be set for a partitioner given by name.",
-                hint="Pass them to partitioner_of(name, options), or pass the name here.",
-            )
-        return partitioner, None
-    if partitioner not in _BY_QUEUE or options.queues is not nothing_queued:
-        return partitioner_of(partitioner, options), None
-    counts = Outstanding(
-        batch_bytes=options.sticky_bytes, stuck_after_s=stuck_after_s, clock=options.clock
-    )
-    with_queues = replace(options, queues=counts.queues, stuck=counts.stuck)
-    return partitioner_of(partitioner, with_queues), counts
-
-
-def _keyless(config: Mapping[str, Any] | None, partitioner: Partitioner, *, asked: bool) -> Keyless:
-    if asked or getattr(partitioner, "ignore_keys", False):
-        return EVERY_RECORD
-    if config is None:
-        return WITHOUT_A_KEY
-    found = keyless_of(config)
-    if found.nothing:
-        log.warning(
-            "nothing_is_routed",
-            why=f"partitioner={config.get('partitioner')} sends records without a key to one "
-            "partition; use a partitioner that ends in _random",
-        )
-    return found
-
-
-def _made(
-    config: Mapping[str, Any], on_delivery: OnDelivery | None, looking: list[ref[LeaderWatch]]
-) -> Producer:
-    """A client with these settings, whose errors also refresh the watches.
-
-    A callback that is not callable is passed on, so that the client refuses it.
-    """
-    settings = dict(config)
-    if on_delivery is not None:
-        settings.setdefault("on_delivery", on_delivery)
-    settings.setdefault("error_cb", _nothing)
-    for name in {"on_delivery", "error_cb"} & settings.keys():
-        if callable(settings[name]):
-            settings[name] = _refreshing_watches(looking, settings[name])
-    return Producer(settings)
-
-
-def _refreshing_watches(
-    looking: Sequence[ref[LeaderWatch]], also: Callable[..., None]
-) -> Callable[..., None]:
-    """A callback that refreshes the watches after errors about leaders."""
-
-    def refreshing(error: KafkaError | None, *rest: Any) -> None:
-        if error is not None and error.code() in _LEADERS_MOVED:
-            for watch in looking:
-                if (existing := watch()) is not None:
-                    existing.look_again()
-        also(error, *rest)
-
-    return refreshing
-
-
-def _nothing(*_: Any) -> None:
-    """The callback if none is configured."""
-
-
-def _counting(
-    produce: Callable[..., None], outstanding: Outstanding, always: OnDelivery
-) -> Callable[..., None]:
-    """A `produce` that counts records before it sends them, as an answer may arrive at once.
-
-    Each partition has its own callbacks, so that they need not read it from the message. Records
-    whose partition the client chooses are not counted. `always` is the callback of records without
-    one.
-    """
-    lines: Once[str, Once[int, _Line]] = Once(
-        lambda topic: Once(lambda partition: _Line(outstanding.place(topic, partition), always))
-    )
-
-    def counted_produce(
-        topic: str,
-        value: bytes | str | None,
-        key: bytes | str | None,
-        partition: int,
-        notify: OnDelivery | None,
-        *rest: Any,
-    ) -> None:
-        if partition < 0:
-            produce(topic, value, key, partition, notify or always, *rest)
-            return
-        line = lines[topic][partition]
-        if isinstance(value, str):
-            value = value.encode()
-        if isinstance(key, str):
-            key = key.encode()
-        size = 0 if value is None else len(value)
-        if key is not None:
-            size += len(key)
-        if notify is None:
-            counted = line.keyless if key is None else line.keyed
-        else:
-            counted = _counted(line.place, size, notify)
-        line.place.sent(size)
-        try:
-            produce(topic, value, key, partition, counted, *rest)
-        except BaseException:
-            line.place.dropped(size)
-            raise
-
-    return counted_produce
-
-
-def _counted(place: UnderWay, size: int, notify: OnDelivery) -> OnDelivery:
-    def delivered(error: KafkaError | None, message: Any) -> None:
-        if error is None:
-            place.done(size)
-        else:
-            place.dropped(size)
-        notify(error, message)
-
-    return delivered
-
-
-class _Line:
-    """The counter of one partition, and its delivery callbacks."""
-
-    __slots__ = ("keyed", "keyless", "place")
-
-    def __init__(self, place: UnderWay, always: OnDelivery) -> None:
-        done, dropped = place.done, place.dropped
-
-        def keyless(error: KafkaError | None, message: Any) -> None:
-            if error is None:
-                done(len(message))
-            else:
-                dropped(len(message))
-            always(error, message)
-
-        def keyed(error: KafkaError | None, message: Any) -> None:
-            size = len(message) + len(message.key() or b"")
-            if error is None:
-                done(size)
-            else:
-                dropped(size)
-            always(error, message)
-
-        self.place = place
-        self.keyless: OnDelivery = keyless
-        self.keyed: OnDelivery = keyed
 
 
 def _is_gone(error: Exception) -> bool:

@@ -29,7 +29,13 @@ from trimtab.apply.records.kafka.intake import Intake
 from trimtab.apply.records.kafka.probing import Prober
 from trimtab.apply.records.kafka.weights_reader import KEY
 from trimtab.apply.records.probe_log import Probes
-from trimtab.apply.records.steering import BrokerVerdict, Observation, Steering, SteeringRules, step
+from trimtab.apply.records.steering import (
+    BrokerVerdict,
+    Observation,
+    SteeringRules,
+    SteeringState,
+    step,
+)
 from trimtab.errors import BadFile
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
@@ -49,12 +55,12 @@ log = structlog.get_logger()
 
 _LOOK_EVERY_S = 1.0
 _ENSURE_EVERY_S = 5.0
-_REQUEST_TIMEOUT_S = 0.5
+_REQUEST_TIMEOUT_S = 0.5  # a broker that needs longer is slow, which is what is measured
 _REQUESTS_KEPT = 10
 _RATES_HOLD_S = 60.0
 _RATES_BACK = 1000
-_DELIVERY_TIMEOUT_MS = 5_000
-_FLUSH_S = 2.0
+_DELIVERY_TIMEOUT_MS = 5_000  # short: newer weights follow
+_FLUSH_S = 2.0  # the same
 _REPEATS = 3
 
 
@@ -113,7 +119,7 @@ class Steerer:
         self._on_step = on_step
         self._clock = clock
         self._wall_us = wall_us
-        self._state = Steering()
+        self._state = SteeringState()
         self._last: dict[int, float] | None = None
         self._last_at = float("-inf")
         self._steps = self._changes = self._published = 0

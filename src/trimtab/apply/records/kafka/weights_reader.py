@@ -27,7 +27,7 @@ from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.records.kafka.producer_settings import connection_settings
 from trimtab.errors import BadFile
-from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.cluster import POLL_SLICE_S, Cluster
 from trimtab.kafka.errors import kafka_errors, reason_of
 from trimtab.model.codec import weights_from
 from trimtab.model.json_reader import parse
@@ -38,10 +38,9 @@ log = library_log()
 
 KEY = b"brokers"
 _LAST_RECORD = -2000 - 1  # librdkafka: one record before the end
-_POLL_S = 0.2
 _LOOK_EVERY_S = 30.0
 _LOOK_SOON_S = 1.0
-_ANSWER_S = 1.0
+_ANSWER_S = 1.0  # short: closing waits for it, in a program that uses the reader
 
 
 class WeightsReader:
@@ -106,7 +105,7 @@ class WeightsReader:
                 self._find_partitions()
                 wait_s = _LOOK_EVERY_S if self._followed else _LOOK_SOON_S
                 look_at = time.monotonic() + wait_s
-            message = self._consumer.poll(_POLL_S)
+            message = self._consumer.poll(POLL_SLICE_S)
             if message is not None:
                 self._receive(message)
         self._consumer.close()
@@ -141,6 +140,6 @@ class WeightsReader:
         if message.key() != KEY or message.value() is None:
             return
         try:
-            self._live.heard(weights_from(parse(message.value() or b"", origin=self._topic)))
+            self._live.update(weights_from(parse(message.value() or b"", origin=self._topic)))
         except BadFile as refused:
             log.warning("weights_were_refused", topic=self._topic, why=refused.message)

@@ -24,12 +24,13 @@ from confluent_kafka import Producer
 
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.apply.records.kafka.weights_reader import WeightsReader
-from trimtab.apply.records.outstanding import Outstanding
+from trimtab.apply.records.outstanding import OutstandingBytes
 from trimtab.errors import MeasurementError
 from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.processes import ahead_of_others
+from trimtab.observe.clock import TimedOut, wait_until
 from trimtab.plan.records.live_weights import LiveWeights
 from trimtab.plan.records.partitioner import RoutingOptions
 from trimtab.plan.records.registry import partitioner_of
@@ -46,9 +47,9 @@ from trimtab_lab.papers.burato.design import (
     BrokerRun,
     BrokerWorld,
     BuratoCell,
+    ExperimentSetting,
     PolicyName,
     RunKind,
-    Setting,
 )
 from trimtab_lab.papers.burato.kafka.driver import open_loop, saturate
 from trimtab_lab.slow_broker import slowed
@@ -104,13 +105,16 @@ class Ground:
                     yield
 
     def _settle(self, world: BrokerWorld, brokers: Collection[int], within_s: float) -> None:
-        deadline = time.monotonic() + within_s
-        while not self._settled(world, brokers):
+        def settled() -> bool:
+            if self._settled(world, brokers):
+                return True
             self._check()
-            if time.monotonic() > deadline:
-                log.warning("weights_not_stable", weights=dict(self.weights()))
-                return
-            time.sleep(0.1)
+            return False
+
+        try:
+            wait_until(settled, within_s=within_s)
+        except TimedOut:
+            log.warning("weights_not_stable", weights=dict(self.weights()))
 
     def _settled(self, world: BrokerWorld, brokers: Collection[int]) -> bool:
         """Whether the weights of these brokers have the values expected in this condition."""
@@ -202,7 +206,7 @@ class Ground:
         for topic in PLACEMENT:
             on_run(f"warm-up {topic}", 0, 0)
             for acks in ("1", "all"):
-                setting = Setting(topic=topic, acks=acks, value_bytes=1000)
+                setting = ExperimentSetting(topic=topic, acks=acks, value_bytes=1000)
                 cell = BuratoCell(setting=setting, policy=PolicyName("uniform-sticky"))
                 self.run(BrokerRun(cell=cell, repetition=0, duration_s=_WARM_UP_S))
 
@@ -217,7 +221,7 @@ class Ground:
             yield _Sending(Producer({**config, "bootstrap.servers": self.kafka.servers}))
             return
         batch_bytes = PRODUCER["batch.size"]
-        under_way = Outstanding(batch_bytes=batch_bytes)
+        under_way = OutstandingBytes(batch_bytes=batch_bytes)
         options = RoutingOptions(
             granularity=policy.granularity,
             sticky_bytes=batch_bytes,

@@ -16,7 +16,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.model.cluster import TopicPartition
+from trimtab.observe.clock import TimedOut, wait_until
 from trimtab.plan.records.leaders import LeaderSnapshot
 from trimtab.plan.records.ratios import ratios
 from trimtab_lab.papers.burato.design import WARM_UP
@@ -163,10 +164,7 @@ def open_loop(
         over_s = clock() - start
     return _delays(
         times,
-        np.array(sent_s),
-        np.array(acked_s),
-        np.array(went),
-        np.array(waited),
+        *(np.array(each) for each in (sent_s, acked_s, went, waited)),
         over_s=over_s,
         duration_s=duration_s,
         value_bytes=value_bytes,
@@ -249,9 +247,8 @@ def _balance(
 
 
 def _drained(sender: Sender) -> None:
-    deadline = time.monotonic() + _DRAINED_WITHIN_S
-    while sender.flush(0.5) and time.monotonic() < deadline:
-        pass
+    with suppress(TimedOut):
+        wait_until(lambda: not sender.flush(0.5), within_s=_DRAINED_WITHIN_S, every_s=0.0)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ Cost     Processes and offsets are checked twice a second.
 
 from __future__ import annotations
 
-import json
 import shlex
 import socket
 import sys
@@ -19,9 +18,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -30,19 +26,28 @@ from trimtab.apply.consumers.backends.backend import Backend
 from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.apply.consumers.kafka.inbox import newest_rates
 from trimtab.apply.consumers.kafka.leadership import GroupConfig, persisted_state
-from trimtab.errors import ApplyError, MeasurementError, TrimtabError
+from trimtab.errors import MeasurementError, TrimtabError
 from trimtab.kafka.admin import Admin, TopicSpec
-from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import ensure
-from trimtab.local.processes import ProcessId, ProcessState, ahead_of_others, process_state
+from trimtab.local.processes import ahead_of_others
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.observe.clock import wall_clock_us
-from trimtab.workload.kafka.load import Delivery, LoadProgress, LoadSummary, send
+from trimtab.observe.clock import TimedOut, wait_until, wall_clock_us
+from trimtab.workload.kafka.load import Delivery, send
+from trimtab.workload.load_summary import LoadProgress, LoadSummary
 from trimtab.workload.rate_streams import RateSchedule
 from trimtab_lab.papers.live.handlers import SERVICE_BYTES_S as SERVICE_BYTES_S_NAME
 from trimtab_lab.papers.live.handlers import limited_by_bytes
+from trimtab_lab.papers.live.kafka.live_site import LiveSite, RunObservations
 from trimtab_lab.papers.live.kafka.own_records import own_records
+from trimtab_lab.papers.live.kafka.run_watch import (
+    SAMPLE_S,
+    RunWatch,
+    ends_of,
+    in_thread,
+    rebalances,
+    timeline_since,
+)
 from trimtab_lab.papers.live.plan import (
     INTERVAL_S,
     LINGER_MS,
@@ -54,60 +59,13 @@ from trimtab_lab.papers.live.plan import (
     LiveRun,
     Strategy,
     Timeline,
-    changes,
     replicas_at,
 )
 
 log = structlog.get_logger()
-
-_SAMPLE_S = 0.5
 _READY_WITHIN_S = 180.0
 _SETTLED_WITHIN_S = 240.0
 _DRAINED_WITHIN_S = 900.0
-_ENDED_WITHIN_S = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveSite:
-    """The cluster of the runs, and a folder for processes and their logs."""
-
-    cluster: Cluster
-    folder: Path
-    command_config: Path | None = None
-
-    def to(self) -> list[str]:
-        """The command-line options with which our programs connect to it."""
-        named = ["--bootstrap-server", self.cluster.servers]
-        if self.command_config is not None:
-            named += ["--command-config", str(self.command_config.absolute())]
-        return named
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conducted:
-    """Observations made during a run; the rest is in its receipts.
-
-    `began_ts` is the start of the evaluated load, in microseconds; the times of `replicas` and
-    `lag` are seconds from then. `ready_ts` is when the group was ready, before a `settled` run got
-    its first rates. `late` is the number of records that were not sent on time. `rebalances_s` is
-    how long members had no partitions in group mode, one value per member and rebalance.
-    """
-
-    name: str
-    group: str
-    topic: str
-    ready_ts: int
-    began_ts: int
-    ended_ts: int
-    replicas: Timeline
-    lag: tuple[tuple[float, int], ...]
-    offsets: Mapping[TopicPartition, tuple[int, int]]
-    decisions: tuple[Mapping[str, Any], ...]
-    rebalances_s: tuple[float, ...]
-    sla_s: float
-    sent: int
-    late: int
-    max_late_ms: float
 
 
 def conduct(
@@ -116,7 +74,7 @@ def conduct(
     *,
     replay: Timeline = (),
     on_progress: Callable[[LoadProgress], None] | None = None,
-) -> Conducted:
+) -> RunObservations:
     """Executes a run; `replay` is the replica schedule for the strategy that needs one."""
     return _Execution(run, place, replay).execute(on_progress)
 
@@ -183,14 +141,14 @@ class _Execution:
 
     # ------------------------------------------------------------ the run
 
-    def execute(self, on_progress: Callable[[LoadProgress], None] | None) -> Conducted:
+    def execute(self, on_progress: Callable[[LoadProgress], None] | None) -> RunObservations:
         place = self.place
         with ExitStack() as open_now:
             admin = open_now.enter_context(place.cluster.admin())
             self._prepare(admin)
             open_now.callback(_end, self.backend)
             other = open_now.enter_context(place.cluster.admin())
-            watch = _Watch(other, self.backend.folder, self.name, self.partitions)
+            watch = RunWatch(other, self.backend.folder, self.name, self.partitions)
             if self.run.strategy.controlled:
                 open_now.enter_context(self._controlled())
             else:
@@ -209,18 +167,18 @@ class _Execution:
             ended_ts = wall_clock_us()
             offsets = ends_of(admin, self.name)
             decisions = self._decisions(ready_ts, ended_ts)
-        return Conducted(
+        return RunObservations(
             name=self.name,
             group=self.name,
             topic=self.name,
             ready_ts=ready_ts,
             began_ts=began_ts,
             ended_ts=ended_ts,
-            replicas=_since(began, watch.replicas),
+            replicas=timeline_since(began, watch.replicas),
             lag=tuple((round(t - began, 2), n) for t, n in watch.lags if t >= began),
             offsets=offsets,
             decisions=decisions,
-            rebalances_s=tuple(_rebalances(self.backend.folder, ready_ts, ended_ts)),
+            rebalances_s=tuple(rebalances(self.backend.folder, ready_ts, ended_ts)),
             sla_s=self.run.sla_s,
             sent=summary.sent,
             late=summary.late,
@@ -252,7 +210,7 @@ class _Execution:
             )
         return summary
 
-    def _wait_until_read(self, watch: _Watch) -> None:
+    def _wait_until_read(self, watch: RunWatch) -> None:
         sent_at = time.monotonic()
         _until(
             lambda: watch.lag == 0 and watch.sampled_at > sent_at,
@@ -260,7 +218,7 @@ class _Execution:
             f"Topic {self.name} was not read completely",
         )
 
-    def _settle(self, watch: _Watch) -> None:
+    def _settle(self, watch: RunWatch) -> None:
         """Sends the load's first rates until no consumer is overloaded, then waits for lag 0."""
         opening = RateSchedule.constant(self.run.opening, duration_s=_SETTLED_WITHIN_S)
         rates = dict(zip(self.partitions, self.run.opening, strict=True))
@@ -270,7 +228,7 @@ class _Execution:
             loads = assignment.loads(rates) if assignment is not None else {}
             return bool(loads) and max(loads.values()) <= REPORTED_RATE
 
-        with _in_thread("opening load", lambda stop: self._send(opening, stop=stop)):
+        with in_thread("opening load", lambda stop: self._send(opening, stop=stop)):
             _until(balanced, _SETTLED_WITHIN_S, f"A consumer of {self.name} was still overloaded")
         self._wait_until_read(watch)
 
@@ -305,7 +263,7 @@ class _Execution:
         return tuple(value for value, _ in records if value["group"] == self.name)
 
     @contextmanager
-    def _scaled(self, watch: _Watch) -> Iterator[None]:
+    def _scaled(self, watch: RunWatch) -> Iterator[None]:
         """Starts and stops members to reach the wanted number; Kafka assigns the partitions."""
         keda = HorizontalScaler(len(self.partitions))
 
@@ -316,9 +274,9 @@ class _Execution:
                     self.backend.create(missing)
                 if surplus := [i for i in living if i >= count]:
                     self.backend.remove(surplus)
-                stop.wait(_SAMPLE_S / 2)
+                stop.wait(SAMPLE_S / 2)
 
-        with _in_thread("scaler", scale):
+        with in_thread("scaler", scale):
             yield
 
     def _wanted(self, keda: HorizontalScaler, lag: int) -> int:
@@ -363,129 +321,20 @@ class _Execution:
         return kept.assignment if kept is not None and done else None
 
 
-# ---------------------------------------------------------------- observing
-
-
-class _Watch:
-    """Records the number of running consumers and the lag, twice a second."""
-
-    def __init__(
-        self, admin: Admin, folder: Path, group: str, partitions: Sequence[TopicPartition]
-    ) -> None:
-        self._admin, self._folder, self._group = admin, folder, group
-        self._partitions = partitions
-        self.replicas: list[tuple[float, int]] = []
-        self.lags: list[tuple[float, int]] = []
-        self.lag: int | None = None
-        self.sampled_at = 0.0
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        with _in_thread("watch", self._watch):
-            yield
-
-    def _watch(self, stop: threading.Event) -> None:
-        while not stop.is_set():
-            self.replicas.append((time.monotonic(), _running_consumers(self._folder)))
-            try:
-                self._sample()
-            except TrimtabError as error:  # tried again soon
-                log.warning("offsets_unavailable", why=error.message)
-            stop.wait(_SAMPLE_S)
-
-    def _sample(self) -> None:
-        began = time.monotonic()
-        done = self._admin.committed([self._group]).get(self._group)
-        ends = ends_of(self._admin, self._partitions[0].topic)
-        if done is None or len(ends) < len(self._partitions):
-            return
-        self.lag = sum(end - done.get(p, first) for p, (first, end) in ends.items())
-        self.sampled_at = began
-        self.lags.append((began, self.lag))
-
-
-def _running_consumers(folder: Path) -> int:
-    """The number of running consumers of a folder; unlike a backend, does not change the folder."""
-    count = 0
-    for path in folder.glob("consumer-*.json"):
-        try:
-            entry = json.loads(path.read_bytes())
-        except (FileNotFoundError, ValueError):  # just deleted, or just being written
-            continue
-        process = ProcessId(entry["pid"], entry["started"])
-        count += process_state(process) is not ProcessState.DEAD
-    return count
-
-
-def _rebalances(folder: Path, from_ts: int, to_ts: int) -> Iterator[float]:
-    """How long members had no partitions, from their logs between two times."""
-    for path in folder.glob("consumer-*.log"):
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if '"partitions_assigned"' not in line:
-                continue
-            try:
-                entry = json.loads(line)
-            except ValueError:  # interrupted by a line of the client library
-                continue
-            ts = datetime.fromisoformat(entry["timestamp"]).timestamp() * 1e6
-            if from_ts <= ts <= to_ts and entry["blocked_s"] > 0:
-                yield float(entry["blocked_s"])
-
-
 def _free_port() -> int:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return int(held.getsockname()[1])
 
 
-def ends_of(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-    """First and next offset of each partition of a topic."""
-    placed = admin.topics([topic])
-    return admin.offsets({p.name: p.leader for p in placed if not p.offline})
-
-
-def _since(began: float, samples: Sequence[tuple[float, int]]) -> Timeline:
-    """The timeline from `began` on; the last value before it counts from 0."""
-    before = [n for t, n in samples if t <= began]
-    first = [(0.0, before[-1])] if before else []
-    return changes([*first, *((round(t - began, 2), n) for t, n in samples if t > began)])
-
-
 def _until(condition: Callable[[], bool], within_s: float, complaint: str) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise MeasurementError(
-                f"{complaint} after {within_s:g} s.",
-                hint="See the logs of its consumers in the folder of the run.",
-            )
-        time.sleep(_SAMPLE_S)
-
-
-@contextmanager
-def _in_thread(name: str, work: Callable[[threading.Event], object]) -> Iterator[None]:
-    """Runs `work` in a thread until the block ends; raises if it failed."""
-    stop, failed = threading.Event(), []
-
-    def guarded() -> None:
-        try:
-            work(stop)
-        except Exception as error:  # raised below, in the calling thread
-            log.exception("thread_failed", thread=name)
-            failed.append(error)
-
-    thread = threading.Thread(target=guarded, name=name, daemon=True)
-    thread.start()
     try:
-        yield
-    finally:
-        stop.set()
-        thread.join(_ENDED_WITHIN_S)
-    if failed:
-        raise ApplyError(
-            f"The thread for the {name} failed: {failed[0]}",
-            hint="Fix the cause, then start the experiment again: it repeats this run.",
-        ) from failed[0]
+        wait_until(condition, within_s=within_s, every_s=SAMPLE_S)
+    except TimedOut:
+        raise MeasurementError(
+            f"{complaint} after {within_s:g} s.",
+            hint="See the logs of its consumers in the folder of the run.",
+        ) from None
 
 
 def _end(backend: Backend) -> None:
@@ -496,30 +345,3 @@ def _end(backend: Backend) -> None:
         log.warning("consumers_did_not_end", why=error.message)
         for consumer in sorted(backend.running()):
             backend.kill(consumer)
-
-
-def delete_topics(place: LiveSite, run: Conducted) -> None:
-    """Deletes the topics of an evaluated run, so that they are no longer measured."""
-    with place.cluster.admin() as admin:
-        for topic in (
-            run.topic,
-            place.cluster.topics.control(run.group),
-            place.cluster.topics.group(run.group),
-        ):
-            admin.delete_topic(topic)
-
-
-@contextmanager
-def measured(place: LiveSite, *, window_s: float = 5.0) -> Iterator[None]:
-    """Runs one Spark pipeline that measures the topics of all runs, while the block runs.
-
-    It computes no outcomes: runs are evaluated at their end, and the CPU time is needed meanwhile.
-    """
-    from trimtab.apply.consumers.backends.measure_process import measuring
-
-    words = ["trimtab.cli.main", "measure", "--continuous", "--pattern", "live-.*"]
-    words += ["--keys", "none", "--no-outcomes", "--window", f"{window_s:g}s"]
-    command = [sys.executable, "-m", *words, *place.to()]
-    folder = place.folder / "measure"
-    with measuring(ProcessBackend(lambda _: command, folder, kind="measuring"), lambda: False):
-        yield

@@ -15,7 +15,7 @@ from trimtab.kafka.spans import offsets_between
 from trimtab.model.cluster import TopicPartition
 
 if TYPE_CHECKING:
-    from trimtab_lab.papers.live.kafka.live_run import LiveSite
+    from trimtab_lab.papers.live.kafka.live_site import LiveSite
 
 _POLL_S = 10.0
 

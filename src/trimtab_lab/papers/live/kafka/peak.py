@@ -16,15 +16,16 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
-from trimtab.apply.consumers.cycle import Cycle, Limits, Work
+from trimtab.apply.consumers.cycle import Cycle
 from trimtab.apply.consumers.kafka.directed_reader import DirectedReader
 from trimtab.apply.consumers.kafka.parquet_sink import Lake
+from trimtab.apply.consumers.work import Limits, Work
 from trimtab.errors import MeasurementError
 from trimtab.kafka.admin import TopicSpec
 from trimtab.model.cluster import TopicPartition
 from trimtab.workload.kafka.fill import fill
 from trimtab_lab.papers.live.distributions import levels, mode
-from trimtab_lab.papers.live.kafka.live_run import LiveSite
+from trimtab_lab.papers.live.kafka.live_site import LiveSite
 
 _VALUE_BYTES = 1000
 _MOST_IDLE = 30

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trimtab_lab.papers.live.kafka.live_run import Conducted, LiveSite
+from trimtab_lab.papers.live.kafka.live_site import LiveSite, RunObservations
 from trimtab_lab.papers.live.kafka.own_records import own_records
-from trimtab_lab.papers.live.response import ControlEvent, Published, ReceivedRecord
+from trimtab_lab.papers.live.response import ControlEvent, PublishedTimestamp, ReceivedRecord
 
 _CHANGES = ("scale_up", "scale_down", "reassign")
 
 
-def run_records(place: LiveSite, run: Conducted) -> ReceivedRecord:
+def run_records(place: LiveSite, run: RunObservations) -> ReceivedRecord:
     """Rates, decisions and control records of a run, from when the group was ready to its end."""
 
     def records(topic: str) -> Iterator[tuple[Any, int]]:
@@ -24,12 +24,12 @@ def run_records(place: LiveSite, run: Conducted) -> ReceivedRecord:
 
     own = place.cluster.topics
     rates = [
-        Published(value["ts"], published_ts)
+        PublishedTimestamp(value["ts"], published_ts)
         for value, published_ts in records(own.rates)
         if value["topic"] == run.topic
     ]
     decisions = [
-        Published(value["ts"], published_ts)
+        PublishedTimestamp(value["ts"], published_ts)
         for value, published_ts in records(own.decisions)
         if value["group"] == run.group and value["action"] in _CHANGES
     ]

@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from trimtab.kafka.publisher import open_publisher
-from trimtab.measure.kafka.monitor import Interest, in_background
-from trimtab.measure.spark.continuous import Beat, Results, run_continuously
+from trimtab.measure.kafka.monitor import MonitorScope, in_background
+from trimtab.measure.spark.continuous import JobIntervals, Results, run_continuously
 from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.services.monitor import open_sampling
 from trimtab.spark.session import Session
 from trimtab.spark.warehouse import Warehouse
-from trimtab_lab.papers.live.kafka.live_run import LiveSite
+from trimtab_lab.papers.live.kafka.live_site import LiveSite
 
 _TOPICS = re.compile("live-.*")
 _MEASURED_OVER_S, _LEAST_S, _TRIGGER_S, _SAMPLED_EVERY_S = 5.0, 2.0, 1.0, 0.5
@@ -33,7 +33,7 @@ def measured_here(session: Session, place: LiveSite) -> Iterator[None]:
         open_publisher(cluster) as publisher,
         ThreadPoolExecutor(1, "measuring") as threads,
     ):
-        interest = Interest(pattern=_TOPICS, own_prefix=cluster.topics.prefix)
+        interest = MonitorScope(pattern=_TOPICS, own_prefix=cluster.topics.prefix)
         with (
             open_sampling(cluster, interest, period_s=_SAMPLED_EVERY_S) as monitor,
             in_background(monitor),
@@ -44,7 +44,9 @@ def measured_here(session: Session, place: LiveSite) -> Iterator[None]:
                 admin,
                 cluster,
                 MeasureQuery(pattern=_TOPICS, from_ts=0, to_ts=0),
-                beat=Beat(window_s=_MEASURED_OVER_S, min_span_s=_LEAST_S, trigger_s=_TRIGGER_S),
+                beat=JobIntervals(
+                    window_s=_MEASURED_OVER_S, min_span_s=_LEAST_S, trigger_s=_TRIGGER_S
+                ),
                 keys=None,
                 results=Results(
                     outlet=publisher,

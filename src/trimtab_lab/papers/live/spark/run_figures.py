@@ -6,33 +6,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from trimtab.evaluate.order import OrderRules
-from trimtab.evaluate.spark.jobs import (
-    Judging,
-    ReceiptQuery,
-    ReceiptTables,
-    ReplicasFrom,
-    audit_receipts,
-    expected_places,
-    from_kafka,
-    judge,
-)
+from trimtab.evaluate.spark.jobs import OutcomeParameters, ReplicasFrom, audit_receipts, judge
 from trimtab.evaluate.spark.order_audit import distinct_receipts
 from trimtab.evaluate.spark.outcomes import first_receipts
-from trimtab.evaluate.verdict import Blocking
+from trimtab.evaluate.spark.receipt_tables import (
+    ReceiptQuery,
+    ReceiptTables,
+    expected_places,
+    from_kafka,
+)
+from trimtab.evaluate.verdict import BlockingTimes
 from trimtab.spark.session import Session, spark_errors
 from trimtab_lab.papers.live.distributions import levels
-from trimtab_lab.papers.live.kafka.live_run import Conducted, LiveSite
+from trimtab_lab.papers.live.kafka.live_site import LiveSite, RunObservations
 from trimtab_lab.papers.live.plan import replica_minutes, unexplained
 
 EDGES_S = tuple(round(0.02 * 10 ** (k / 12), 4) for k in range(48))
 _GENEROUS_US = 60_000_000
 
 
-def run_figures(session: Session, place: LiveSite, run: Conducted) -> dict[str, Any]:
+def run_figures(session: Session, place: LiveSite, run: RunObservations) -> dict[str, Any]:
     """The figures of a run, as they are saved."""
     asked = ReceiptQuery(
         group=run.group,
@@ -53,13 +50,12 @@ def run_figures(session: Session, place: LiveSite, run: Conducted) -> dict[str, 
         # Records sent before the evaluated load are audited for order, but not counted otherwise.
         given = replace(given, receipts=given.receipts.where(_sent_since(run.began_ts)))
         outcome = judge(
-            session, given, asked, Judging(sla_s=run.sla_s, replicas_from=ReplicasFrom.RECEIPTS)
+            session,
+            given,
+            asked,
+            OutcomeParameters(sla_s=run.sla_s, replicas_from=ReplicasFrom.RECEIPTS),
         )
-        with spark_errors("counting delays"):
-            records = given.receipts.transform(distinct_receipts).transform(first_receipts)
-            level = F.col("latency_ms")
-            counts = [F.avg((level <= edge * 1000).cast("double")) for edge in EDGES_S]
-            within = list(records.agg(*counts).collect()[0])
+        within = _shares_within_edges(given.receipts)
     ended_s = (outcome.to_ts - run.began_ts) / 1e6
     latency = outcome.latency
     return {
@@ -95,6 +91,15 @@ def run_figures(session: Session, place: LiveSite, run: Conducted) -> dict[str, 
     }
 
 
+def _shares_within_edges(receipts: DataFrame) -> list[float]:
+    """The share of records whose latency does not exceed each edge."""
+    with spark_errors("counting delays"):
+        records = receipts.transform(distinct_receipts).transform(first_receipts)
+        level = F.col("latency_ms")
+        counts = [F.avg((level <= edge * 1000).cast("double")) for edge in EDGES_S]
+        return list(records.agg(*counts).collect()[0])
+
+
 def _sent_since(ts: int) -> Column:
     return F.unix_micros("event_ts") >= ts
 
@@ -113,5 +118,5 @@ def _times(seconds: Sequence[float]) -> dict[str, float | None] | None:
     return {f"{name}_s": found[name] for name in ("p50", "p90", "max")} if found else None
 
 
-def _blocking(found: Blocking) -> dict[str, float | None]:
+def _blocking(found: BlockingTimes) -> dict[str, float | None]:
     return {"p50_s": found.p50_s, "p90_s": found.p90_s, "max_s": found.max_s, "moves": found.moves}

@@ -22,6 +22,7 @@ from tests.unit.apply.consumers.backends.kubernetes_fake import (
 from trimtab.apply.consumers.backends import kubernetes as backend_module
 from trimtab.apply.consumers.backends.kubernetes import KubernetesBackend, KubernetesWorkload
 from trimtab.errors import ApplyError, ConfigError
+from trimtab.observe import clock as clock_module
 
 Connect = Callable[..., KubernetesBackend]
 
@@ -190,7 +191,7 @@ def test_a_pod_may_take_its_whole_grace_period_to_end(connect, monkeypatch, kind
     backend = connect(fake, patience_s=120.0)
     clock = iter(range(0, 10_000, 100))
     monkeypatch.setattr(
-        backend_module,
+        clock_module,
         "time",
         SimpleNamespace(
             monotonic=lambda: next(clock), sleep=lambda _: clock_ends(fake, last, next(clock))

@@ -10,9 +10,9 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from trimtab.apply.consumers.backends.crashes import Crashes
 from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.errors import ApplyError
 from trimtab.local.processes import ProcessState, process_state, spawn_announced
+from trimtab.observe.clock import wait_until
 
 DEADLINE_S = 30.0
 
@@ -37,11 +38,7 @@ def _shell(script: str) -> Callable[[int], list[str]]:
     return lambda index: ["/bin/sh", "-c", script, f"consumer-{index}"]
 
 
-def _until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+_until = partial(wait_until, within_s=DEADLINE_S, every_s=0.01)
 
 
 def _up(folder: Path, *consumers: int) -> None:

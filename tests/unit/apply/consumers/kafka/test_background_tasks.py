@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
-from trimtab.apply.consumers.controller import ConsumerExited, Event, GroupObserved, RemovalRefused
+from trimtab.apply.consumers.controller_state import (
+    ConsumerExited,
+    Event,
+    GroupObserved,
+    RemovalRefused,
+)
 from trimtab.apply.consumers.kafka import directed_controller as door
 from trimtab.apply.consumers.kafka.leadership import GroupConfig
 from trimtab.errors import ApplyError, BrokerUnavailable
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import Group, Member
+from trimtab.observe.clock import wait_until
 
 POST = GroupConfig(group="g", topics=("orders",), cluster=Cluster("nowhere:1"), look_every_s=0.01)
 
@@ -75,8 +80,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         yield NoTopics()
 
     monkeypatch.setattr(Cluster, "admin", connect)
-    monkeypatch.setattr(door, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(door, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(door, "RESTART_PAUSE_S", 0.01)
+    monkeypatch.setattr(door, "_REMOVE_AGAIN_S", 0.01)
     return connect
 
 
@@ -91,11 +96,7 @@ class NoTopics:
         return tuple(Group(name=name, state="STABLE", members=(member,)) for name in names)
 
 
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
+until = partial(wait_until, within_s=20.0, every_s=0.005)
 
 
 def events_of(tasks: Any, kind: type[Event]) -> list[Event]:

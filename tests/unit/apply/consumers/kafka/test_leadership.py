@@ -6,17 +6,25 @@ import threading
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
-from trimtab.apply.consumers.kafka.leadership import GroupConfig, Lease, persisted_state
+from trimtab.apply.consumers.kafka.leadership import (
+    CommandProducer,
+    GroupConfig,
+    Lease,
+    persisted_state,
+)
 from trimtab.errors import TrimtabError
 from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.properties import ClientProperties
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
 from trimtab.model.control import GroupState
 from trimtab.model.control_codec import group_state_to
+from trimtab.model.timeouts import LONGEST_S, Timeouts
 
 STATE = GroupState(
     epoch=7, clean=True, assignment=Assignment({TopicPartition("orders", 0): 0}), members={}
@@ -125,3 +133,35 @@ def test_an_error_that_does_not_pass_ends_the_wait_for_the_lease(monkeypatch) ->
     with pytest.raises(TrimtabError), waiting.held(threading.Event()):
         pass
     assert vars(waiting._consumer)["closed"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "least_ms"),
+    [
+        (Cluster("h:1"), 60_000),
+        (Cluster("h:1", timeouts=Timeouts(transaction_s=120)), 120_000),
+        (Cluster("h:1", timeouts=Timeouts(request_s=LONGEST_S)), 301_000),
+        (Cluster("h:1", timeouts=Timeouts(transaction_s=LONGEST_S)), 300_000),
+        (Cluster("h:1", ClientProperties({"request.timeout.ms": "90000"})), 91_000),
+    ],
+)
+def test_brokers_keep_a_transaction_as_long_as_it_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster, least_ms: int
+) -> None:
+    real = confluent_kafka.Producer
+    made: list[tuple[dict[str, Any], float]] = []
+
+    class Producer:
+        def __init__(self, config: dict[str, Any]) -> None:
+            self.config = config
+            real(config)  # librdkafka refuses limits that contradict each other
+
+        def init_transactions(self, timeout: float) -> None:
+            made.append((self.config, timeout))
+
+    monkeypatch.setattr("confluent_kafka.Producer", Producer)
+    CommandProducer(GroupConfig(group="g", topics=("t",), cluster=cluster))
+
+    ((config, waited_s),) = made
+    assert config["transaction.timeout.ms"] == least_ms
+    assert waited_s == cluster.timeouts.transaction_s

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from trimtab.apply.consumers.assignments import AssignmentRequest, GroupMember
-from trimtab.apply.consumers.controller import (
+from trimtab.apply.consumers.assignments import AssignmentRequest, GroupMember, GroupPlan
+from trimtab.apply.consumers.controller_state import (
     ControllerRules,
     GroupVerdict,
     GroupView,
@@ -20,23 +20,25 @@ from trimtab.apply.consumers.controller import (
     PlanOrdered,
     WriteJournal,
 )
+from trimtab.apply.consumers.decision_goals import DecisionGoals
+from trimtab.apply.consumers.group_facts import NewestRates
 from trimtab.apply.consumers.kafka.leadership import GroupConfig
-from trimtab.apply.consumers.kafka.subscribed_controller import (
-    SubscribedController,
-    _Orders,
-    _Turns,
-)
+from trimtab.apply.consumers.kafka.subscribed_controller import SubscribedController
+from trimtab.apply.consumers.kafka.subscribed_members import SubscribedMembers
+from trimtab.apply.consumers.kafka.subscribed_orders import SubscribedOrders
 from trimtab.apply.consumers.plan_orders import InheritedOrders, by_smallest_partition, entry_of
-from trimtab.apply.consumers.policy import Aim, Measured, verdict
-from trimtab.errors import ApplyError
+from trimtab.apply.consumers.policy import verdict
+from trimtab.errors import ApplyError, BrokerUnavailable
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action, Decision, PartitionRate, TopicRates
 from trimtab.model.journal import PlanState
 from trimtab.model.load import GroupLimits, Unit
+from trimtab.model.plan import Layer
 from trimtab.model.plan_codec import plan_id
 from trimtab.plan.consumers.plan import described
+from trimtab.plan.registry import planner_of
 
 P = [TopicPartition("orders", n) for n in range(6)]
 
@@ -96,10 +98,13 @@ class World:
         self.controller = SubscribedController(config, self.pods, self.judge, "127.0.0.1:0")
         self.threads = ThreadPoolExecutor(1)
         admin: Any = SimpleNamespace(topics=lambda _: [SimpleNamespace(name=p) for p in P])
-        self.turns = _Turns(config, self.pods, admin, self.threads, {})
-        self.aim = Aim(group="g", planner="mwf", unit=Unit.BYTES_S, capacity=130.0, interval_s=0.0)
+        self.members = SubscribedMembers(config, self.pods, admin, self.threads, {})
+        planner = planner_of(Layer.CONSUMERS, "mwf")
+        self.aim = DecisionGoals(
+            group="g", planner=planner, unit=Unit.BYTES_S, capacity=130.0, interval_s=0.0
+        )
 
-    def judge(self, view: GroupView, measured: Measured, _: int) -> GroupVerdict | None:
+    def judge(self, view: GroupView, measured: NewestRates, _: int) -> GroupVerdict | None:
         return verdict(view, measured, self.aim, ts=1_000_000)
 
     def measure(self, loads: Sequence[float]) -> None:
@@ -110,13 +115,13 @@ class World:
             for n, load in enumerate(loads)
         }
         heard = TopicRates(topic="orders", ts=1_000_000, partitions=rates)
-        self.turns.measured = self.turns.measured.updated(heard)
+        self.members.measured = self.members.measured.updated(heard)
 
     def turn(self) -> Decision | None:
         producer: Any = SimpleNamespace(commit=self.said.extend)
         announcer: Any = SimpleNamespace(announce=lambda d, _=None: self.decisions.append(d))
         told = len(self.decisions)
-        self.controller._turn(self.turns, producer, announcer)
+        self.controller._turn(self.members, producer, announcer)
         self.threads.submit(int).result()  # whoever is let go has been
         return self.decisions[-1] if len(self.decisions) > told else None
 
@@ -177,7 +182,7 @@ def test_a_pod_that_never_comes_is_given_up_and_asked_for_again():
 def test_a_plan_that_waits_for_a_consumer_to_end_says_so(world):
     world.measure([10.0] * len(P))
     world.turn()
-    world.turns._leaving.add(1)  # it finishes what it has in hand
+    world.members._leaving.add(1)  # it finishes what it has in hand
     world.measure([60.0] * len(P))
 
     waits = world.turn()
@@ -305,7 +310,7 @@ def entries(world: World) -> list[tuple[PlanState, str]]:
 def members_own(world: World, *shares: set[int]) -> None:
     """What the brokers know of the members."""
     members = tuple(SimpleNamespace(partitions=frozenset(P[n] for n in share)) for share in shares)
-    admin: Any = world.turns._admin
+    admin: Any = world.members._admin
     admin.groups = lambda _: [SimpleNamespace(members=members)]
 
 
@@ -315,7 +320,7 @@ def settled(world):
     world.measure([60.0] * len(P))
     world.turn()
     world.controller._answer(joined("a", "b", "c"))
-    world.turns._awaited.clear()
+    world.members._awaited.clear()
     members_own(world, {0, 1}, {2, 3}, {4, 5})
     return world
 
@@ -372,9 +377,140 @@ def test_a_plan_that_the_controller_before_had_begun_is_finished_by_the_next(set
     order = an_order(settled, {n: n // 2 for n in range(6)})
     running = entry_of(order, PlanState.RUNNING)
 
-    settled.controller._orders = _Orders.taken_over(
+    settled.controller._orders = SubscribedOrders.taken_over(
         InheritedOrders((order.plan, running), held_s=60.0)
     )
     settled.turn()
 
     assert [state for state, _ in entries(settled)] == [PlanState.DONE]
+
+
+def test_an_order_that_is_repeated_leaves_the_journal_as_it_was(settled):
+    order = an_order(settled, {0: 0, 1: 1, 2: 1, 3: 0, 4: 2, 5: 2})
+    settled.controller._orders.fetched.put(order)
+    settled.turn()
+
+    settled.controller._orders.fetched.put(order)  # a second `apply` wrote `made` over `running`
+    settled.turn()
+
+    assert entries(settled) == [(PlanState.RUNNING, "")] * 2
+    assert settled.controller._orders.execution is not None
+
+
+def test_an_order_that_has_expired_is_not_started(settled):
+    order = an_order(settled, {0: 0, 1: 1, 2: 1, 3: 0, 4: 2, 5: 2}, until=0.0)
+
+    settled.controller._orders.fetched.put(order)
+    settled.turn()
+
+    assert entries(settled) == [(PlanState.FAILED, "the group was not settled in time")]
+
+
+def test_a_plan_is_not_done_if_another_one_took_its_place_before_the_controller_crashed(settled):
+    order = an_order(settled, {0: 0, 1: 1, 2: 1, 3: 0, 4: 2, 5: 2})
+    running = entry_of(order, PlanState.RUNNING)
+
+    settled.controller._orders = SubscribedOrders.taken_over(InheritedOrders((order.plan, running)))
+    settled.turn()
+
+    [(state, why)] = entries(settled)
+    assert state is PlanState.FAILED
+    assert "got other owners" in why
+
+
+def test_a_decision_that_replaces_a_plan_is_written_together_with_the_plan_s_end(settled):
+    order = an_order(settled, {0: 0, 1: 1, 2: 1, 3: 0, 4: 2, 5: 2})
+    settled.controller._orders.fetched.put(order)
+    settled.turn()
+    transactions: list[Any] = []
+    settled.said = SimpleNamespace(extend=transactions.append)
+
+    settled.measure([130.0] * len(P))
+    settled.turn()
+
+    [both] = [t for t in transactions if any(isinstance(e, WriteJournal) for e in t)]
+    assert [type(effect) for effect in both] == [Persist, WriteJournal]
+    assert both[1].entry.state is PlanState.FAILED
+
+
+def test_a_transaction_that_fails_at_the_end_of_a_plan_ends_the_lead(settled):
+    order = an_order(settled, {n: n // 2 for n in range(6)})
+    running = entry_of(order, PlanState.RUNNING)
+    settled.controller._orders = SubscribedOrders.taken_over(InheritedOrders((order.plan, running)))
+
+    def fails(_: object) -> None:
+        raise BrokerUnavailable("A transaction failed.")
+
+    settled.said = SimpleNamespace(extend=fails)
+
+    with pytest.raises(BrokerUnavailable):
+        settled.turn()
+
+
+def test_a_plan_whose_consumers_cannot_be_started_is_not_left_to_the_next_controller(settled):
+    before = settled.controller.plan
+    order = an_order(settled, {0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 3})
+    settled.pods.fails = 1
+
+    settled.controller._orders.fetched.put(order)
+    settled.turn()
+
+    assert entries(settled)[-1][0] is PlanState.FAILED
+    kept = [effect.state for effect in settled.said if isinstance(effect, Persist)]
+    assert (kept[-1].epoch, kept[-1].assignment) == (before.version, before.assignment)
+
+
+def test_a_rollback_that_is_done_ends_the_journal_of_the_plan_that_it_undoes(settled):
+    order = an_order(settled, {n: n // 2 for n in range(6)})
+    back = replace(order.plan, params={**order.plan.params, "rollback_of": "7f3a9c01d2e4"})
+    running = entry_of(replace(order, plan=back), PlanState.RUNNING)
+
+    settled.controller._orders = SubscribedOrders.taken_over(InheritedOrders((back, running)))
+    settled.turn()
+
+    written = [e.entry for e in settled.said if isinstance(e, WriteJournal)]
+    assert [(e.plan, e.state) for e in written] == [
+        (order.plan_id, PlanState.DONE),
+        ("7f3a9c01d2e4", PlanState.ROLLED_BACK),
+    ]
+
+
+def test_a_plan_for_some_topics_counts_the_members_that_read_the_others():
+    world = World("a", "b")
+    orders, refund = P[:2], TopicPartition("refunds", 0)
+    admin: Any = world.members._admin
+    admin.topics = lambda _: [SimpleNamespace(name=p) for p in (*orders, refund)]
+    config = world.controller._config
+    world.controller._config = replace(config, rules=replace(config.rules, max_consumers=2))
+    held = Assignment({orders[0]: 0, orders[1]: 0, refund: 1})
+    world.controller._plan = GroupPlan(version=1, assignment=held)
+    plan = described(
+        Assignment({orders[0]: 0, orders[1]: 1}),
+        *(dict.fromkeys(orders, 60.0), held.only(dict.fromkeys(orders)), GroupLimits(capacity=60)),
+        planner="mwf",
+        made_ts=1,
+        group="g",
+    )
+
+    world.controller._orders.fetched.put(PlanOrdered(0.0, plan_id(plan), plan))
+    world.turn()
+    world.close()
+
+    assert entries(world) == [
+        (PlanState.FAILED, "it needs 3 consumers, but --max-consumers is 2"),
+    ]
+
+
+def test_a_decision_that_cannot_be_carried_out_leaves_the_ordered_plan_in_progress(settled):
+    order = an_order(settled, {0: 0, 1: 1, 2: 1, 3: 0, 4: 2, 5: 2})
+    settled.controller._orders.fetched.put(order)
+    settled.turn()
+    served = settled.controller.plan
+    settled.measure([130.0] * 6)  # more consumers are needed, and none can be started
+    settled.pods.fails = 1
+
+    settled.turn()
+
+    assert settled.controller.plan == served
+    assert settled.controller._orders.execution is not None
+    assert PlanState.FAILED not in [state for state, _ in entries(settled)]

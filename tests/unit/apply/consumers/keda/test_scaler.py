@@ -12,27 +12,27 @@ import pytest
 from trimtab.apply.consumers.keda import externalscaler_pb2 as messages
 from trimtab.apply.consumers.keda.externalscaler_pb2_grpc import ExternalScalerStub
 from trimtab.apply.consumers.keda.scaler import METRIC, Scaler
-from trimtab.apply.consumers.keda.wanted import Wanted
+from trimtab.apply.consumers.keda.wanted import WantedConsumers
 from trimtab.errors import ConfigError
 
 DEADLINE_S = 20.0
 
 
-class Decisions(dict[str, Wanted]):
+class Decisions(dict[str, WantedConsumers]):
     """What is wanted per group; counts how often it was asked."""
 
-    def __init__(self, **wanted: Wanted) -> None:
+    def __init__(self, **wanted: WantedConsumers) -> None:
         super().__init__(wanted)
         self.asked = threading.Semaphore(0)
 
-    def __call__(self, group: str) -> Wanted | None:
+    def __call__(self, group: str) -> WantedConsumers | None:
         self.asked.release()
         return self.get(group)
 
 
 @pytest.fixture
 def decisions() -> Decisions:
-    return Decisions(pay=Wanted(3))
+    return Decisions(pay=WantedConsumers(3))
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_the_metric_is_the_wanted_count_and_its_target_is_one(keda):
 
 @pytest.mark.parametrize(("consumers", "active"), [(0, False), (1, True)])
 def test_a_group_is_active_when_it_wants_consumers(keda, decisions, consumers, active):
-    decisions["pay"] = Wanted(consumers)
+    decisions["pay"] = WantedConsumers(consumers)
 
     assert keda.IsActive(_ref(group="pay"), timeout=DEADLINE_S).result is active
 
@@ -87,7 +87,7 @@ def test_a_trigger_without_a_group_is_refused_by_name(keda):
 
 
 def test_without_a_fresh_decision_there_is_no_number_but_still_a_spec(keda, decisions):
-    decisions["pay"] = Wanted(None, "rates are 40 s old")
+    decisions["pay"] = WantedConsumers(None, "rates are 40 s old")
 
     with pytest.raises(grpc.RpcError) as refused:
         _metrics(keda, "pay")
@@ -101,7 +101,12 @@ def test_a_stream_tells_the_present_and_then_every_change_only(keda, decisions):
     stream = keda.StreamIsActive(_ref(group="pay"), timeout=DEADLINE_S)
     seen = [next(stream).result]
 
-    for wanted in (Wanted(5), Wanted(None), Wanted(0), Wanted(2)):
+    for wanted in (
+        WantedConsumers(5),
+        WantedConsumers(None),
+        WantedConsumers(0),
+        WantedConsumers(2),
+    ):
         _ask_anew(decisions)
         decisions["pay"] = wanted
         if wanted.consumers in (0, 2):

@@ -201,7 +201,7 @@ class Coordinated:
 @pytest.fixture
 def coordinated(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("confluent_kafka.Consumer", Coordinated)
-    monkeypatch.setattr(door, "_COMMITTED_RETRY", Retry(first_s=0.0, most_s=0.0))
+    monkeypatch.setattr(door, "SLOWING", Retry(first_s=0.0, most_s=0.0))
     source = GroupSource("g", ["s"], Cluster("x:1"))
     source.hooks = Told()
     return source

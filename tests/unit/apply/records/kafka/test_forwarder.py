@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from trimtab.apply.records.kafka import forwarder as door
+from trimtab.apply.records.kafka.forward_route import Route, survey
 from trimtab.apply.records.kafka.forward_source import End
-from trimtab.apply.records.kafka.forwarder import Forwarder, Route, survey
+from trimtab.apply.records.kafka.forwarder import Forwarder
 from trimtab.errors import ApplyError, BrokerUnavailable, ConfigError
 from trimtab.kafka.admin import TopicSpec
 from trimtab.model.cluster import Broker, BrokerId, TopicPartition
@@ -122,7 +123,7 @@ class Clock:
 
 def forwarder(source: MemorySource, target: MemoryTarget, **route: Any) -> Forwarder:
     asked = Route(topics={"in": "out"}, group="g", partitioner="sqf", **route)
-    made = Forwarder(asked, source, target, leaders=lambda: LEADERS, clock=Clock(), settle_s=5.0)
+    made = Forwarder(asked, source, target, leaders=lambda: LEADERS, clock=Clock(), delivery_s=5.0)
     made.on_assigned(source.held)
     return made
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from structlog.testing import capture_logs
 
 from tests.unit.apply.records.kafka.fake_leaders import HOURS, FakeSource
+from trimtab.apply.records.kafka import leader_watch
 from trimtab.apply.records.kafka.leader_watch import ClientSource, LeaderWatch
 from trimtab.errors import BrokerUnavailable, MeasurementError, TrimtabError, UnknownTopic
 
@@ -266,3 +267,25 @@ def test_racks_come_from_an_admin_client() -> None:
     admin: Any = SimpleNamespace(describe_cluster=lambda request_timeout: asked)
 
     assert ClientSource(client({}), lambda: admin).racks(1.0) == {1: "a", 2: None}
+
+
+def test_a_thread_that_waited_for_another_asks_only_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    class Down:
+        def leaders(self, topic: str, timeout_s: float) -> Any:
+            given.append(timeout_s)
+            raise BrokerUnavailable("down")
+
+        def close(self) -> None: ...
+
+    times = iter([0.0, 100.0])  # when it is called, and when it is its turn
+    monkeypatch.setattr(leader_watch, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(leader_watch, "attempts", lambda *, within_s, stop: iter([within_s]))
+
+    with pytest.raises(BrokerUnavailable):
+        LeaderWatch(cast("Any", Down()), first_use_s=10.0).ensure_known("t")
+
+    assert given == [pytest.approx(0.1)]

@@ -35,7 +35,7 @@ from tests.unit.apply.records.kafka.producer_cases import (
 from trimtab.apply.records.kafka.leader_watch import LeaderWatch
 from trimtab.apply.records.kafka.producer_settings import KEYLESS, connection_settings
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
-from trimtab.apply.records.outstanding import Outstanding
+from trimtab.apply.records.outstanding import OutstandingBytes
 from trimtab.errors import ConfigError
 from trimtab.plan.records.partitioner import RoutingOptions
 from trimtab.plan.records.registry import partitioner_of
@@ -209,7 +209,7 @@ def test_a_configured_delivery_callback_is_told_of_errors(name: str) -> None:
         "on_delivery": telling(told, "configured"),
     }
     with LeaderWatch(FakeSource({"t": {0: 1, 1: 2}}), refresh_s=HOURS) as watch:
-        outstanding = Outstanding() if name == "adaptive" else None
+        outstanding = OutstandingBytes() if name == "adaptive" else None
         with RoutedProducer(
             nowhere, partitioner_of(name), watch=watch, outstanding=outstanding
         ) as ours:

@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.unit.apply.records.kafka.fake_leaders import HOURS, FakeSource
-from trimtab.apply.records.kafka import routed_producer
+from trimtab.apply.records.kafka import producer_arguments
 from trimtab.apply.records.kafka.leader_watch import LeaderWatch
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
-from trimtab.apply.records.outstanding import Outstanding
+from trimtab.apply.records.outstanding import OutstandingBytes
 from trimtab.errors import BrokerUnavailable, TrimtabError
 from trimtab.model.murmur2 import home
 from trimtab.plan.records.partitioner import RoutingOptions
@@ -124,7 +124,7 @@ def stage(
     topics: dict[str, dict[int, int]] | None = None,
     *,
     options: RoutingOptions = FROM_ZERO,
-    outstanding: Outstanding | None = None,
+    outstanding: OutstandingBytes | None = None,
     keys_by_partitioner: bool = False,
     wait_s: float = 60.0,
 ) -> Iterator[Stage]:
@@ -422,7 +422,7 @@ def test_choices_of_two_threads_that_were_refused_together_are_both_kept() -> No
 
 
 def test_what_is_under_way_is_known() -> None:
-    under_way = Outstanding(batch_bytes=10)
+    under_way = OutstandingBytes(batch_bytes=10)
     with stage("default", outstanding=under_way) as (client, _, routed):
         client.refusals = [BufferError(), KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))]
         for _ in range(3):
@@ -439,7 +439,7 @@ def test_what_is_under_way_is_known() -> None:
 
 def test_the_caller_is_told_beside_the_count() -> None:
     told: list[Any] = []
-    under_way = Outstanding(batch_bytes=10)
+    under_way = OutstandingBytes(batch_bytes=10)
     with stage("default", outstanding=under_way) as (client, _, routed):
         for key in (None, b"k"):
             routed.produce("U", b"v", key, on_delivery=lambda *args: told.append(args))
@@ -452,7 +452,7 @@ def test_the_caller_is_told_beside_the_count() -> None:
 @pytest.mark.parametrize("error", [KafkaError._MSG_TIMED_OUT, None])
 def test_only_an_acknowledgement_is_a_sign_of_life(error: int | None) -> None:
     now = 0.0
-    under_way = Outstanding(stuck_after_s=2.0, clock=lambda: now)
+    under_way = OutstandingBytes(stuck_after_s=2.0, clock=lambda: now)
     with stage("default", {"U": {0: 1}}, outstanding=under_way, wait_s=0) as (client, _, routed):
         routed.produce("U", b"v")
         routed.produce("U", b"v")
@@ -510,7 +510,7 @@ def test_librdkafka_takes_what_was_chosen(name: str) -> None:
 
 
 def test_nothing_is_left_under_way_after_a_flush() -> None:
-    under_way = Outstanding()
+    under_way = OutstandingBytes()
     options = RoutingOptions(queues=under_way.queues, stuck=under_way.stuck)
     with RoutedProducer(MOCK, partitioner_of("adaptive", options), outstanding=under_way) as routed:
         for i in range(300):
@@ -530,7 +530,7 @@ def test_a_client_that_cannot_be_closed_delivers_what_it_has(
         def __init__(self, _config: Any) -> None:
             super().__init__()
 
-    monkeypatch.setattr(routed_producer, "Producer", Older)
+    monkeypatch.setattr(producer_arguments, "Producer", Older)
     told: list[object] = []
     watch = LeaderWatch(FakeSource({**U}), refresh_s=HOURS)
     with watch, RoutedProducer({}, "node", watch=watch) as routed:
