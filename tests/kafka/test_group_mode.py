@@ -173,11 +173,12 @@ class Members:
     def versions(self) -> set[int]:
         return {member.reader.version for member in self.all}
 
-    def reach(self, *owned: tuple[int, ...], version: int) -> None:
+    def reach(self, *bins: tuple[int, ...], version: int) -> None:
+        """Waits for these shares; which member has which depends on the order of joining."""
         wait_until(
-            lambda: self.owned == list(owned) and self.versions == {version},
+            lambda: sorted(self.owned) == sorted(bins) and self.versions == {version},
             within_s=SOON_S,
-            what=f"the assignment {owned}",
+            what=f"the assignment {bins}",
         )
 
     def share_everything(self, of: int = PARTITIONS) -> bool:
@@ -203,6 +204,7 @@ def opened(
     index: int = 0,
     revoked: list[frozenset[TopicPartition]] | None = None,
     instance: str | None = None,
+    session_s: float = 6.0,
 ) -> GroupReader:
     return open_group_reader(
         topic,
@@ -212,7 +214,7 @@ def opened(
         client_id=f"c-{index}",
         on_revoked=(revoked if revoked is not None else []).append,
         instance=instance,
-        session_s=6.0,
+        session_s=session_s,
     )
 
 
@@ -294,9 +296,10 @@ def test_a_killed_member_s_partitions_are_read_by_who_is_left(
     command = [sys.executable, "-W", "ignore", "-c", program]
 
     with controller.there(), members(cluster, topic, controller.url, 1) as group:
+        group.reach((0, 1, 2, 3, 4, 5), version=1)
         victim = subprocess.Popen([*command, topic, cluster.bootstrap_servers, controller.url])
         try:
-            wait_until(lambda: group.owned == [(0, 1, 2)], within_s=SOON_S, what="the other member")
+            wait_until(lambda: len(*group.owned) == 3, within_s=SOON_S, what="the other member")
             produce(cluster, topic, 20)
         finally:
             victim.kill()
@@ -376,22 +379,23 @@ def test_a_static_member_that_comes_back_in_time_has_what_it_had_without_a_rebal
     controller.decide_on(1, (0, 1, 2, 3), (4, 5))
 
     with controller.there():
-        first = opened(cluster, topic, controller.url, instance="pod-a")
+        first = opened(cluster, topic, controller.url, instance="pod-a", session_s=60.0)
+        wait_until(lambda: [first.read(0.1), len(first.owned) == PARTITIONS][1], within_s=SOON_S)
         other = Running(opened(cluster, topic, controller.url, index=1), Trace())
         wait_until(lambda: [first.read(0.1), len(first.owned) == 4][1], within_s=SOON_S)
         wait_until(lambda: other.owned == (4, 5), within_s=SOON_S)
         generation = first._consumer.group_metadata().generation_id
         first._consumer.close(autocommit=False)  # as a crash does, it tells nobody
 
-        again = opened(cluster, topic, controller.url, instance="pod-a")
+        again = opened(cluster, topic, controller.url, instance="pod-a", session_s=60.0)
         wait_until(lambda: [again.read(0.1), len(again.owned) == 4][1], within_s=SOON_S)
         assert again._consumer.group_metadata().generation_id == generation
         assert again.version == 1
         names = {m.instance for m in admin.groups([topic])[0].members}
         assert names == {"pod-a", None}
 
-        again.close()  # told to stop, it leaves at once
-        wait_until(lambda: len(other.owned) == PARTITIONS, within_s=3.0, what="all of it")
+        again.close()  # told to stop, it leaves at once, long before its session would end
+        wait_until(lambda: len(other.owned) == PARTITIONS, within_s=30.0, what="all of it")
         other.stop()
 
 
@@ -453,8 +457,10 @@ def test_while_the_controller_is_away_everybody_keeps_what_it_has_and_then_the_p
         with controller.there():
             group.join(2)
             group.reach((0, 1, 2, 3), (4, 5), version=1)
+        before = group.owned
         group.join()
         group.reach((0, 1, 2, 3), (4, 5), (), version=NO_PLAN)
+        assert group.owned == [*before, ()]
         produce(cluster, topic, 20)
         wait_until(lambda: group.trace.handled() == everything(20), within_s=SOON_S)
         assert group.fallbacks >= 1
