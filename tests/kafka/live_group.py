@@ -57,6 +57,7 @@ from trimtab.model.control_codec import (
     topic_rates_from,
 )
 from trimtab.model.json_reader import parse
+from trimtab.model.rate_parts import RateParts
 from trimtab.observe.clock import TimedOut
 
 WITHIN_S = 120.0
@@ -492,8 +493,9 @@ class LiveGroup:
     def measured_ts(self) -> int:
         """How new the newest rates are."""
         topic = self.own.rates
-        found = [topic_rates_from(parse(v, origin=topic)) for *_, v in self.records(topic, 1)]
-        return max((rates.ts for rates in found), default=0)
+        read = (topic_rates_from(parse(v, origin=topic)) for *_, v in self.records(topic, 1))
+        whole = filter(None, map(RateParts().joined, read))
+        return max((rates.ts for rates in whole), default=0)
 
     def receipts(self) -> list[Receipt]:
         """Those of records sent since `mark`."""

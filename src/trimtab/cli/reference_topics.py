@@ -102,7 +102,10 @@ def _telemetry_examples(own: OwnTopics) -> Examples:
         ),
         own.rates: (
             "Key `topic`; each record has all partitions of its topic, so the newest record is "
-            "complete. `ts` is the time of the newest sample used.",
+            "complete. `ts` is the time of the newest sample used. A record above 900 kB is split "
+            "into several with the same key and `ts`: `part` counts from 0, `of` is their number. "
+            "The rates count when all parts of a `ts` have arrived; without these fields a record "
+            "is complete. A partition may have `lag_s`, seconds by group.",
             codec.rates_to("orders", [load], ts=_END, window_start=_START, window_end=_END),
         ),
         own.hotkeys: (

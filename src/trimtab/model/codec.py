@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from trimtab.model.weights import Weights
 
 Json = dict[str, Any]
 VERSION = 1
+MOST_RATES_BYTES = 900_000
+"""Brokers and clients refuse records above 1 MB, unless they are configured otherwise."""
 
 # ---------------------------------------------------------------- text
 
@@ -151,7 +154,7 @@ def rates_to(
     window_end: int,
     stale: frozenset[int] = frozenset(),
 ) -> Json:
-    """A record of `trimtab.rates`: one topic with all its partitions."""
+    """The rates of one topic with all its partitions; `rates_records` splits them if needed."""
     return {
         "v": VERSION,
         "ts": ts,
@@ -171,6 +174,38 @@ def rates_to(
             for p in sorted(partitions, key=lambda p: p.partition)
         },
     }
+
+
+def rates_records(rates: Json, *, most_bytes: int = MOST_RATES_BYTES) -> Iterator[Json]:
+    """The records of `trimtab.rates` for what `rates_to` returns: one, or parts if it is too large.
+
+    Parts have equal numbers of partitions, in order, so a topic is always split at the same places.
+    A partition is never split: a part that has only one may be too large.
+    """
+    if len(rates["partitions"]) < 2 or _size(rates) <= most_bytes:
+        yield rates
+        return
+    entries = list(rates["partitions"].items())
+    head = {name: value for name, value in rates.items() if name != "partitions"}
+    ends = _ends([_size(dict([entry])) for entry in entries], most_bytes - _size(head) - 100)
+    for part, (first, end) in enumerate(pairwise(ends)):
+        numbered = {"part": part, "of": len(ends) - 1}
+        yield head | numbered | {"partitions": dict(entries[first:end])}
+
+
+def _ends(sizes: Sequence[int], most: int) -> list[int]:
+    """Where to split, into as few equal parts as stay below `most`; the first place is 0."""
+    before = [0, *accumulate(sizes)]
+    of = 2
+    while True:
+        ends = [len(sizes) * part // of for part in range(of + 1)]
+        if of == len(sizes) or all(before[b] - before[a] <= most for a, b in pairwise(ends)):
+            return ends
+        of = min(len(sizes), of + 1 + of // 8)
+
+
+def _size(value: Json) -> int:
+    return len(dumps(value).encode())
 
 
 def hot_keys_to(

@@ -199,14 +199,20 @@ class PartitionRate:
     records_s: Amount | None
     end_offset: Count | None
     lag: Mapping[str, Count | None] = field(default_factory=dict)
+    lag_s: Mapping[str, Amount | None] = field(default_factory=dict)
     complete: bool
     stale: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRates:
-    """One record of `trimtab.rates`: a topic with all its partitions, as of `ts`."""
+    """One record of `trimtab.rates`: a topic with all its partitions, as of `ts`.
+
+    With `of` above 1 it has only some of them: it is one of that many parts, numbered from 0.
+    """
 
     topic: str
     ts: int
+    part: Count = 0
+    of: Annotated[int, Wire(least=1)] = 1
     partitions: Mapping[int, PartitionRate]

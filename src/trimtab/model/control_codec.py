@@ -109,6 +109,9 @@ def receipt_from(node: Node) -> Receipt:
 
 
 def topic_rates_from(node: Node) -> TopicRates:
-    """Reads a record of `trimtab.rates`."""
+    """Reads a record of `trimtab.rates`; `RateParts` joins those that are split."""
     node.version()
-    return wire.read(TopicRates, node)
+    rates = wire.read(TopicRates, node)
+    if rates.part >= rates.of:
+        node.need("part").fail(f"is {rates.part}, but there are {rates.of} parts")
+    return rates

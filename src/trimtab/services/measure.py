@@ -14,7 +14,7 @@ from trimtab.errors import ConfigError
 from trimtab.measure.counters import Share, Threshold
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.codec import dumps, hot_keys_to, rates_to
+from trimtab.model.codec import dumps, hot_keys_to, rates_records, rates_to
 from trimtab.services.monitor import open_sampling
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 from trimtab.settings import MeasureSettings
@@ -247,7 +247,8 @@ def publish_measurement(
         for topic in sorted({p.topic for p in measured.partitions}):
             mine = [p for p in measured.partitions if p.topic == topic]
             rates = rates_to(topic, mine, ts=end, window_start=start, window_end=end)
-            publisher.publish(own.rates, topic.encode(), dumps(rates).encode())
+            for record in rates_records(rates):
+                publisher.publish(own.rates, topic.encode(), dumps(record).encode())
             keys = [k for k in measured.keys if k.topic == topic]
             if keys:
                 n = round(keys[0].lower / keys[0].share)

@@ -114,9 +114,9 @@ def test_what_is_read_follows_from_the_request() -> None:
     assert (only_events.events, only_events.samples) == (True, False)
 
 
-def test_a_measurement_is_published_by_topic(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def publisher(monkeypatch: pytest.MonkeyPatch) -> FakePublisher:
+    """Where measurements are published."""
     publisher = FakePublisher()
 
     @contextmanager
@@ -125,6 +125,31 @@ def test_a_measurement_is_published_by_topic(
         publisher.flush()
 
     monkeypatch.setattr(publishing, "open_publisher", open_publisher)
+    return publisher
+
+
+def test_a_measurement_of_a_large_topic_is_published_in_parts(
+    cluster: Cluster, publisher: FakePublisher
+) -> None:
+    loads = (
+        PartitionLoad(topic="t", partition=n, bytes_s=1, records_s=1, source=Source.LOG_DIRS)
+        for n in range(10_000)
+    )
+    measured = Measurement(
+        cluster=None, from_ts=0, to_ts=1, window_s=1, partitions=tuple(loads), rejects=0
+    )
+    found = MeasureResult(
+        measurement=measured, states={}, stored_ratio=None, key_span=None, run="r"
+    )
+
+    publish_measurement(cluster, REQUEST, found)
+
+    parts = [json.loads(value) for _, value in publisher.records]
+    assert [(p["part"], p["of"]) for p in parts] == [(0, 2), (1, 2)]
+    assert max(len(value) for _, value in publisher.records) <= 900_000
+
+
+def test_a_measurement_is_published_by_topic(cluster: Cluster, publisher: FakePublisher) -> None:
     measured = Measurement(
         cluster="fake",
         from_ts=0,

@@ -101,7 +101,8 @@ class RatesQuery:
                 window_end=topic.ts,
                 stale=topic.stale,
             )
-            self.ends.publish(topic.topic, value)
+            for record in codec.rates_records(value):
+                self.ends.publish(topic.topic, record)
         if self._unwritten and (self._writing is None or self._writing.done()):
             self._writing = self._writer.submit(self._write, session)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,8 @@ from confluent_kafka import TopicPartition
 
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
+from trimtab.model.control import TopicRates
+from trimtab.model.rate_parts import RateParts
 from trimtab.observe.clock import wall_clock_us
 
 
@@ -24,14 +26,24 @@ class Arrivals:
     partitions: int
     seconds: dict[int, float] = field(default_factory=dict)
     first: threading.Event = field(default_factory=threading.Event)
+    parts: RateParts = field(default_factory=RateParts)
 
     def take(self, value: bytes, *, now_ts: int) -> None:
         """Adds a record; ignored if it lacks the newest sample of some partition."""
-        record: dict[str, Any] = json.loads(value)
-        rates = record["partitions"]
-        whole = len(rates) == self.partitions and not any(r["stale"] for r in rates.values())
-        if record["topic"] == self.topic and whole:
-            self.seconds.setdefault(record["ts"], (now_ts - record["ts"]) / 1e6)
+        found: dict[str, Any] = json.loads(value)
+        record = TopicRates(  # unchecked, so that reading takes little time from the job
+            topic=found["topic"],
+            ts=found["ts"],
+            part=found.get("part", 0),
+            of=found.get("of", 1),
+            partitions=found["partitions"],
+        )
+        joined = self.parts.joined(record) if record.topic == self.topic else None
+        if joined is None or len(joined.partitions) != self.partitions:
+            return
+        fresh: Mapping[Any, Any] = joined.partitions
+        if not any(rate["stale"] for rate in fresh.values()):
+            self.seconds.setdefault(joined.ts, (now_ts - joined.ts) / 1e6)
             self.first.set()
 
 

@@ -26,3 +26,25 @@ def test_a_sample_counts_from_the_first_record_that_has_it_for_every_partition()
         arrivals.take(value, now_ts=now_ts)
 
     assert arrivals.seconds == {1_000_000: 0.3}
+
+
+def test_a_sample_whose_rates_are_split_counts_from_the_last_part() -> None:
+    arrivals = Arrivals("t", 2)
+    first, second = (
+        json.dumps(
+            {
+                "topic": "t",
+                "ts": 1_000_000,
+                "part": part,
+                "of": 2,
+                "partitions": {str(part): {"stale": False}},
+            }
+        ).encode()
+        for part in range(2)
+    )
+
+    arrivals.take(first, now_ts=1_100_000)
+    assert arrivals.seconds == {}
+    arrivals.take(second, now_ts=1_400_000)
+
+    assert arrivals.seconds == {1_000_000: 0.4}

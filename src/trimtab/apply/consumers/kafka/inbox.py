@@ -30,6 +30,7 @@ from trimtab.model.control import (
 )
 from trimtab.model.control_codec import control_from, topic_rates_from
 from trimtab.model.json_reader import parse
+from trimtab.model.rate_parts import RateParts
 from trimtab.observe import metrics
 
 log = structlog.get_logger()
@@ -57,6 +58,7 @@ class ControllerInbox:
         )
         self._members: dict[str, tuple[float, MemberRate]] = {}
         self._orders: list[PlanOrder] = []
+        self._parts = RateParts()
         self._consumer = config.cluster.consumer(
             config.name,
             {
@@ -107,10 +109,9 @@ class ControllerInbox:
                     continue
                 try:
                     if message.topic() == self._rates:
-                        origin = self._rates
-                        measured = measured.updated(
-                            topic_rates_from(parse(message.value() or b"", origin=origin))
-                        )
+                        found = topic_rates_from(parse(message.value() or b"", origin=self._rates))
+                        if (rates := self._parts.joined(found)) is not None:
+                            measured = measured.updated(rates)
                     elif (report := self._report(message)) is not None:
                         reports.append(ReportReceived(time.monotonic(), report))
                 except (BadFile, ProtocolViolation) as error:

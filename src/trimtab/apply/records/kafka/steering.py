@@ -47,6 +47,7 @@ from trimtab.model.codec import dumps, weights_to
 from trimtab.model.control import TopicRates
 from trimtab.model.control_codec import topic_rates_from
 from trimtab.model.json_reader import parse
+from trimtab.model.rate_parts import RateParts
 from trimtab.model.weights import Weights
 from trimtab.observe import metrics
 from trimtab.observe.clock import wall_clock_us
@@ -267,6 +268,7 @@ class ClusterObserver(ClusterPoller):
         self._places: dict[str, dict[int, int]] = {}
         self._ensured_at = float("-inf")
         self._rates: dict[str, TopicRates] = {}
+        self._parts = RateParts()
 
     def observation(self, broker: int, probes: Probes) -> Observation:
         """All observations of a broker, with these probes."""
@@ -343,13 +345,14 @@ class ClusterObserver(ClusterPoller):
             if message.error() is not None:
                 continue
             try:
-                rates = topic_rates_from(
+                found = topic_rates_from(
                     parse(message.value() or b"", origin=self._cluster.topics.rates)
                 )
             except BadFile as refused:
                 log.warning("rates_were_refused", why=refused.message)
                 continue
-            self._rates[rates.topic] = rates
+            if (rates := self._parts.joined(found)) is not None:
+                self._rates[rates.topic] = rates
         loads = led(self._rates, self._intake.leaders, ts=wall_clock_us())
         with self._guard:
             self._loads = loads

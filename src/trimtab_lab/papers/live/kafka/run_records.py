@@ -26,7 +26,7 @@ def run_records(place: LiveSite, run: RunObservations) -> ReceivedRecord:
     rates = [
         PublishedTimestamp(value["ts"], published_ts)
         for value, published_ts in records(own.rates)
-        if value["topic"] == run.topic
+        if value["topic"] == run.topic and value.get("part", 0) + 1 == value.get("of", 1)
     ]
     decisions = [
         PublishedTimestamp(value["ts"], published_ts)

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
+from typing import cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from trimtab.apply.records.kafka import steering
 from trimtab.apply.records.kafka.intake import Intake
@@ -21,6 +22,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics
 from trimtab.model.cluster import Broker, BrokerId, TopicPartition
 from trimtab.model.control import PartitionRate, TopicRates
+from trimtab.observe.clock import wall_clock_us
 from trimtab.testing.fakes import FakeAdmin, FakePublisher
 from trimtab.testing.placements import placement
 
@@ -188,6 +190,41 @@ def test_rates_that_cannot_be_read_do_not_end_the_look_at_the_cluster(monkeypatc
 
     with observer:
         assert Breaking.looked_again.wait(10)
+
+
+class Published:
+    """A consumer of rates, and each message that it returns."""
+
+    def __init__(self, *values: Mapping[str, object]) -> None:
+        self.values = values
+
+    def consume(self, _most: int, _timeout: float) -> list[Published]:
+        return [Published(value) for value in self.values]
+
+    def error(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return json.dumps(self.values[0]).encode()
+
+
+def test_rates_that_are_split_count_when_all_parts_have_come():
+    placed = placement({"t": [[1], [1]]})
+    admin = FakeAdmin(
+        brokers=placed.brokers, partitions=[replace(p, end_offset=0) for p in placed.partitions]
+    )
+    intake = Intake(Cluster("x:1"), without=())
+    intake.count(admin)
+    observer = ClusterObserver(Cluster("x:1"), {}, intake)
+    rate = {"bytes_s": 5, "records_s": 1, "end_offset": 1, "complete": True, "stale": False}
+    head = {"v": 1, "ts": wall_clock_us(), "topic": "t", "of": 2}
+    first, second = (head | {"part": n, "partitions": {str(n): rate}} for n in range(2))
+
+    observer._read_rates(cast("Consumer", Published(first)))
+    assert observer.observation(1, Probes()).bytes_s is None
+    observer._read_rates(cast("Consumer", Published(second)))
+
+    assert observer.observation(1, Probes()).bytes_s == 10
 
 
 def test_records_are_those_that_were_counted_and_else_those_that_somebody_measures():

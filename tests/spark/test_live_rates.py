@@ -1,0 +1,43 @@
+"""What a trigger of the rates query publishes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trimtab.measure.ring import SampleRing
+from trimtab.measure.spark.live_rates import RatesQuery
+from trimtab.measure.spark.streaming_queries import QueryOutput
+from trimtab.spark.warehouse import Warehouse
+from trimtab.testing.fakes import FakePublisher
+
+
+def test_the_rates_of_a_large_topic_are_published_in_parts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    publisher = FakePublisher()
+    ends = QueryOutput(
+        outlet=publisher,
+        sink="rates",
+        warehouse=Warehouse(str(tmp_path)),
+        run="r",
+        folder=str(tmp_path / "q"),
+    )
+    query = RatesQuery(SampleRing(window_s=30, min_span_s=3), ends, source="telemetry")
+    one: dict[str, Any] = {"topic": "t", "leader": 1, "log_bytes": 1, "end_offset": 1}
+    rows = [
+        SimpleNamespace(reason=None, micros=1, partition=n, committed={"g": 1}, **one)
+        for n in range(10_000)
+    ]
+    batch = SimpleNamespace(sparkSession=spark, collect=lambda: rows)
+
+    query.on_batch(cast("DataFrame", batch), 0)
+    query.finish()
+
+    parts = [json.loads(value) for _, value in publisher.records]
+    assert [(p["part"], p["of"]) for p in parts] == [(0, 2), (1, 2)]
+    assert [n for p in parts for n in p["partitions"]] == [str(n) for n in range(10_000)]
