@@ -60,7 +60,7 @@ from trimtab.model.json_reader import parse
 from trimtab.model.rate_parts import RateParts
 from trimtab.observe.clock import TimedOut
 
-WITHIN_S = 120.0
+WITHIN_S = 240.0
 """Generous: on a busy machine a process may take ten seconds until it speaks."""
 
 CAPACITY = 100.0
@@ -294,7 +294,7 @@ class LiveGroup:
         self.admin.add_partitions(self.topic, total)
 
         def is_known() -> bool:
-            known = self._producer.list_topics(self.topic, timeout=5).topics[self.topic]
+            known = self._producer.list_topics(self.topic, timeout=30).topics[self.topic]
             return len(known.partitions) == total
 
         wait_until(self._quietly(is_known), what="the new partitions")
@@ -363,13 +363,13 @@ class LiveGroup:
         """The end of each partition."""
         with self._looking(looking) as at:
             places = [TheirPartition(self.topic, n) for n in range(self.partitions)]
-            return {p.partition: at.get_watermark_offsets(p, timeout=5)[1] for p in places}
+            return {p.partition: at.get_watermark_offsets(p, timeout=30)[1] for p in places}
 
     def committed(self, looking: Consumer | None = None) -> dict[int, int]:
         """What the group has committed."""
         with self._looking(looking) as at:
             places = [TheirPartition(self.topic, n) for n in range(self.partitions)]
-            found = at.committed(places, timeout=5)
+            found = at.committed(places, timeout=30)
             return {p.partition: p.offset for p in found if p.offset >= 0}
 
     @contextmanager

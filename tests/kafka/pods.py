@@ -442,9 +442,9 @@ class Namespace:
 def _wanted(address: str, ref: messages.ScaledObjectRef) -> int | None:
     with suppress(grpc.RpcError), grpc.insecure_channel(address) as channel:
         scaler = ExternalScalerStub(channel)
-        [target] = scaler.GetMetricSpec(ref, timeout=5).metricSpecs
+        [target] = scaler.GetMetricSpec(ref, timeout=30).metricSpecs
         asked = messages.GetMetricsRequest(scaledObjectRef=ref, metricName=target.metricName)
-        [value] = scaler.GetMetrics(asked, timeout=5).metricValues
+        [value] = scaler.GetMetrics(asked, timeout=30).metricValues
         wanted: float = value.metricValueFloat / target.targetSizeFloat
         return math.ceil(wanted)
     return None

@@ -28,7 +28,7 @@ def _known(m: Any) -> Known:
     return Known(m.topic(), m.partition(), m.offset(), m.timestamp()[1], m.key(), size)
 
 
-wait_until = partial(clock.wait_until, within_s=180.0, every_s=0.2)
+wait_until = partial(clock.wait_until, within_s=240.0, every_s=0.2)
 """Real brokers may take their time; a caller may give another deadline."""
 
 

@@ -164,7 +164,7 @@ def test_leaders_on_one_broker_are_found_by_their_load_and_moved_as_advised(
         wait_until(
             lambda: len(set(leaders(admin, [topic]).values())) == 3,
             what="the election",
-            within_s=60,
+            within_s=180,
         )
         code, found = audited("--loads", str(loads))
         assert (code, found["drift"]["share"]) == (0, 0.0), found["findings"]

@@ -48,7 +48,7 @@ from trimtab.model.control_codec import control_from, control_to, receipt_from
 from trimtab.model.json_reader import parse
 from trimtab.model.record import Record
 
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def test_no_restart_of_a_broker_ends_a_process_that_asks_about_groups(tmp_path: 
         assert asking.stdout
         fresh = answer(asking.stdout)["fresh"]
         assert fresh == {"groups": 0, "committed": {name: {} for name in GROUPS}}
-        wait_until(lambda: is_whole(tally(asking)), within_s=60, what="all groups")
+        wait_until(lambda: is_whole(tally(asking)), within_s=180, what="all groups")
         begun = called = tally(asking)["calls"]
         for restart in range(RESTARTS):
             while called - begun < restart * CALLS / (RESTARTS - 1):
@@ -51,8 +51,8 @@ def test_no_restart_of_a_broker_ends_a_process_that_asks_about_groups(tmp_path: 
             tally(asking)
             cluster.start(victim)
             called = tally(asking)["calls"]
-            wait_until(lambda: is_whole(tally(asking)), within_s=60, what="all groups again")
-        wait_until(lambda: tally(asking)["stable"] == 2, within_s=60, what="both members")
+            wait_until(lambda: is_whole(tally(asking)), within_s=180, what="all groups again")
+        wait_until(lambda: tally(asking)["stable"] == 2, within_s=180, what="both members")
         last = tally(asking)
         asking.stdin.close()
         assert asking.wait(30) == 0

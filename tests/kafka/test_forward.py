@@ -174,7 +174,7 @@ def killed_in_the_middle(post: Ground, enough: int, program: str = "") -> None:
     """Starts a forwarder and kills it when it has committed so many records."""
     process = start(post, program=program)
     try:
-        wait_until(lambda: post.committed() >= enough, within_s=60, what="a commit")
+        wait_until(lambda: post.committed() >= enough, within_s=180, what="a commit")
     finally:
         process.kill()
         process.communicate(timeout=30)
@@ -240,16 +240,16 @@ def test_partitions_that_change_hands_are_settled_first(post):
     with ThreadPoolExecutor(3) as threads:
         post.send(letters[:1000])
         first = threads.submit(post.forwarding, stops[0])
-        wait_until(lambda: post.committed() >= 1000, within_s=60, what="the first part")
+        wait_until(lambda: post.committed() >= 1000, within_s=180, what="the first part")
         feeding = threads.submit(post.send, letters[1000:])
         second = threads.submit(post.forwarding, stops[1])
         feeding.result()
-        wait_until(lambda: post.committed() >= len(letters), within_s=60, what="the rest")
+        wait_until(lambda: post.committed() >= len(letters), within_s=180, what="the rest")
         stops[0].set()
         first.result(60)
         more = [Letter(b"k%d" % n, b"last", (), 1_700_000_000_000) for n in range(50)]
         post.send(more)
-        wait_until(lambda: post.committed() >= len(letters + more), within_s=60, what="the last")
+        wait_until(lambda: post.committed() >= len(letters + more), within_s=180, what="the last")
         stops[1].set()
         assert second.result(60).forwarded >= len(more)
 
@@ -280,14 +280,14 @@ def test_to_the_end_goes_on_through_a_rebalance(post, monkeypatch):
         running = thread.submit(post.forwarding, stop, until_end=True)
         try:
             wait_until(
-                lambda: post.committed() >= len(letters), within_s=60, what="all but the end"
+                lambda: post.committed() >= len(letters), within_s=180, what="all but the end"
             )
             guest.subscribe([post.source])
-            wait_until(lambda: guest.poll(0.1) or guest.assignment(), within_s=60, what="a share")
+            wait_until(lambda: guest.poll(0.1) or guest.assignment(), within_s=180, what="a share")
             guest.close()
             wait_until(
                 lambda: running.done() or (len(shares) > 2 and shares[-1] == 3),
-                within_s=60,
+                within_s=180,
                 what="all of it again",
             )
             producer = Producer({"bootstrap.servers": post.server, "acks": "all"})
@@ -296,7 +296,7 @@ def test_to_the_end_goes_on_through_a_rebalance(post, monkeypatch):
                     post.source, letter.value, partition=number, timestamp=letter.timestamp_ms
                 )
             assert producer.flush(60) == 0
-            wait_until(running.done, within_s=60, what="the end")
+            wait_until(running.done, within_s=180, what="the end")
         finally:
             stop.set()
         assert running.result().taken == len(letters + last)

@@ -38,7 +38,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.timeouts import Timeouts
 
 PARTITIONS = 6
-SOON_S = 120.0
+SOON_S = 240.0
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_the_consumer_of_the_page_handles_every_record_and_stops_when_told(
             try:
                 wait_until(
                     lambda: sum(line.startswith(name) for line in said) >= 20,
-                    within_s=60,
+                    within_s=180,
                     what="every record",
                 )
             finally:

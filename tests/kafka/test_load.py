@@ -261,7 +261,7 @@ def read_back(cluster, topic) -> list[Stored]:
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     found: list[Stored] = []
     ended: set[int] = set()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while len(ended) < len(partitions):
         assert time.monotonic() < deadline, "the topic could not be read to its end"
         messages: list[Any] = consumer.consume(5000, timeout=0.2)

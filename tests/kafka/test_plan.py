@@ -118,7 +118,7 @@ def test_a_live_group_is_planned_for_and_a_changed_one_makes_the_plan_stale(
     with _members(cluster, group, topic, 2):
         assert run("apply", str(saved))[0] == 0, "the same assignment is the same world"
         admin.add_partitions(topic, 5)
-        wait_until(lambda: run("apply", str(saved))[0] != 0, within_s=60, what="a new partition")
+        wait_until(lambda: run("apply", str(saved))[0] != 0, within_s=180, what="a new partition")
         code, said = run("apply", str(saved))
         assert code == 5
         assert f"{topic}-4" in said

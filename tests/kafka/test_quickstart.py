@@ -33,7 +33,7 @@ def test_the_quickstart_measures_what_its_load_sent(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=500,
+        timeout=1200,
         check=False,
     )
 

@@ -155,7 +155,7 @@ def test_a_topic_made_anew_with_fewer_partitions_does_not_stop_a_producer(
         topics.admin.delete_topic(topic)
         topics.make({0: [2]}, topic)
         acknowledged: list[bool] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while acknowledged.count(True) < 20:  # what is under way while it is gone may fail
             assert time.monotonic() < deadline
             routed.produce(topic, VALUE, on_delivery=lambda e, _: acknowledged.append(e is None))

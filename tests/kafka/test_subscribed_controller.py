@@ -35,7 +35,7 @@ from trimtab.services.apply import ApplyOptions, carry_out, journal_of, undoing
 from trimtab.services.groups import present_group
 
 PARTITIONS = 6
-SOON_S = 60.0
+SOON_S = 180.0
 
 
 @dataclass

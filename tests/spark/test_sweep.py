@@ -97,7 +97,7 @@ def test_what_an_interrupted_sweep_has_finished_is_kept(
     def work(parameters):
         (ran / f"{parameters['n']}-{os.urandom(4).hex()}").touch()
         if parameters["n"] == 2 and not mended.exists():
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while len(list(into.glob("sweep=*/*.parquet"))) < 2 and time.monotonic() < deadline:
                 pass
             raise SystemExit(1)
