@@ -2,7 +2,7 @@
 
 `documents()` are their bytes. They were written down as the files beside this one before the code
 that makes them was rebuilt; `python -m tests.golden.samples` writes them again, which is right
-only when a shape is meant to change.
+only when a shape is meant to change. `older` has records of earlier versions that are still read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from trimtab.model.codec import (
     rates_to,
     snapshot_from,
     snapshot_to,
-    telemetry_to,
     weights_from,
     weights_to,
 )
@@ -81,6 +80,7 @@ from trimtab.model.plan import (
     Scope,
 )
 from trimtab.model.plan_codec import plan_from, plan_to
+from trimtab.model.telemetry import TelemetrySample, telemetry_to
 from trimtab.model.weights import Weights
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.situation import situation_of_file
@@ -247,6 +247,13 @@ def _snapshot() -> ClusterSnapshot:
     )
 
 
+def _telemetry(**asked: tuple[str, ...]) -> Json:
+    sample = TelemetrySample(
+        id="s1", ts=3, cluster="Zx", partitions=_replicas(), committed={}, **asked
+    )
+    return telemetry_to(sample, _replicas(), {"g": {0: 5}, "other": {7: 1}})
+
+
 _PARTITION_LOADS = (
     PartitionLoad(
         topic="orders",
@@ -350,12 +357,6 @@ def documents() -> dict[str, str]:
                 why="a consumer has ended",
             )
         ),
-        "telemetry": telemetry_to(
-            _replicas()[0], ts=3, sample_id="s1", cluster="Zx", committed={"g": 5, "h": None}
-        ),
-        "telemetry-unknown": telemetry_to(
-            _replicas()[1], ts=3, sample_id="s1", cluster=None, committed={}
-        ),
         "rates": rates_to(
             "orders",
             _PARTITION_LOADS,
@@ -367,6 +368,8 @@ def documents() -> dict[str, str]:
         "hotkeys": hot_keys_to(
             "orders", _KEYS, window_start=1, window_end=2, n=30_000, epsilon=0.001
         ),
+        "telemetry": _telemetry(named_groups=("h", "g")),
+        "telemetry-all-groups": _telemetry(),
         "weights": weights_to(Weights(ts=4, valid_s=30.0, weights={2: 0.25, 1: 0.75})),
         "group-state": group_state_to(
             GroupState(epoch=3, clean=False, assignment=Assignment({TWO[1]: 2})), ts=1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,27 +14,40 @@ from tests.spark.frames import events_frame
 from trimtab.errors import BadFile, SchemaMismatch
 from trimtab.measure.spark.spans import from_files
 from trimtab.model.cluster import BrokerId, Replicas
-from trimtab.model.codec import dumps, telemetry_to
+from trimtab.model.codec import dumps
+from trimtab.model.telemetry import MOST_PARTITIONS, TelemetrySample, telemetry_records
 from trimtab.spark import sources
 from trimtab.workload.key_streams import ZipfMandelbrot
 from trimtab_lab.benchmarks.spark.generated import generated_events
 
-GOOD = telemetry_to(
-    Replicas(
-        topic="t",
-        partition=0,
-        leader=BrokerId(1),
-        replicas=(BrokerId(1),),
-        isr=(BrokerId(1),),
-        log_bytes=5,
-        begin_offset=0,
-        end_offset=7,
-    ),
-    ts=1_000_001,
-    sample_id="s",
-    cluster="c",
-    committed={"g": 3, "h": None},
-)
+OLDER = Path(__file__).parents[1] / "golden" / "older"
+GOOD: dict[str, Any] = {
+    "v": 1,
+    "sample_id": "s",
+    "ts": 1_000_001,
+    "cluster": "c",
+    "topic": "t",
+    "partition": 0,
+    "leader": 1,
+    "replicas": [1],
+    "isr": [1],
+    "log_bytes": 5,
+    "begin_offset": 0,
+    "end_offset": 7,
+    "committed": {"g": 3, "h": None},
+}
+COLUMNS: dict[str, Any] = GOOD | {
+    "v": 2,
+    "partition": [0, 1, 2],
+    "leader": [1, 2, -1],
+    "replicas": [[1], [2, 1], [3]],
+    "isr": [[1], [2], []],
+    "log_bytes": [5, 6, None],
+    "begin_offset": [0, 1, None],
+    "end_offset": [7, 8, None],
+    "committed": {"g": [3, None, 4], "h": [None, None, None], "other": [None, 2, None]},
+    "named": ["g", "h"],
+}
 
 
 def _parsed(spark: SparkSession, values: list[bytes | None]):
@@ -41,7 +55,7 @@ def _parsed(spark: SparkSession, values: list[bytes | None]):
     return raw.withColumn("timestamp", F.timestamp_seconds(F.lit(1))).transform(sources.telemetry)
 
 
-def test_what_the_codec_writes_is_read_back_whole(spark: SparkSession) -> None:
+def test_a_record_of_version_1_is_one_row(spark: SparkSession) -> None:
     row = sources.samples(_parsed(spark, [dumps(GOOD).encode()])).collect()[0]
     assert round(row.ts.timestamp() * 1e6) == 1_000_001
     assert (row.topic, row.partition, row.leader, row.log_bytes, row.end_offset) == (
@@ -55,6 +69,117 @@ def test_what_the_codec_writes_is_read_back_whole(spark: SparkSession) -> None:
     assert (row.replicas, row.isr, row.cluster, row.sample_id) == ([1], [1], "c", "s")
 
 
+def test_a_record_in_columns_gives_the_rows_of_a_record_per_partition(spark: SparkSession) -> None:
+    """Null stays where a named group has no offset; any other group is absent there."""
+    committed = [{"g": 3, "h": None}, {"g": None, "h": None, "other": 2}, {"g": 4, "h": None}]
+    each = [
+        GOOD
+        | {name: COLUMNS[name][at] for name in GOOD if isinstance(COLUMNS[name], list)}
+        | {"committed": committed[at]}
+        for at in range(3)
+    ]
+    before = sources.samples(_parsed(spark, [dumps(r).encode() for r in each])).collect()
+
+    now = sources.samples(_parsed(spark, [dumps(COLUMNS).encode()])).collect()
+
+    assert [row.partition for row in now] == [0, 1, 2]
+    assert now == before
+
+
+def test_what_the_monitor_writes_is_read_back_whole(spark: SparkSession) -> None:
+    """In two records, because brokers refuse what is too long."""
+    brokers = (BrokerId(2), BrokerId(1))
+    placed = tuple(
+        Replicas(topic="t", partition=n, leader=brokers[0], replicas=brokers, isr=brokers)
+        for n in range(MOST_PARTITIONS + 1)
+    )
+    sample = TelemetrySample(
+        id="s", ts=7, cluster=None, partitions=placed, committed={"g": {placed[-1].name: 9}}
+    )
+    records = [value for _, value in telemetry_records(sample)]
+
+    rows = sources.samples(_parsed(spark, [*records, dumps(GOOD).encode()])).collect()
+
+    assert len(records) == 2
+    assert [r.partition for r in rows] == [*range(MOST_PARTITIONS + 1), 0]
+    assert {(r.leader, *r.replicas) for r in rows[:-1]} == {(2, 2, 1)}
+    assert [r.committed for r in rows[:-1] if r.committed] == [{"g": 9}]
+
+
+def test_records_that_an_older_version_wrote_are_still_read(spark: SparkSession) -> None:
+    values = [(OLDER / f"{name}.json").read_bytes() for name in _OLDER]
+
+    rows = sources.samples(_parsed(spark, list(values))).collect()
+
+    assert [(r.partition, r.leader, r.isr, r.log_bytes, r.committed) for r in rows] == [
+        (0, 1, [1], 7, {"g": 5, "h": None}),
+        (1, -1, [], None, {}),
+    ]
+
+
+_OLDER = ("telemetry-v1", "telemetry-v1-unknown")
+
+
+def test_the_version_is_found_wherever_it_is_in_a_record(spark: SparkSession) -> None:
+    last = {**{k: v for k, v in COLUMNS.items() if k != "v"}, "v": 2}
+    group_called_v = GOOD | {"committed": {"v": 2}}
+
+    rows = sources.samples(
+        _parsed(spark, [dumps(last).encode(), dumps(group_called_v).encode()])
+    ).collect()
+
+    assert [(r.partition, (r.committed or {}).get("v")) for r in rows] == [
+        *((0, None), (1, None), (2, None)),
+        (0, 2),
+    ]
+
+
+def test_a_filter_on_valid_rows_parses_no_record_twice(spark: SparkSession) -> None:
+    """One parser for each of the two versions, whatever Spark moves where."""
+    good = sources.samples(_parsed(spark, [dumps(COLUMNS).encode()])).where("partition > 0")
+
+    plan = good._jdf.queryExecution().executedPlan().toString()
+
+    assert plan.count("from_json") == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"partition": []}, "no partition"),
+        ({"partition": None}, "no partition"),
+        ({"leader": None}, "no leader"),
+        ({"topic": None}, "no topic"),
+        ({"ts": -1}, "ts is negative"),
+        ({"ts": 10**18}, "ts lies in the future"),
+        ({"leader": [1, 2]}, "leader is not as long as partition"),
+        ({"isr": [[1], [2], [], []]}, "isr is not as long as partition"),
+        ({"log_bytes": [1, 2]}, "log_bytes is not as long as partition"),
+        ({"committed": {"g": [1, 2]}}, "committed is not as long as partition"),
+        ({"committed": {"g": None}}, "committed is not as long as partition"),
+        ({"leader": [1, None, 2]}, "leader has an unknown value"),
+        ({"partition": [0, None, 2]}, "partition has an unknown value"),
+        ({"partition": [0, -1, 2]}, "partition is negative"),
+        ({"end_offset": [0, None, -2]}, "end_offset is negative"),
+        ({"committed": {"g": [None, -1, 2]}}, "committed is negative"),
+        ({"log_bytes": [0, "x", 2]}, "another type"),
+        ({"log_bytes": 5}, "another type"),
+        ({"replicas": [1, 2, 3]}, "another type"),
+        ({"committed": {"g": 5}}, "another type"),
+    ],
+)
+def test_malformed_columns_are_rejected_as_a_whole_with_their_reason(
+    spark: SparkSession, change: dict[str, Any], reason: str
+) -> None:
+    value = dumps(COLUMNS | change)
+
+    parsed = _parsed(spark, [value.encode(), dumps(COLUMNS).encode()])
+
+    bad = sources.rejects(parsed, source="trimtab.telemetry").collect()
+    assert [(reason in row.reason, row.raw) for row in bad] == [(True, value)]
+    assert sources.samples(parsed).count() == 3
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -63,7 +188,9 @@ def test_what_the_codec_writes_is_read_back_whole(spark: SparkSession) -> None:
         (b"{nonsense", "not JSON"),
         (b"[1]", "not JSON|no version"),
         (b"\xff\xfe", "not JSON"),
-        (dumps(GOOD | {"v": 2}).encode(), "unknown version 2"),
+        (dumps(GOOD | {"v": 2}).encode(), "another type"),
+        (dumps(COLUMNS | {"v": 3}).encode(), "unknown version 3"),
+        (dumps(COLUMNS | {"v": 1}).encode(), "another type"),
         (dumps({k: v for k, v in GOOD.items() if k != "v"}).encode(), "no version"),
         (dumps({k: v for k, v in GOOD.items() if k != "topic"}).encode(), "no topic"),
         (dumps(GOOD | {"partition": "zero"}).encode(), "another type"),

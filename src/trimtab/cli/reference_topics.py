@@ -11,6 +11,7 @@ from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.journal_codec import journal_to
 from trimtab.model.load import GroupLimits, KeyLoad, PartitionLoad, Source, Unit
 from trimtab.model.plan_codec import plan_to
+from trimtab.model.telemetry import MOST_PARTITIONS, TelemetrySample, telemetry_to
 from trimtab.model.weights import Weights
 from trimtab.plan.consumers.plan import plan_consumers
 
@@ -72,15 +73,27 @@ def _row(topic: OwnTopic) -> str:
 
 def _telemetry_examples(own: OwnTopics) -> Examples:
     """Examples of measurements."""
+    brokers = (BrokerId(1), BrokerId(2))
     partition = Replicas(
         topic="orders",
         partition=0,
-        leader=BrokerId(1),
-        replicas=(BrokerId(1), BrokerId(2)),
-        isr=(BrokerId(1), BrokerId(2)),
+        leader=brokers[0],
+        replicas=brokers,
+        isr=brokers,
         log_bytes=123,
         begin_offset=0,
         end_offset=9000,
+    )
+    silent = Replicas(
+        topic="orders", partition=1, leader=brokers[1], replicas=brokers[::-1], isr=brokers
+    )
+    sample = TelemetrySample(
+        id="5c0d",
+        ts=_END,
+        cluster="Zx",
+        partitions=(partition, silent),
+        committed={"pay": {partition.name: 8988}},
+        named_groups=("pay",),
     )
     load = PartitionLoad(
         topic="orders",
@@ -94,11 +107,14 @@ def _telemetry_examples(own: OwnTopics) -> Examples:
     key = KeyLoad(topic="orders", key=b"a", lower=3990, upper=4000, share=0.04, partition_home=3)
     return {
         own.telemetry: (
-            "Key `topic/partition`; one record per sample and partition; a sample has one "
-            "`sample_id`. `log_bytes` is the size on the leader; unknown values are `null`.",
-            codec.telemetry_to(
-                partition, ts=_END, sample_id="5c0d", cluster="Zx", committed={"pay": 8988}
-            ),
+            "Key `topic`; one record per sample and topic, with a column for each value of its "
+            "partitions; a sample has one `sample_id`. `log_bytes` is the size on the leader; "
+            f"unknown values are `null`. A topic with more than {MOST_PARTITIONS} partitions has "
+            "several records, numbered by `part` and `of`. `named` are the groups that the monitor "
+            "was told to watch: `null` in their columns is an unknown offset, in the column of any "
+            "other group it means that the group has no offset there. Records of version 1, with "
+            "the key `topic/partition` and one partition each, are still read.",
+            telemetry_to(sample, sample.partitions, {"pay": {0: 8988}}),
         ),
         own.rates: (
             "Key `topic`; each record has all partitions of its topic, so the newest record is "

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -126,23 +125,6 @@ def _check_brokers(entry: Node, brokers: Set[int]) -> None:
 
 
 # ---------------------------------------------------------------- records of Trimtab's topics
-
-
-_SAMPLED = tuple(f.name for f in fields(Replicas) if f.name != "elr")
-
-
-def telemetry_to(
-    partition: Replicas,
-    *,
-    ts: int,
-    sample_id: str,
-    cluster: str | None,
-    committed: Mapping[str, int | None],
-) -> Json:
-    """A record of `trimtab.telemetry`."""
-    head = {"v": VERSION, "sample_id": sample_id, "ts": ts, "cluster": cluster}
-    sampled = {name: getattr(partition, name) for name in _SAMPLED}
-    return head | sampled | {"committed": dict(committed)}
 
 
 def rates_to(

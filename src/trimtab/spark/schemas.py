@@ -158,6 +158,22 @@ def _as_json(table: StructType, **other: DataType) -> StructType:
 
 
 TELEMETRY = _as_json(SAMPLES)
+"""A record of version 1: one partition."""
+
+TELEMETRY_COLUMNS = _as_json(
+    SAMPLES,
+    partition=ArrayType(_INT),
+    leader=ArrayType(_INT),
+    replicas=ArrayType(ArrayType(_INT)),
+    isr=ArrayType(ArrayType(_INT)),
+    log_bytes=ArrayType(_LONG),
+    begin_offset=ArrayType(_LONG),
+    end_offset=ArrayType(_LONG),
+    committed=MapType(_TEXT, ArrayType(_LONG)),
+    named=ArrayType(_TEXT),
+)
+"""A record of version 2: a column for each value of the partitions."""
+
 RECEIPT = _as_json(RECEIPTS, key_b64=_TEXT)
 DECISION = _as_json(DECISIONS)
 

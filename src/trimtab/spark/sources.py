@@ -20,6 +20,7 @@ from trimtab.errors import BadFile
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION
+from trimtab.model.telemetry import TELEMETRY_VERSION
 from trimtab.spark.schemas import (
     DECISION,
     DECISIONS,
@@ -28,6 +29,7 @@ from trimtab.spark.schemas import (
     SAMPLES,
     TABLES,
     TELEMETRY,
+    TELEMETRY_COLUMNS,
     fitting,
 )
 from trimtab.spark.session import storage_path
@@ -153,14 +155,119 @@ def events(raw: DataFrame) -> DataFrame:
     )
 
 
+_TELEMETRY_NEEDED = ("ts", "topic", "partition", "leader", "sample_id")
+_TELEMETRY_COUNTS = ("partition", "log_bytes", "begin_offset", "end_offset")
+_TELEMETRY_VALUES = ("partition", "leader", "replicas", "isr", *_TELEMETRY_COUNTS[1:])
+"""What a record of version 1 has of its partition, and one of version 2 as a column."""
+
+
 def telemetry(raw: DataFrame) -> DataFrame:
-    """Telemetry records → samples with a `reason` for rejection, null for valid rows."""
-    return _checked(
-        raw,
-        TELEMETRY,
-        needed=("ts", "topic", "partition", "leader", "sample_id"),
-        counts=("ts", "partition", "log_bytes", "begin_offset", "end_offset"),
-        times=("ts",),
+    """Telemetry records → samples with a `reason` for rejection, null for valid rows.
+
+    A record of version 1 is one row, a record of version 2 a row per partition. A rejected record
+    is one row, with its text in `raw`.
+    """
+    text = F.col("value").cast("string")
+    columns = _has_version(text, TELEMETRY_VERSION)
+    parsed = raw.select(
+        text.alias("raw"),
+        F.col("timestamp").alias("arrived"),
+        columns.alias("columns"),
+        _json(F.when(~columns, text), TELEMETRY).alias("one"),
+        _json(F.when(columns, text), TELEMETRY_COLUMNS).alias("many"),
+    )
+    why = F.when(F.col("columns"), _why_columns_rejected("many")).otherwise(
+        _why_rejected("one", _TELEMETRY_NEEDED, ("ts", *_TELEMETRY_COUNTS), ("ts",))
+    )
+    rows = parsed.withColumn("reason", why).select(_telemetry_rows().alias("rows"))
+    # `reason` is in the array too: Spark would push a filter on a column beside it below the
+    # parsing, and parse once more for every column that the filter needs. Not `explode`, which
+    # gets a filter on the size of the array, with the same effect; the array is never empty.
+    return rows.select(F.explode_outer("rows").alias("row")).select("row.*")
+
+
+def _has_version(text: Column, version: int) -> Column:
+    """Whether `v` of a JSON object is this version; the whole text is read only if `v` is late."""
+    head = F.substring(text, 1, 40)
+    early = head.rlike(r'^\s*\{\s*"v"\s*:\s*\d+\s*[,}]')
+    found = F.when(early, head.rlike(rf'^\s*\{{\s*"v"\s*:\s*{version}\s*[,}}]'))
+    late = F.get_json_object(text, "$.v") == F.lit(str(version))
+    return F.coalesce(found, late, F.lit(False))
+
+
+def _telemetry_rows() -> Column:
+    """The rows of a parsed record, as an array."""
+    kinds = {f.name: f.dataType for f in SAMPLES.fields}
+
+    def row(**known: Column) -> Column:
+        unknown = {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
+        texts = dict.fromkeys(("raw", "reason"), F.lit(None).cast("string"))
+        values = texts | unknown | known | {"arrived": F.col("arrived")}
+        return F.struct(*(value.alias(name) for name, value in values.items()))
+
+    def sampled(of: str) -> dict[str, Column]:
+        shared = {name: F.col(f"{of}.{name}") for name in ("cluster", "topic", "sample_id")}
+        return shared | {"ts": F.timestamp_micros(F.col(f"{of}.ts"))}
+
+    def of_partition(_: Column, at: Column) -> Column:
+        values = {name: F.get(F.col(f"many.{name}"), at) for name in _TELEMETRY_VALUES}
+        return row(**sampled("many"), **values, committed=_committed("many", at))
+
+    one = {name: F.col(f"one.{name}") for name in (*_TELEMETRY_VALUES, "committed")}
+    rejected = row(raw=F.col("raw"), reason=F.col("reason"))
+    return (
+        F.when(F.col("reason").isNotNull(), F.array(rejected))
+        .when(F.col("columns"), F.transform("many.partition", of_partition))
+        .otherwise(F.array(row(**sampled("one"), **one)))
+    )
+
+
+def _committed(of: str, at: Column) -> Column:
+    """The offsets of groups at a position; null stays only for groups that were named."""
+    here = F.transform_values(f"{of}.committed", lambda _, offsets: F.get(offsets, at))
+    named = F.col(f"{of}.named")
+    return F.map_filter(
+        here,
+        lambda group, offset: (
+            offset.isNotNull() | F.coalesce(F.array_contains(named, group), F.lit(False))
+        ),
+    )
+
+
+def _why_columns_rejected(of: str) -> Column:
+    """Why a record in columns is rejected as a whole; null for valid ones."""
+    column = {name: F.col(f"{of}.{name}") for name in _TELEMETRY_VALUES}
+    length = F.array_size(column["partition"])
+    committed = F.map_values(f"{of}.committed")
+
+    def is_other_length(values: Column) -> Column:
+        return F.coalesce(F.array_size(values) != length, F.lit(True))
+
+    def is_negative(values: Column) -> Column:
+        return F.array_min(values) < 0
+
+    return _first(
+        [
+            *_envelope(of, TELEMETRY_VERSION),
+            *((F.col(f"{of}.{name}").isNull(), F.lit(f"no {name}")) for name in _TELEMETRY_NEEDED),
+            (length == 0, F.lit("no partition")),
+            *(
+                (F.array_size(values) != length, F.lit(f"{name} is not as long as partition"))
+                for name, values in column.items()
+            ),
+            (F.exists(committed, is_other_length), F.lit("committed is not as long as partition")),
+            *(
+                (F.exists(column[name], F.isnull), F.lit(f"{name} has an unknown value"))
+                for name in ("partition", "leader")
+            ),
+            (F.col(f"{of}.ts") < 0, F.lit("ts is negative")),
+            *(
+                (is_negative(column[name]), F.lit(f"{name} is negative"))
+                for name in _TELEMETRY_COUNTS
+            ),
+            (F.exists(committed, is_negative), F.lit("committed is negative")),
+            (F.col(f"{of}.ts") > _latest(), F.lit("ts lies in the future")),
+        ]
     )
 
 
@@ -220,8 +327,8 @@ def _checked(
     text = F.col("value").cast("string")
     parsed = _json(text, schema)
     frame = raw.select(text.alias("raw"), F.col("timestamp").alias("arrived"), parsed.alias("t"))
-    flat = frame.select("raw", "arrived", "t.*")
-    whole = flat.withColumn(why, _why_rejected(needed, counts, times))
+    rejected = _why_rejected("t", needed, counts, times).alias(why)
+    whole = frame.select("raw", "arrived", "t.*", rejected)
     # Only the text of a rejected row is kept: its time may be out of range.
     good = F.col(why).isNull()
     return whole.withColumns({t: F.timestamp_micros(F.when(good, F.col(t))) for t in times})
@@ -237,19 +344,38 @@ _AHEAD_S = 60
 """A sample whose timestamp is further ahead of its arrival is rejected."""
 
 
+def _latest() -> Column:
+    return F.unix_micros("arrived") + _AHEAD_S * 1_000_000
+
+
 def _why_rejected(
-    needed: tuple[str, ...], counts: tuple[str, ...], times: tuple[str, ...]
+    of: str, needed: tuple[str, ...], counts: tuple[str, ...], times: tuple[str, ...]
 ) -> Column:
-    latest = F.unix_micros("arrived") + _AHEAD_S * 1_000_000
-    rules: list[tuple[Column, Column]] = [
+    """Why a record, parsed into the column `of`, is rejected; null for valid ones."""
+    field = {name: F.col(f"{of}.{name}") for name in (*needed, *counts, *times)}
+    return _first(
+        [
+            *_envelope(of, VERSION),
+            *((field[name].isNull(), F.lit(f"no {name}")) for name in needed),
+            *((field[name] < 0, F.lit(f"{name} is negative")) for name in counts),
+            *((field[name] > _latest(), F.lit(f"{name} lies in the future")) for name in times),
+        ]
+    )
+
+
+def _envelope(of: str, version: int) -> list[tuple[Column, Column]]:
+    """The rules for every record: it has a value, which is JSON of this version."""
+    found = F.col(f"{of}.v")
+    return [
         (F.col("raw").isNull() | (F.trim("raw") == ""), F.lit("no value")),
-        (F.col(RAW_JSON).isNotNull(), F.lit("not JSON, or a field of another type")),
-        (F.col("v").isNull(), F.lit("no version")),
-        (F.col("v") != VERSION, F.concat(F.lit("unknown version "), F.col("v"))),
-        *((F.col(name).isNull(), F.lit(f"no {name}")) for name in needed),
-        *((F.col(name) < 0, F.lit(f"{name} is negative")) for name in counts),
-        *((F.col(name) > latest, F.lit(f"{name} lies in the future")) for name in times),
+        (found != version, F.concat(F.lit("unknown version "), found)),
+        (F.col(f"{of}.{RAW_JSON}").isNotNull(), F.lit("not JSON, or a field of another type")),
+        (found.isNull(), F.lit("no version")),
     ]
+
+
+def _first(rules: Iterable[tuple[Column, Column]]) -> Column:
+    """The reason of the first rule that holds; null if none does."""
     first, *rest = rules
     return reduce(lambda chain, rule: chain.when(*rule), rest, F.when(*first))
 

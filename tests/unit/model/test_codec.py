@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.errors import BadFile, PlanDamaged
 from trimtab.model.assignment import Assignment
-from trimtab.model.cluster import Broker, BrokerId, ClusterSnapshot, Replicas, TopicPartition
+from trimtab.model.cluster import Broker, BrokerId, ClusterSnapshot, TopicPartition
 from trimtab.model.codec import (
     canonical,
     dumps,
@@ -22,7 +22,6 @@ from trimtab.model.codec import (
     read_snapshot,
     snapshot_from,
     snapshot_to,
-    telemetry_to,
     weights_from,
     weights_to,
 )
@@ -139,22 +138,6 @@ def test_a_plan_has_the_shape_of_the_contract():
 
 
 def test_records_of_our_topics_have_the_shape_of_the_contract():
-    place = Replicas(
-        topic="orders",
-        partition=0,
-        leader=BrokerId(1),
-        replicas=(BrokerId(1), BrokerId(2)),
-        isr=(BrokerId(1),),
-        log_bytes=123,
-        begin_offset=0,
-        end_offset=9000,
-    )
-    sample = telemetry_to(place, ts=1, sample_id="5c", cluster="Zx", committed={"g": None})
-    assert dumps(sample) == (
-        '{"v": 1, "sample_id": "5c", "ts": 1, "cluster": "Zx", "topic": "orders", "partition": 0, '
-        '"leader": 1, "replicas": [1, 2], "isr": [1], "log_bytes": 123, "begin_offset": 0, '
-        '"end_offset": 9000, "committed": {"g": null}}'
-    )
     measured = measurement_from(node(MEASUREMENT))
     rates = rates_to("orders", measured.partitions, ts=1, window_start=1, window_end=2)
     assert rates["partitions"]["0"] == {

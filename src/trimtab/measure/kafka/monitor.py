@@ -2,9 +2,9 @@
 
 Why      Two log sizes of a partition on its leader give its write rate in stored bytes, without
          a plug-in on the brokers. The monitor only samples; Spark computes the rates.
-Promise  One record per partition and sample, all with the id of the sample. Its time is when the
-         sizes were requested. Unknown values are null. The monitor survives broker outages and
-         deleted topics. Sample times do not drift; samples missed by a slow one are skipped.
+Promise  One record per topic and sample (`model/telemetry.py`), all with the id of the sample. Its
+         time is when the sizes were requested. Unknown values are null. Broker outages and deleted
+         topics do not stop it. Sample times do not drift; those missed by a slow one are skipped.
 Cost     Per sample one metadata request, one log-dir and two offset requests per leading broker,
          and one lookup and one request per coordinator for the committed offsets.
 Paper    Landau et al., the monitor process. Differs: samples go to a topic, and include offsets.
@@ -17,7 +17,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,8 +31,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.publisher import RecordPublisher
 from trimtab.kafka.snapshot import is_internal, with_sizes
 from trimtab.measure.rate_metrics import show_sample
-from trimtab.model import codec
-from trimtab.model.cluster import Replicas, TopicPartition
+from trimtab.model.telemetry import TelemetrySample, telemetry_records
 from trimtab.observe import metrics
 from trimtab.observe.clock import wall_clock_us
 
@@ -60,30 +59,6 @@ class MonitorScope:
         if self.pattern is not None:
             return self.pattern.fullmatch(topic) is not None
         return not self.topics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetrySample:
-    """All sampled partitions at one time."""
-
-    id: str
-    ts: int
-    cluster: str | None
-    partitions: tuple[Replicas, ...]
-    committed: Mapping[str, Mapping[TopicPartition, int]]
-    named_groups: tuple[str, ...] = ()
-
-    def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Key and value of each telemetry record."""
-        for p in self.partitions:
-            committed: dict[str, int | None] = dict.fromkeys(self.named_groups)
-            for group, offsets in self.committed.items():
-                if p.name in offsets:
-                    committed[group] = offsets[p.name]
-            value = codec.telemetry_to(
-                p, ts=self.ts, sample_id=self.id, cluster=self.cluster, committed=committed
-            )
-            yield f"{p.topic}/{p.partition}".encode(), codec.dumps(value).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +146,7 @@ class Monitor:
             self._skipped += 1
             log.warning("sample_skipped", why=error.message)
             return
-        for key, value in sample.records():
+        for key, value in telemetry_records(sample):
             self._publisher.publish(self._topic, key, value)
         self._samples += 1
         self._newest_ts = sample.ts

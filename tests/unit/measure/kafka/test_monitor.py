@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,33 +22,32 @@ def monitor(admin: FakeAdmin, publisher: FakePublisher, interest: MonitorScope) 
     )
 
 
-def published(publisher: FakePublisher) -> dict[str, dict[str, object]]:
+def published(publisher: FakePublisher) -> dict[str, dict[str, Any]]:
     return {key.decode(): json.loads(value) for key, value in publisher.records}
 
 
-def test_a_sample_is_one_telemetry_record_per_partition(world: FakeAdmin) -> None:
+def test_a_sample_is_one_telemetry_record_per_topic(world: FakeAdmin) -> None:
     publisher = FakePublisher()
 
     monitor(world, publisher, MonitorScope()).step()
 
-    records = published(publisher)
-    assert list(records) == ["orders/0", "orders/1"]
-    assert records["orders/0"] == {
-        "v": 1,
-        "sample_id": "5c",
-        "ts": 42,
-        "cluster": "fake",
-        "topic": "orders",
-        "partition": 0,
-        "leader": 1,
-        "replicas": [1, 2],
-        "isr": [1, 2],
-        "log_bytes": 100,
-        "begin_offset": 0,
-        "end_offset": 10,
-        "committed": {"g": 7},
+    assert published(publisher) == {
+        "orders": {
+            "v": 2,
+            "sample_id": "5c",
+            "ts": 42,
+            "cluster": "fake",
+            "topic": "orders",
+            "partition": [0, 1],
+            "leader": [1, 2],
+            "replicas": [[1, 2], [2, 1]],
+            "isr": [[1, 2], [2, 1]],
+            "log_bytes": [100, 200],
+            "begin_offset": [0, 0],
+            "end_offset": [10, 20],
+            "committed": {"g": [7, None]},
+        }
     }
-    assert records["orders/1"]["committed"] == {}
 
 
 def test_a_named_group_that_committed_nothing_is_unknown_not_absent(
@@ -57,9 +57,9 @@ def test_a_named_group_that_committed_nothing_is_unknown_not_absent(
 
     monitor(world, publisher, MonitorScope(groups=("g", "new"))).step()
 
-    records = published(publisher)
-    assert records["orders/0"]["committed"] == {"g": 7, "new": None}
-    assert records["orders/1"]["committed"] == {"g": None, "new": None}
+    record = published(publisher)["orders"]
+    assert record["committed"] == {"g": [7, None], "new": [None, None]}
+    assert record["named"] == ["g", "new"]
 
 
 def test_the_time_of_a_sample_is_when_the_sizes_were_asked_for(world: FakeAdmin) -> None:
@@ -71,7 +71,7 @@ def test_the_time_of_a_sample_is_when_the_sizes_were_asked_for(world: FakeAdmin)
     world.before = dict.fromkeys(("topics", "committed", "log_dirs", "offsets"), later)
     Monitor(world, publisher, MonitorScope(), topic="t", clock=lambda: now[0]).step()
 
-    assert published(publisher)["orders/0"]["ts"] == 20
+    assert published(publisher)["orders"]["ts"] == 20
 
 
 def test_what_a_silent_broker_leads_is_null_and_the_rest_is_there(world: FakeAdmin) -> None:
@@ -80,9 +80,8 @@ def test_what_a_silent_broker_leads_is_null_and_the_rest_is_there(world: FakeAdm
 
     monitor(world, publisher, MonitorScope()).step()
 
-    records = published(publisher)
-    assert (records["orders/0"]["log_bytes"], records["orders/0"]["end_offset"]) == (100, 10)
-    assert (records["orders/1"]["log_bytes"], records["orders/1"]["end_offset"]) == (None, None)
+    record = published(publisher)["orders"]
+    assert (record["log_bytes"], record["end_offset"]) == ([100, None], [10, None])
 
 
 def test_an_offline_partition_is_published_with_leader_minus_one(world: FakeAdmin) -> None:
@@ -92,8 +91,8 @@ def test_an_offline_partition_is_published_with_leader_minus_one(world: FakeAdmi
 
     monitor(world, publisher, MonitorScope()).step()
 
-    record = published(publisher)["orders/0"]
-    assert (record["leader"], record["log_bytes"]) == (-1, None)
+    record = published(publisher)["orders"]
+    assert (record["leader"], record["log_bytes"]) == ([-1, 2], [None, 200])
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_an_outage_skips_samples_and_the_monitor_goes_on(world: FakeAdmin) -> No
     report = monitor(world, FakePublisher(), MonitorScope()).run(stop)
 
     assert (report.samples, report.skipped) == (2, 1)
-    assert report.published == 4
+    assert report.published == 2
 
 
 def test_a_topic_deleted_mid_sample_is_null_once_and_gone_afterwards(world: FakeAdmin) -> None:
@@ -142,8 +141,8 @@ def test_a_topic_deleted_mid_sample_is_null_once_and_gone_afterwards(world: Fake
     watching.step()
     watching.step()
 
-    assert [r["log_bytes"] for r in published(publisher).values()] == [None, None]
-    assert len(publisher.records) == 2
+    assert [r["log_bytes"] for r in published(publisher).values()] == [[None, None]]
+    assert len(publisher.records) == 1
 
 
 def test_a_stopped_monitor_has_delivered_what_it_took(world: FakeAdmin) -> None:
@@ -153,7 +152,7 @@ def test_a_stopped_monitor_has_delivered_what_it_took(world: FakeAdmin) -> None:
     with in_background(monitor(world, publisher, MonitorScope())) as running:
         assert enough.wait(10)
 
-    assert running.report.published == len(publisher.records) == 2 * running.report.samples
+    assert running.report.published == len(publisher.records) == running.report.samples
 
 
 def test_a_fault_of_our_own_in_the_background_comes_to_light(world: FakeAdmin) -> None:
