@@ -5,6 +5,8 @@ Promise  Pure. The shares of a plan stay together; only the consumer that reads 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from trimtab.apply.consumers.controller_state import GroupView
 from trimtab.model.assignment import Assignment
 
@@ -18,18 +20,27 @@ def on_idle(after: Assignment, view: GroupView) -> Assignment:
     return _renumbered(after, dict(zip(new, idle, strict=False)))
 
 
-def on_lowest(after: Assignment, view: GroupView) -> Assignment:
-    """The assignment with idle consumers in place of the highest busy ones above them.
+def on_lowest(after: Assignment, view: GroupView) -> Iterator[Assignment]:
+    """The assignment with idle consumers in place of busy ones above them, from most to fewest.
 
-    It changes nothing where the backend can remove any consumer, or would remove none: then the
-    idle ones are kept as spares.
+    Where only the highest consumers can be removed, the lowest are kept: as many as read, and the
+    spares. Busy ones above these are replaced, the highest first, by idle ones that have reported
+    lately. Yields nothing where none has to be replaced.
     """
-    wanted = frozenset(after.consumers)
-    idle = sorted(view.consumers - wanted)
-    if not view.removes_highest_only or len(idle) <= view.spares:
-        return after
-    pairs = zip(sorted(wanted, reverse=True), idle, strict=False)
-    return _renumbered(after, {high: low for high, low in pairs if low < high})
+    if not view.removes_highest_only:
+        return
+    busy = frozenset(after.consumers)
+    kept = sorted(view.consumers | busy)[: len(busy) + view.spares]
+    idle = [c for c in kept if c not in busy | view.silent]
+    pairs = list(zip(sorted(busy.difference(kept), reverse=True), idle, strict=False))
+    for count in range(len(pairs), 0, -1):
+        yield _renumbered(after, dict(pairs[:count]))
+
+
+def is_renumbered(before: Assignment, after: Assignment) -> bool:
+    """Whether the same shares are read, by whichever consumers."""
+    pairs = {(before.get(p), c) for p, c in after.items()}
+    return len(pairs) == len(before.consumers) == len(after.consumers)
 
 
 def _renumbered(after: Assignment, names: dict[int, int]) -> Assignment:

@@ -306,6 +306,7 @@ class GroupView:
     withheld: frozenset[TopicPartition] = frozenset()  # not assigned until those exits
     hold: PlanHold = PlanHold()
     removes_highest_only: bool = False  # as in `ControllerRules`
+    silent: frozenset[int] = frozenset()  # of `consumers`: a move to one would wait for its report
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,4 +471,5 @@ class ControllerState:
             withheld=self.partitions & frozen if self.killing else frozenset(),
             hold=PlanHold(plan=self.hold_plan, left_s=max(0.0, self.hold_until - self.now)),
             removes_highest_only=self.rules.removes_highest_only,
+            silent=self.ready - self.responsive,
         )

@@ -13,11 +13,11 @@ Paper    Landau et al. for planners by bytes/s: decide when a partition has no c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from statistics import median
 
-from trimtab.apply.consumers.consumer_numbers import on_idle, on_lowest
+from trimtab.apply.consumers.consumer_numbers import is_renumbered, on_idle, on_lowest
 from trimtab.apply.consumers.controller_state import GroupVerdict, GroupView
 from trimtab.apply.consumers.decision_goals import DecisionGoals
 from trimtab.apply.consumers.group_facts import Facts, NewestRates, facts_of, some_of, urgent
@@ -30,7 +30,8 @@ from trimtab.apply.consumers.waiting import (
     waits_for_start,
 )
 from trimtab.errors import NoFeasiblePlan, PlanningError
-from trimtab.model.assignment import Assignment
+from trimtab.evaluate.rscore import moved_load
+from trimtab.model.assignment import Assignment, moved
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
 from trimtab.model.load import MEASURED_HEADROOM, GroupLimits, Unit
@@ -91,7 +92,7 @@ def _is_held(answer: GroupVerdict, view: GroupView, facts: Facts, aim: DecisionG
     if answer.target is None or view.hold.left_s <= 0 or view.orphans:
         return False
     limits = _limits(view, aim)
-    if limits is None:
+    if limits is None or is_renumbered(view.assignment, answer.target):
         return True
     if aim.planner.autoscaler is not None:
         request = _request(view, facts, limits, aim)
@@ -332,22 +333,44 @@ def _lowered(
     """The answer with the lowest consumers where those above them are to be removed.
 
     A group that does not grow leaves no idle consumer below a busy one, if only the highest can be
-    removed: else it would pay for that consumer until it grows again.
+    removed: else it would pay for that consumer until it grows again. A budget of moves may allow
+    that for some of them, or for none.
     """
     after, decided = answer.target or view.assignment, answer.decision
-    lower = on_lowest(after, view)
-    if lower == after or decided.after > decided.before or decided.action is Action.REASSIGN:
+    if decided.after > decided.before or decided.action is Action.REASSIGN:
         return answer
-    plan = _described(verdicts, view, facts, limits, aim, lower)
-    budget, cost = aim.budget, plan.cost
-    if budget.max_moves is not None and cost.moves > budget.max_moves:
+    why = "only the highest consumers can be removed"
+    high = low = ""
+    for lower in on_lowest(after, view):
+        old, new = set(after.consumers), set(lower.consumers)
+        high, low = _consumers_in_words(old - new), _consumers_in_words(new - old)
+        if _allows(aim.budget, view.assignment, lower, facts.loads):
+            plan = _described(verdicts, view, facts, limits, aim, lower)
+            forecast = dict(decided.forecast) | _forecast(plan)
+            reason = f"{decided.reason}; {why}, so {low} should read instead of {high}"
+            return verdicts.go(lower, reason, forecast, plan=plan)
+    if not high:
         return answer
-    if budget.max_moved_load is not None and cost.moved_load > budget.max_moved_load:
-        return answer
-    idle = sorted(set(lower.consumers) - set(after.consumers))
-    why = f"{decided.reason}; only the highest consumers can be removed, so consumer"
-    why += f"{'s'[: len(idle) > 1]} {', '.join(map(str, idle))} read{'s'[: len(idle) == 1]} instead"
-    return verdicts.go(lower, why, dict(decided.forecast) | _forecast(plan), plan=plan)
+    costs = f"to replace {high} by {low} takes more than {_budget_in_words(aim.budget)}"
+    return with_more(answer, f"; {why}, and {costs}")
+
+
+def _allows(
+    budget: MoveBudget,
+    before: Assignment,
+    after: Assignment,
+    loads: Mapping[TopicPartition, float],
+) -> bool:
+    """Whether the budget allows to go from one assignment to another."""
+    moves, load = len(moved(before, after)), moved_load(before, after, loads)
+    return (budget.max_moves is None or moves <= budget.max_moves) and (
+        budget.max_moved_load is None or load <= budget.max_moved_load
+    )
+
+
+def _consumers_in_words(consumers: Collection[int]) -> str:
+    numbers = ", ".join(map(str, sorted(consumers)))
+    return f"consumer{'s'[: len(consumers) > 1]} {numbers}"
 
 
 def _first_aid(
@@ -421,8 +444,9 @@ def _shared(
         return _lowered(answer, verdicts, view, facts, limits, aim)
     if after == view.assignment != level(weights, view.assignment, most):
         why += f"; no move that {_budget_in_words(budget)} would help"
-        return verdicts.stay(why, forecast)
-    return verdicts.stay(f"{why}; moving partitions would hardly relieve any consumer", forecast)
+    else:
+        why += "; moving partitions would hardly relieve any consumer"
+    return _lowered(verdicts.stay(why, forecast), verdicts, view, facts, limits, aim)
 
 
 def _budget_in_words(budget: MoveBudget) -> str:
