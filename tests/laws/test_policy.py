@@ -394,6 +394,22 @@ def test_a_stateful_set_gets_rid_of_an_idle_pod_below_a_busy_one(planner, spares
     assert sorted(world.processes) == list(range(len(busy) + spares))
 
 
+def test_a_stateful_set_gets_rid_of_an_idle_pod_that_a_starting_one_kept():
+    rules = ControllerRules(removes_highest_only=True)
+    world = World(frozenset(P[:4]), rules=rules, stateful_set=True, slow={2: 40.0})
+    group = Drifting(world, aim_of("trim"), partitions=4)
+    world.start(0)
+    group.run(10)
+    world.start(1)
+    world.start(2)
+    group.run(30)
+    assert sorted(world.processes) == [0, 1, 2]
+
+    group.run(60)
+
+    assert sorted(world.processes) == [0]
+
+
 def test_a_silent_idle_pod_below_a_busy_one_holds_up_no_decision():
     rules = ControllerRules(removes_highest_only=True)
     world = World(frozenset(P[:4]), rules=rules, stateful_set=True)

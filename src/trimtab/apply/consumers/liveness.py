@@ -146,6 +146,7 @@ def _remove_member(turn: ControllerTurn, consumer: int) -> None:
         held={p: c for p, c in state.held.items() if c != consumer},
         leaving=state.leaving - {consumer},
         killing=state.killing - {consumer},
+        kept=frozenset(),  # it may have stood above them in a StatefulSet
         creating=_without(state.creating, consumer),
     )
     free_moves_of(turn, consumer)
