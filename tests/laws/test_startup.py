@@ -9,7 +9,7 @@ import pytest
 
 from tests.laws.group_world import World
 from tests.laws.test_policy import P, aim_of, measured
-from trimtab.apply.consumers.controller_state import ControllerRules, Policy
+from trimtab.apply.consumers.controller_state import ControllerRules, Phase, Policy
 from trimtab.apply.consumers.policy import verdict
 from trimtab.model.control import Action
 
@@ -133,3 +133,45 @@ def test_a_new_controller_neither_waits_for_a_starting_consumer_nor_ends_it():
     assert world.owners.consumers == (0,)
     assert grown
     assert not world.killed
+
+
+def first_told(world: World, loads: list[float]) -> None:
+    """Turns until the first consumer is told to read, which the controller has listed before."""
+    turns(world, loads, 2)
+    world.now += 1
+    while world.work(0):
+        pass
+    while world.hear(policy(world, loads)):
+        pass
+    assert world.commands[0]
+    assert not world.owners
+
+
+@pytest.mark.parametrize("obeyed", [False, True])
+def test_a_consumer_that_restarts_before_it_is_listed_again_is_told_again_what_to_read(obeyed):
+    """It may be the process that was told or the next one, which has to say what it reads."""
+    loads = [20.0, 20.0]
+    world = group(loads)
+    first_told(world, loads)
+    while obeyed and world.work(0):
+        pass
+    del world.processes[0]
+    world.start(0)
+
+    turns(world, loads, 5)
+
+    assert world.owners.keys() == world.partitions
+
+
+def test_a_consumer_that_is_asked_what_it_reads_while_it_starts_to_holds_up_nothing():
+    loads = [20.0, 20.0]
+    world = group(loads)
+    first_told(world, loads)
+    world.processes[0].identity = "named anew"
+    world.look(policy(world, loads))
+
+    turns(world, loads, 5)
+
+    assert world.owners.keys() == world.partitions
+    assert world.controller is not None
+    assert world.controller.phase is Phase.SENTINEL

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from trimtab.apply.consumers.controller_state import ConsumerInfo, Kill
 from trimtab.apply.consumers.controller_turn import ControllerTurn
-from trimtab.apply.consumers.partition_moves import free_moves_of
+from trimtab.apply.consumers.partition_moves import free_moves_of, resume_moves_of
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Hello, Report, StateReport
 
@@ -44,6 +44,7 @@ def register_incarnation(turn: ControllerTurn, report: Report) -> None:
                 failure="",
             )
             _record_held(turn, report.consumer, report.partitions)
+            resume_moves_of(turn, report.consumer)
         case _:
             return
 

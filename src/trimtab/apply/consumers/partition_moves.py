@@ -91,6 +91,27 @@ def free_moves_of(turn: ControllerTurn, consumer: int) -> None:
                 _drop_move(turn, partition)
 
 
+def resume_moves_of(turn: ControllerTurn, consumer: int) -> None:
+    """Goes on with the moves of a consumer that has said again what it reads.
+
+    It has executed the commands sent before that, or they were meant for an earlier process: an
+    acknowledgement may never come. What one that is being killed was told to read stays its own.
+    """
+    if consumer not in turn.state.ready:
+        return
+    for partition, move in sorted(turn.state.moves.items()):
+        if move.asked != consumer:
+            continue
+        reads = turn.state.held.get(partition) == consumer
+        if move.stage is MoveStage.STARTING and reads:
+            _drop_move(turn, partition)
+        elif move.stage is MoveStage.STOPPING and not reads:
+            _mark_released(turn, partition)
+        else:
+            again = PartitionMove(target=move.target)
+            turn.set(moves={**turn.state.moves, partition: again})
+
+
 def skip_unkillable(turn: ControllerTurn) -> None:
     """Drops moves that wait for consumers that cannot be killed, so that others can go on.
 
