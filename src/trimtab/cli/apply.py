@@ -42,7 +42,7 @@ class ApplyVerbOptions:
         str,
         typer.Argument(
             metavar="PLAN",
-            help="What `trimtab plan … -o` wrote, or the id of a plan that the cluster keeps.",
+            help="What `trimtab plan … -o` wrote, or the id of a plan stored in the cluster.",
         ),
     ]
     execute: Annotated[
@@ -60,8 +60,8 @@ class ApplyVerbOptions:
             "--hold",
             zero=True,
             shown="5m",
-            help="How long the controller leaves the result alone, unless an overload or a "
-            "partition without a reader asks for more.",
+            help="How long the controller makes no changes of its own afterwards, except for an "
+            "overload or a partition without a reader.",
         ),
     ] = 300.0
     timeout: Annotated[
@@ -69,7 +69,7 @@ class ApplyVerbOptions:
         duration_option(
             "--timeout",
             shown="10m",
-            help="How long to wait for the end; the controller goes on after that.",
+            help="How long to wait for the plan to end. The controller goes on after that.",
         ),
     ] = 600.0
     loads: Annotated[
@@ -92,7 +92,7 @@ class ApplyVerbOptions:
 def apply(options: ApplyVerbOptions) -> None:
     """Show a plan, check that it still fits, and carry it out with --execute.
 
-    A plan made for other partitions or owners than there are now is refused with exit code 5. A
+    If partitions or owners have changed since the plan was made, it is refused with exit code 5. A
     consumers' plan is carried out by the controller of its group (`trimtab run --execute`).
     """
     configure(verbose=options.verbose)

@@ -63,8 +63,8 @@ class ConsumeOptions:
         typer.Option(
             "--instance-id",
             metavar="NAME",
-            help="In group mode: be a static member of this name (group.instance.id), which may "
-            "be restarted without a rebalance. Default: in a pod its name.",
+            help="In group mode: join as a static member of this name (group.instance.id), which "
+            "can restart without a rebalance. Default: the name of the pod, if there is one.",
         ),
     ] = None
     handler: Annotated[
@@ -100,13 +100,13 @@ class ConsumeOptions:
         duration_option(
             "--wait",
             shown="1s",
-            help="How long a batch may take to fill, and how long records are handled before the "
-            "next look for commands. Short, such as 100ms: moves block less.",
+            help="How long a batch may take to fill, and how long records are handled before "
+            "commands are read again. A short time, such as 100ms, shortens the pauses of moves.",
         ),
     ] = 1.0
     from_: Annotated[
         StartingPoint,
-        typer.Option("--from", help="Where to begin in partitions without a committed offset."),
+        typer.Option("--from", help="Where to start in partitions without a committed offset."),
     ] = StartingPoint.EARLIEST
     attempts: Annotated[
         int,
@@ -114,7 +114,7 @@ class ConsumeOptions:
             "--attempts",
             metavar="N",
             min=1,
-            help="How often a handler that raises is tried; then the record goes to <topic>.dead.",
+            help="Number of attempts when a handler raises; then the record goes to <topic>.dead.",
         ),
     ] = 5
     backoff: Annotated[
@@ -126,7 +126,10 @@ class ConsumeOptions:
         ),
     ] = 0.1
     receipts: Annotated[
-        bool, typer.Option(help="Note every processed record in the topic of receipts.")
+        bool,
+        typer.Option(
+            help="Whether to write a receipt of every processed record to Trimtab's topic."
+        ),
     ] = True
     run: Annotated[
         str, typer.Option("--run", metavar="NAME", help="Name of the run in the receipts.")
@@ -136,9 +139,9 @@ class ConsumeOptions:
         typer.Option(
             "--controller-url",
             metavar="URL,…",
-            help="Where the controller answers, in group mode. Of several, or of several addresses "
-            "of one name, the one that leads is found. A token goes into the setting "
-            "controller.token or controller.token_file.",
+            help="Address of the controller, in group mode. Of several, or of several addresses of "
+            "one name, the leader is used. A token goes into the setting controller.token or "
+            "controller.token_file.",
         ),
     ] = "http://127.0.0.1:8765"
     in_hand: Annotated[
@@ -147,7 +150,7 @@ class ConsumeOptions:
             "--in-hand",
             metavar="FILE",
             callback=output_file,
-            help="Note the record being handled in this file. A start after a crash names it.",
+            help="Write the record being handled to this file; a start after a crash names it.",
         ),
     ] = None
     of: ClusterOptions

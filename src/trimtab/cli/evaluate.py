@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from trimtab.spark.session import Session
 
 app = typer.Typer(name="evaluate", no_args_is_help=True)
-app.command("plan", short_help="A plan's forecast beside the outcome.")(evaluate_plan.plan)
+app.command("plan", short_help="Compare a plan's forecast with the outcome.")(evaluate_plan.plan)
 
 _HOUR_S = 3600.0
 _ALWAYS = (0, 253_402_300_800_000_000)
@@ -67,7 +67,7 @@ RunName = Annotated[
 
 @app.callback()
 def _evaluate() -> None:
-    """Judge what was done: was order kept and nothing lost, was it in time, what did it cost."""
+    """Check the order and losses of a run, its latency and cost, or the forecast of a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class OrderOptions:
         typer.Option(
             "--seq-field",
             metavar="PATH",
-            help="The same with the number in a field of a JSON value, as order.seq.",
+            help="The same, with the number in a field of a JSON value, such as order.seq.",
         ),
     ] = None
     acknowledged: Annotated[
@@ -161,21 +161,26 @@ class OrderOptions:
         None
     )
     no_repeats: Annotated[
-        bool, typer.Option("--no-repeats", help="A record processed twice is a finding too.")
+        bool, typer.Option("--no-repeats", help="Also report records processed twice as findings.")
     ] = False
     gaps: Annotated[
         bool,
-        typer.Option("--gaps/--no-gaps", help="A number missing in a key's sequence is a loss."),
+        typer.Option(
+            "--gaps/--no-gaps", help="Whether a number missing in a key's sequence is a loss."
+        ),
     ] = True
     from_first: Annotated[
         bool,
-        typer.Option("--from-first", help="Sequences begin at 1: what is missing before is lost."),
+        typer.Option(
+            "--from-first",
+            help="Sequences begin at 1: numbers missing before the first one found are lost.",
+        ),
     ] = False
     clock_skew: Annotated[
         float | None,
         duration_option(
             "--clock-skew",
-            help="How far the consumers' clocks may be apart. Default: not at all.",
+            help="Largest difference between the consumers' clocks. Default: none.",
         ),
     ] = None
     source: ReceiptOptions
@@ -188,7 +193,7 @@ class OrderOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeOptions:
-    """Which run is judged, and by what."""
+    """The run to evaluate, and its target."""
 
     group: GroupName
     run: RunName = None
@@ -207,7 +212,7 @@ class OutcomeOptions:
         ReplicaSource,
         typer.Option(
             "--replicas-from",
-            help="What replica-minutes are counted from: the consumers' reports on the control "
+            help="Source of replica-minutes: the consumers' reports on the control "
             "topic, the decisions, or their receipts. auto: reports where there are any, else "
             "receipts.",
         ),
@@ -215,14 +220,14 @@ class OutcomeOptions:
     source: ReceiptOptions
 
 
-@app.command(short_help="Was nothing lost, no key out of order, never two owners.")
+@app.command(short_help="Check for lost records, keys out of order, and two owners.")
 @with_options
 def order(options: OrderOptions) -> None:
-    """Audit the order: nothing lost, no key out of order, never two owners at once.
+    """Check that no record was lost, no key was out of order, no partition had two owners.
 
     Reads the receipts of a group, or the records of a topic that carry a sequence number per key.
-    Records processed again are allowed by at-least-once and counted. Exit code 1 on findings; the
-    table `violations` keeps them all.
+    Records processed again are counted, but no findings: delivery is at least once. Exit code 1 on
+    findings; the table `violations` has all of them.
     """
     source = options.source
     configure(verbose=source.verbose)

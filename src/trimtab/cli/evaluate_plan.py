@@ -1,4 +1,4 @@
-"""`trimtab evaluate plan`: a plan's forecast beside the outcome."""
+"""`trimtab evaluate plan`: compares a plan's forecast with the outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class EvaluatePlanOptions:
 
     plan_file: Annotated[
         str,
-        typer.Argument(metavar="PLAN", help="A plan file, or the id of a plan the cluster keeps."),
+        typer.Argument(
+            metavar="PLAN", help="A plan file, or the id of a plan stored in the cluster."
+        ),
     ]
     loads: Annotated[
         Path | None,
@@ -47,7 +49,7 @@ class EvaluatePlanOptions:
 def plan(options: EvaluatePlanOptions) -> None:
     """Compare a plan's forecast with the group as it is now.
 
-    Both count consumers and the highest load of one; the error is how much more was found.
+    Compares the number of consumers and their highest load; the error is observed minus forecast.
     """
     from trimtab.report.plans import forecast_view
 
@@ -77,7 +79,7 @@ def _measured(path: Path | None) -> Measurement | None:
 
 
 def _remark(found: PlanOutcome) -> None:
-    """Says when the group may look so for other reasons than the plan."""
+    """Warns if the state of the group may have other reasons than the plan."""
     entry = found.journal
     if entry is None:
         say("This plan was never carried out; the group may look like this for other reasons.")

@@ -60,7 +60,7 @@ class PlanOptions:
     group: Annotated[
         str | None,
         group_option(
-            " With a measurement, or with --bootstrap-server, its present assignment is asked of "
+            " With a measurement, or with --bootstrap-server, its present assignment is read from "
             "the cluster."
         ),
     ] = None
@@ -68,8 +68,8 @@ class PlanOptions:
     capacity: Annotated[
         float | None,
         capacity_option(
-            "What one consumer carries, in --unit. Default: as the loads file says; with a "
-            "measurement and --group 5/6 of what consumers with a backlog committed."
+            "Capacity of one consumer, in --unit. Default: that of the loads file; with a "
+            "measurement and --group, 5/6 of the rate that consumers with a backlog committed."
         ),
     ] = None
     unit: LoadsUnit = None
@@ -79,14 +79,14 @@ class PlanOptions:
             "--dead",
             metavar="N",
             min=0,
-            help="A consumer that is gone: its partitions need a new one. May be repeated.",
+            help="A consumer that has failed: its partitions go to others. May be repeated.",
         ),
     ] = None
     step: LoadsStep = None
     allow_incomplete: Annotated[
         bool,
         typer.Option(
-            "--allow-incomplete", help="Do not warn of rates with a gap or over too short a span."
+            "--allow-incomplete", help="Do not warn of rates with gaps or from too short a span."
         ),
     ] = False
     max_age: LoadsMaxAge = None

@@ -24,12 +24,12 @@ _CONDITIONS = frozenset({"seed", "order", "nf_first_bin"})
 def planner_option(more: str = "") -> Any:
     """`--planner`, with the names of all planners for consumers."""
     names = ", ".join(sorted(PLANNERS[Layer.CONSUMERS]))
-    return typer.Option("--planner", metavar="NAME", help=f"Who decides: {names}.{more}")
+    return typer.Option("--planner", metavar="NAME", help=f"The planner: {names}.{more}")
 
 
 def sla_option(more: str = "", *, shown: str | None = None) -> Any:
-    """`--sla`, what a planner or a group is held to."""
-    return duration_option("--sla", help=f"How long a record may wait{more}.", shown=shown)
+    """`--sla`, the longest acceptable wait of a record."""
+    return duration_option("--sla", help=f"Longest acceptable wait of a record{more}.", shown=shown)
 
 
 def time_limit_option(more: str = "") -> Any:
@@ -44,7 +44,7 @@ PlannerName = Annotated[str, planner_option()]
 PlannerNames = Annotated[list[str], planner_option(" May be repeated, for a comparison.")]
 
 Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", help="Of every choice left to chance.", min=0)
+    int, typer.Option("--seed", metavar="N", help="Seed of all random choices.", min=0)
 ]
 InOrder = Annotated[
     SortOrder,
@@ -66,7 +66,7 @@ Consumers = Annotated[
         "--consumers",
         metavar="N",
         min=1,
-        help="How many consumers there are, for planners that do not choose their number.",
+        help="Number of consumers, for planners that do not choose it.",
     ),
 ]
 StickyKeeps = Annotated[
@@ -111,13 +111,13 @@ LagThreshold = Annotated[
         help=f"{option_text('lag_threshold')} Default: {KedaOptions().lag_threshold}.",
     ),
 ]
-Sla = Annotated[float | None, sla_option(", for ll-ffd. Default: as the file says")]
+Sla = Annotated[float | None, sla_option(", for ll-ffd. Default: that of the file")]
 TimeLimit = Annotated[float | None, time_limit_option()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveLimits:
-    """How far a plan may go, for all verbs that plan."""
+    """Limits of a plan, for all verbs that plan."""
 
     slack: Slack = None
     max_moves: MaxMoves = None
@@ -126,7 +126,7 @@ class MoveLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TieBreaks:
-    """How planners choose between what is equally good."""
+    """How planners choose between equally good placements."""
 
     seed: Seed = 0
     order: InOrder = SortOrder.CANONICAL

@@ -13,7 +13,6 @@ from trimtab.cli.decision_output import decision_printer
 from trimtab.cli.metrics_options import MetricsOptions
 from trimtab.cli.numbers import finite
 from trimtab.cli.options import (
-    AsJson,
     GroupMode,
     GroupName,
     ReadTopics,
@@ -43,28 +42,26 @@ from trimtab.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerbOptions:
-    """The group, what is decided by, and what starts and stops its consumers."""
+    """The group, the rules of its decisions, and the backend of its consumers."""
 
     group: GroupName
     topic: ReadTopics
     planner: PlannerName = "trim"
     execute: Annotated[
         bool,
-        typer.Option(
-            "--execute", help="Act. Without it decisions are shown, and nothing is changed."
-        ),
+        typer.Option("--execute", help="Carry out decisions. Without it they are only shown."),
     ] = False
     sla: Annotated[float | None, sla_option()] = None
     capacity: Annotated[
         float | None,
         capacity_option(
-            "What one consumer can carry, per second. Default: what consumers report after they "
-            "have worked on a backlog."
+            "Capacity of one consumer, in --unit. Default: what consumers report after they have "
+            "worked on a backlog."
         ),
     ] = None
     unit: Annotated[
         Unit | None,
-        typer.Option("--unit", help="Of loads and capacity. Default: records/s with --sla."),
+        typer.Option("--unit", help="Unit of loads and capacity. Default: records/s with --sla."),
     ] = None
     interval: Annotated[
         float, duration_option("--interval", shown="1s", help="Time between decisions.")
@@ -105,7 +102,7 @@ class RunVerbOptions:
             "--max-consumers",
             metavar="N",
             min=1,
-            help="Never more than that; load above their capacity is spread over all of them.",
+            help="Most consumers; load above their capacity is spread over all of them.",
         ),
     ] = None
     warm_spares: Annotated[
@@ -125,21 +122,21 @@ class RunVerbOptions:
         duration_option(
             "--start-timeout",
             help="How long a new consumer may take until it reports; then it is ended and another "
-            "try gets twice as long, up to 16 times. In group mode: until it joins; then it is "
-            "no longer counted on. Default: 60s for "
-            "processes, 5m on Kubernetes, where an image may have to be pulled.",
+            "try gets twice as long, up to 16 times. In group mode: until it joins; then the "
+            "controller plans without it. Default: 60s for processes, 5m on Kubernetes, where an "
+            "image may have to be pulled.",
         ),
     ] = None
     moves: MoveLimits
     time_limit: Annotated[
         float | None,
         time_limit_option(
-            f" Hand-overs go on meanwhile. Default: {TIME_LIMIT_S:g}s for these two."
+            f" Moves continue during the search. Default: {TIME_LIMIT_S:g}s for these two."
         ),
     ] = None
     mode: GroupMode = ConsumeMode.DIRECTED
     backend: Annotated[
-        BackendName, typer.Option("--backend", help="What starts and stops consumers.")
+        BackendName, typer.Option("--backend", help="Where consumers are started and stopped.")
     ] = BackendName.PROCESSES
     workload: Annotated[
         str | None,
@@ -155,7 +152,7 @@ class RunVerbOptions:
             "--consume",
             metavar="OPTIONS",
             callback=shell_words,
-            help='Options of each consumer, as in --consume "--handler shop:book --wait 200ms".',
+            help='Options of each consumer, such as --consume "--handler shop:book --wait 200ms".',
         ),
     ] = None
     measure: Annotated[
@@ -168,7 +165,7 @@ class RunVerbOptions:
         bool,
         typer.Option(
             "--stop-consumers/--leave-consumers",
-            help="Also stop the consumers when this ends. They can run without it.",
+            help="Whether to stop the consumers when the controller ends. They can run without it.",
         ),
     ] = False
     listen: Annotated[
@@ -193,15 +190,17 @@ class RunVerbOptions:
     for_: RunFor = None
     metrics: MetricsOptions
     of: ClusterOptions
-    as_json: AsJson = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every decision as one line of JSON.")
+    ] = False
     verbose: Verbose = False
 
 
 @with_options
 def run(options: RunVerbOptions) -> None:
-    """Keep a group level: measure, decide, scale and move, until Ctrl-C.
+    """Keep a group balanced: measure, decide, scale and move, until Ctrl-C.
 
-    Decisions are shown with their reasons, kept in Parquet, and with --execute published too.
+    Decisions are shown with their reasons and stored as Parquet; with --execute also published.
     """
     configure(verbose=options.verbose)
     settings = options.of.settings()

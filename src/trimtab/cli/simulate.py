@@ -111,7 +111,7 @@ class StreamOptions:
             help="Largest change of a load in one step, in percent of the capacity.",
         ),
     ] = 5.0
-    capacity: Annotated[float, capacity_option("What one consumer carries, bytes/s.")] = 100.0
+    capacity: Annotated[float, capacity_option("Capacity of one consumer, in bytes/s.")] = 100.0
     start: Annotated[
         str,
         typer.Option(
@@ -155,7 +155,9 @@ class ReplayOptions:
         ),
     ]
     planner: PlannerNames
-    capacity: Annotated[float, capacity_option("What a consumer is planned to carry, in --unit.")]
+    capacity: Annotated[
+        float, capacity_option("Capacity of one consumer that planners assume, in --unit.")
+    ]
     service_rate: Annotated[
         float | None,
         typer.Option(

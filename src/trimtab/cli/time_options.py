@@ -56,10 +56,10 @@ def span_of(
 
 
 def since_option(default: str) -> Any:
-    """`--since`: the last minutes or hours before now."""
+    """`--since`: a span that ends when the command starts."""
     return duration_option(
         "--since",
-        help=f"The last, say, 10m before the command was given. Default: {default}.",
+        help=f"Length of the span up to the start of the command, such as 10m. Default: {default}.",
     )
 
 

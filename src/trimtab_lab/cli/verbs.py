@@ -39,6 +39,6 @@ def add_verbs(app: typer.Typer) -> None:
     app.command(
         "bench",
         rich_help_panel="Try",
-        short_help="Compared with direct library calls, both in one run.",
+        short_help="Compare Trimtab's speed with direct library calls.",
     )(bench.bench)
     add_examples(app, EXAMPLES)

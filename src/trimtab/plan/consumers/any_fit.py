@@ -54,11 +54,11 @@ class FirstBin(StrEnum):
 
 _Order = Annotated[
     SortOrder,
-    "In which order nf, ff, bf and wf take partitions; shuffle: anew at every step.",
+    "Order in which nf, ff, bf and wf take partitions; shuffle: a new random order per step.",
 ]
 _FirstBin = Annotated[
     FirstBin,
-    "Where nf and nfd begin: with the consumer that the first partition was on, or 0.",
+    "Consumer that nf and nfd fill first: the one that the first partition was on, or 0.",
 ]
 
 

@@ -53,9 +53,9 @@ class Keeps(StrEnum):
 class StickyOptions(PlannerOptions):
     """Options of `kafka-sticky`."""
 
-    sticky_keeps: Annotated[Keeps, "Which partitions kafka-sticky and keda-lag leave."] = (
-        Keeps.LOWEST
-    )
+    sticky_keeps: Annotated[
+        Keeps, "Which partitions kafka-sticky and keda-lag leave with their consumer."
+    ] = Keeps.LOWEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class KedaOptions(StickyOptions):
     """Options of `keda-lag`."""
 
     lag_threshold: Annotated[
-        int, "Lag per consumer that keda-lag aims at: records, in a replay what --unit counts."
+        int, "Target lag per consumer of keda-lag: in records, in a replay in --unit."
     ] = 10
 
     def __post_init__(self) -> None:

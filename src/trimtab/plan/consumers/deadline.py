@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 TimeLimit = Annotated[
-    float | None, "After that long exact and trim give the best plan found so far."
+    float | None, "After this time, exact and trim return the best plan found so far."
 ]
 """The option `time_limit_s` of planners that search."""
 

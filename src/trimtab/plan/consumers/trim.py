@@ -68,12 +68,14 @@ _STIRRED, _ALL_STIRRED = 0.3, 20
 class TrimOptions(PlannerOptions):
     """Options of `trim`."""
 
-    slack: Annotated[float, "Part of the consumers that trim may use above what bfd needs."] = 0.0
+    slack: Annotated[float, "Extra consumers that trim may use, as a share of those bfd needs."] = (
+        0.0
+    )
     max_moves: Annotated[
-        int | None, "No more partitions than that change their consumer, in one plan."
+        int | None, "Most partitions that one plan may move to another consumer."
     ] = None
     max_moved_load: Annotated[
-        float | None, "No more load than that changes its consumer, in one plan."
+        float | None, "Most load that one plan may move to other consumers."
     ] = None
     time_limit_s: TimeLimit = None
 
