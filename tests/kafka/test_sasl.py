@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from trimtab.apply.records.kafka.routed_producer import RoutedProducer
 from trimtab.cli import main
-from trimtab.cli.connection import admin_of, cluster_of
+from trimtab.cli.connection import cluster_of
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.cluster import Cluster
@@ -46,7 +46,7 @@ def settings(request, tmp_path, cluster, sasl_user) -> Settings:
 
 
 def test_the_admin_port_takes_a_snapshot_over_sasl(settings, cluster):
-    with admin_of(settings) as admin:
+    with cluster_of(settings).admin() as admin:
         snapshot = take_snapshot(admin, clock=lambda: 1)
 
     assert snapshot.cluster == cluster.status().cluster_id

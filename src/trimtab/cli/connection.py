@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from trimtab.kafka.topics import OwnTopics
 from trimtab.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from trimtab.kafka.admin import Admin
     from trimtab.local.cluster import ClusterStatus
 
 
@@ -84,11 +82,6 @@ def controller_token(settings: Settings) -> str | None:
             hint="Make one with: openssl rand -hex 32",
         )
     return text
-
-
-def admin_of(settings: Settings) -> AbstractContextManager[Admin]:
-    """An admin client of the cluster given by the settings."""
-    return cluster_of(settings).admin()
 
 
 def local_cluster_runs(settings: Settings) -> bool:

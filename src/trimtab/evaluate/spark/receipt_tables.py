@@ -17,8 +17,6 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.spark import sources
 from trimtab.spark.session import spark_errors, storage_path
 
-_PLACES = "topic string, partition int, offset long"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptQuery:
