@@ -74,7 +74,7 @@ from trimtab.model.plan_codec import plan_id, read_plan
 from trimtab.model.timeouts import Timeouts
 from trimtab.model.weights import Weights
 from trimtab.plan.consumers.any_fit import FirstBin, SortOrder
-from trimtab.plan.consumers.baselines import Keeps
+from trimtab.plan.consumers.baselines import KeptPartitions
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import (
     Autoscaler,
@@ -191,7 +191,7 @@ __all__ = [
     "GroupLimits",
     "Handler",
     "InverseMove",
-    "Keeps",
+    "KeptPartitions",
     "KeyLoad",
     "Lake",
     "Layer",

@@ -71,7 +71,7 @@ def test_every_error_is_public() -> None:
 UNNAMED = {
     "KafkaAdmin": "our own narrow port on a cluster, which changes as we need it",
     "OwnTopic": "how our topics are made is ours; programs need their names only",
-    "UnderWay": "what an Outstanding keeps for itself",
+    "UnacknowledgedBytes": "what an Outstanding keeps for itself",
     "Wire": "not the type of a field, but how it is written as JSON",
 }
 """Types of public signatures that are not public, and why."""

@@ -28,7 +28,7 @@ from trimtab.apply.consumers.assignments import (
 from trimtab.apply.consumers.kafka import group_reader
 from trimtab.apply.consumers.kafka.assignor import request_rejoin
 from trimtab.apply.consumers.kafka.group_reader import GroupReader, open_group_reader
-from trimtab.apply.consumers.sockets.assignment_service import AssignmentService, ControllerLine
+from trimtab.apply.consumers.sockets.assignment_service import AssignmentService, ControllerClient
 from trimtab.errors import ApplyError, ConfigError
 from trimtab.kafka.admin import KafkaAdmin, TopicSpec
 from trimtab.kafka.cluster import Cluster
@@ -210,7 +210,7 @@ def opened(
         topic,
         [topic],
         Cluster(cluster.bootstrap_servers),
-        line=ControllerLine(url),
+        line=ControllerClient(url),
         client_id=f"c-{index}",
         on_revoked=(revoked if revoked is not None else []).append,
         instance=instance,
@@ -232,7 +232,7 @@ def member_with(
     return GroupReader(
         group or topic,
         [topic],
-        ControllerLine(url),
+        ControllerClient(url),
         (revoked if revoked is not None else []).append,
         client_id=f"c-{index}",
         timeouts=Timeouts(),
@@ -285,11 +285,11 @@ def test_a_killed_member_s_partitions_are_read_by_who_is_left(
     program = (
         "import sys\n"
         "from trimtab.apply.consumers.kafka.group_reader import open_group_reader\n"
-        "from trimtab.apply.consumers.sockets.assignment_service import ControllerLine\n"
+        "from trimtab.apply.consumers.sockets.assignment_service import ControllerClient\n"
         "from trimtab.kafka.cluster import Cluster\n"
         "topic, brokers, url = sys.argv[1:]\n"
         "reader = open_group_reader(topic, [topic], Cluster(brokers),\n"
-        "    line=ControllerLine(url), client_id='c-9', on_revoked=lambda gone: None,\n"
+        "    line=ControllerClient(url), client_id='c-9', on_revoked=lambda gone: None,\n"
         "    session_s=6.0)\n"
         "while True: reader.read(0.1)\n"  # it commits nothing: all of its work is lost with it
     )
@@ -512,7 +512,7 @@ def test_a_session_shorter_than_the_leader_s_patience_is_refused(cluster: LocalC
             "g",
             ["t"],
             Cluster(cluster.bootstrap_servers),
-            line=ControllerLine("http://127.0.0.1:1"),
+            line=ControllerClient("http://127.0.0.1:1"),
             client_id="c",
             on_revoked=lambda _: None,
             session_s=4.0,

@@ -21,7 +21,7 @@ from trimtab.model.load import GroupLimits
 from trimtab.model.plan import ConsumerPlan, Layer
 from trimtab.model.plan_codec import plan_from, plan_id, plan_to
 from trimtab.plan.consumers.any_fit import FirstBin, SortOrder
-from trimtab.plan.consumers.baselines import Keeps
+from trimtab.plan.consumers.baselines import KeptPartitions
 from trimtab.plan.consumers.bounds import fewest_consumers
 from trimtab.plan.consumers.plan import plan_consumers
 from trimtab.plan.consumers.planner import PackingContext, PackingPlanner, PlannerKind
@@ -202,7 +202,7 @@ def questions(draw) -> Question:
         {
             "order": st.sampled_from(SortOrder),
             "nf_first_bin": st.sampled_from(FirstBin),
-            "sticky_keeps": st.sampled_from(Keeps),
+            "sticky_keeps": st.sampled_from(KeptPartitions),
             "lag_threshold": st.integers(1, 300),
         }
     )
@@ -468,7 +468,7 @@ def test_capacities_play_no_part_in_dealing_to_given_members(question):
 @given(
     homes=st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=1, max_size=6),
     members=st.integers(1, 3),
-    keeps=st.sampled_from(Keeps),
+    keeps=st.sampled_from(KeptPartitions),
 )
 def test_sticky_dealing_keeps_as_much_as_any_equal_dealing_could(homes, members, keeps):
     loads = {TopicPartition("t", n): 1 for n in range(len(homes))}

@@ -13,7 +13,7 @@ import pytest
 
 from trimtab.model.control import Action
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.baselines import Keeps
+from trimtab.plan.consumers.baselines import KeptPartitions
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, scheduled
 from trimtab.simulate.fluid import FluidWorld, fluid
@@ -63,11 +63,11 @@ def test_the_load_aware_group_is_scaled_when_the_rates_ask_for_it():
 
 def test_everything_that_arrives_is_read():
     records = ezzeddine_workload_1().records
-    for found in (load_aware(), *(sticky(keeps) for keeps in Keeps)):
+    for found in (load_aware(), *(sticky(keeps) for keeps in KeptPartitions)):
         assert found.delays.total == pytest.approx(records)
 
 
-@pytest.mark.parametrize("keeps", Keeps)
+@pytest.mark.parametrize("keeps", KeptPartitions)
 def test_sticky_dealing_breaks_the_sla_at_the_same_cost(keeps):
     """The paper has 44 %."""
     found = sticky(keeps)
@@ -75,6 +75,6 @@ def test_sticky_dealing_breaks_the_sla_at_the_same_cost(keeps):
     assert found.replica_minutes == pytest.approx(load_aware().replica_minutes)
 
 
-@pytest.mark.parametrize("keeps", Keeps)
+@pytest.mark.parametrize("keeps", KeptPartitions)
 def test_sticky_dealing_lets_at_least_20_times_the_lag_gather(keeps):
     assert sticky(keeps).max_lag >= 20 * load_aware().max_lag

@@ -12,7 +12,7 @@ from trimtab.cli.numbers import finite
 from trimtab.cli.options import duration_option
 from trimtab.model.plan import Layer
 from trimtab.plan.consumers.any_fit import FirstBin, SortOrder
-from trimtab.plan.consumers.baselines import KedaOptions, Keeps
+from trimtab.plan.consumers.baselines import KedaOptions, KeptPartitions
 from trimtab.plan.consumers.planner import PackingContext, PackingPlanner
 from trimtab.plan.registry import PLANNERS, configured, option_text, planner_of
 
@@ -70,7 +70,7 @@ Consumers = Annotated[
     ),
 ]
 StickyKeeps = Annotated[
-    Keeps | None,
+    KeptPartitions | None,
     typer.Option("--sticky-keeps", help=option_text("sticky_keeps")),
 ]
 Slack = Annotated[

@@ -28,7 +28,7 @@ from trimtab.settings import load_settings
 if TYPE_CHECKING:
     from trimtab.simulate.brokers import QueueWorld
     from trimtab.simulate.policy import DispatchSettings as PolicySettings
-    from trimtab.simulate.policy_comparison import YardstickCell
+    from trimtab.simulate.policy_comparison import ComparisonCell
 
 _POLICIES = "random,round-robin,node,sqf,jsq-d,jiq,jsq-own,jsq,least-work"
 _PICTURES = (".svg", ".png")
@@ -228,7 +228,7 @@ def _comparison(options: BrokersOptions, topology: BrokerTopology) -> PolicyComp
 
 
 def _document(
-    options: BrokersOptions, found: Sequence[YardstickCell], world: QueueWorld
+    options: BrokersOptions, found: Sequence[ComparisonCell], world: QueueWorld
 ) -> dict[str, Any]:
     _, leaders = world.leaders[0]
     return {
@@ -251,7 +251,7 @@ def _document(
 
 
 def _draw(
-    plot: Path, found: Sequence[YardstickCell], world: QueueWorld, settings: PolicySettings
+    plot: Path, found: Sequence[ComparisonCell], world: QueueWorld, settings: PolicySettings
 ) -> None:
     from trimtab.report.policy_comparison import picture
     from trimtab.simulate.policy_comparison import curves

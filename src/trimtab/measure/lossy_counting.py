@@ -67,7 +67,7 @@ def check_threshold(error: int, threshold: int) -> None:
 
 
 @runtime_checkable
-class Lossy(Protocol):
+class LossyCounts(Protocol):
     """A lossy counter or summary: it has a summary, and so can be merged."""
 
     def summary(self) -> Summary:
@@ -117,9 +117,9 @@ class Summary:
         """Returns itself."""
         return self
 
-    def merge(self, other: Lossy) -> Summary:
+    def merge(self, other: LossyCounts) -> Summary:
         """Returns the summary of both parts' records."""
-        if not isinstance(other, Lossy):
+        if not isinstance(other, LossyCounts):
             raise ValueError(f"cannot merge with a {type(other).__name__}")  # noqa: TRY004
         theirs = other.summary()
         if theirs.width != self.width:
@@ -221,7 +221,7 @@ class LossyCounter:
         tracked = {key: Entry(f, d) for key, (f, d) in self._tracked.items()}
         return Summary(width=self.width, n=self._n, b=self._bucket - 1, tracked=tracked)
 
-    def merge(self, other: Lossy) -> Summary:
+    def merge(self, other: LossyCounts) -> Summary:
         """Returns the summary of both counters' records; both are unchanged."""
         return self.summary().merge(other)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
     from trimtab.simulate.brokers import QueueWorld
-    from trimtab.simulate.policy_comparison import YardstickCell
+    from trimtab.simulate.policy_comparison import ComparisonCell
 
 Format = Literal["svg", "png"]
 Curves = Mapping[tuple[str, int | None], Sequence[tuple[float, ClosedForm]]]
@@ -62,7 +62,7 @@ _KIND = {FormKind.EXACT: "", FormKind.LIMIT: "→ ", FormKind.BOUND: "≥ "}
 
 
 def comparison_view(
-    cells: Sequence[YardstickCell], world: QueueWorld, *, arrivals: int, seeds: int
+    cells: Sequence[ComparisonCell], world: QueueWorld, *, arrivals: int, seeds: int
 ) -> RenderableType:
     """A table for each utilisation, with the policies in the requested order."""
     parts: list[RenderableType] = []
@@ -83,11 +83,11 @@ def comparison_view(
     return Group(*parts, Text("\n".join(notes), style="dim"))
 
 
-def _best(cells: Sequence[YardstickCell]) -> float | None:
+def _best(cells: Sequence[ComparisonCell]) -> float | None:
     return next((cell.mean_wait for cell in cells if cell.policy == _BEST), None)
 
 
-def _table(cells: Sequence[YardstickCell], world: QueueWorld) -> Table:
+def _table(cells: Sequence[ComparisonCell], world: QueueWorld) -> Table:
     best = _best(cells)
     uneven = any(max(c.offered.values()) > 1.05 * c.utilisation for c in cells)
     known = any(c.closed_form is not None for c in cells)
@@ -133,7 +133,7 @@ def _interval(mean: float | None, half_width: float | None) -> str:
     return shown if half_width is None else f"{shown} ± {half_width:.{after}f}"
 
 
-def _off(cell: YardstickCell) -> str:
+def _off(cell: ComparisonCell) -> str:
     if cell.difference is None or (cell.closed_form and cell.closed_form.kind is FormKind.BOUND):
         return "–"
     return f"{cell.difference:+.1%}"
@@ -160,7 +160,7 @@ def _digits(number: float | None) -> str:
     return f"{number:.{digits}f}"
 
 
-def picture(cells: Sequence[YardstickCell], curves: Curves, *, form: Format = "svg") -> bytes:
+def picture(cells: Sequence[ComparisonCell], curves: Curves, *, form: Format = "svg") -> bytes:
     """Mean waits over utilisation: simulated values as marks, closed forms as lines.
 
     Each number of dispatchers has its own panel; policies that do not depend on it are in all.
@@ -187,7 +187,7 @@ def picture(cells: Sequence[YardstickCell], curves: Curves, *, form: Format = "s
     return ("\n".join(lines) + "\n").encode()
 
 
-def _panel(axes: Axes, cells: Sequence[YardstickCell], curves: Curves, many: int) -> None:
+def _panel(axes: Axes, cells: Sequence[ComparisonCell], curves: Curves, many: int) -> None:
     from matplotlib.ticker import PercentFormatter
 
     for (name, of), points in curves.items():
@@ -226,7 +226,7 @@ def _mark(name: str) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "markersize": size, "markerfacecolor": "none"}
 
 
-def _legend(cells: Sequence[YardstickCell], curves: Curves) -> list[Any]:
+def _legend(cells: Sequence[ComparisonCell], curves: Curves) -> list[Any]:
     from matplotlib.lines import Line2D
 
     steady = {cell.policy for cell in cells if cell.mean_wait}

@@ -80,10 +80,10 @@ def consume_records(
 
     The listener is warned of the record that the previous process was handling when it crashed.
     """
-    from trimtab.apply.consumers.backends.current_record import in_hand
+    from trimtab.apply.consumers.backends.current_record import noted_record
     from trimtab.apply.consumers.kafka.consumer import DirectedConsumer, GroupConsumer
 
-    if request.in_hand is not None and (record := in_hand(request.in_hand)) is not None:
+    if request.in_hand is not None and (record := noted_record(request.in_hand)) is not None:
         listener.warning(f"the previous process ended while it handled {record}")
     config = _config(cluster, request)
     consumer = (
@@ -98,7 +98,7 @@ def consume_records(
 
 
 def _config(cluster: Cluster, request: ConsumeRequest) -> ConsumerConfig:
-    from trimtab.apply.consumers.backends.current_record import InHand
+    from trimtab.apply.consumers.backends.current_record import CurrentRecord
     from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
     from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
     from trimtab.apply.consumers.kafka.parquet_sink import Lake
@@ -121,5 +121,5 @@ def _config(cluster: Cluster, request: ConsumeRequest) -> ConsumerConfig:
         beginning=OffsetReset(request.beginning),
         receipts=request.receipts,
         run=request.run,
-        in_hand=None if request.in_hand is None else InHand(request.in_hand),
+        in_hand=None if request.in_hand is None else CurrentRecord(request.in_hand),
     )

@@ -212,7 +212,7 @@ def control_group(
     Without `execute` it only decides. Decisions are told to `on_decision` and kept in the
     warehouse. Returns whether this controller led the group at the end.
     """
-    from trimtab.apply.consumers.decision_table import Ledger
+    from trimtab.apply.consumers.decision_table import DecisionTable
     from trimtab.apply.consumers.kafka.directed_controller import decide_without_acting
     from trimtab.apply.consumers.planning import PlanningThread
 
@@ -220,7 +220,7 @@ def control_group(
     group = request.scaled_group(cluster)
     with ExitStack() as open_now:
         open_now.enter_context(stopped_after(stop, for_s))
-        ledger = open_now.enter_context(Ledger(request.warehouse / "decisions"))
+        ledger = open_now.enter_context(DecisionTable(request.warehouse / "decisions"))
 
         def tell(decision: Decision) -> None:
             ledger.add(decision)

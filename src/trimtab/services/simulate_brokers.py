@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trimtab.simulate.brokers import QueueWorld, Service, SpeedChange
     from trimtab.simulate.policy import DispatchPolicy
     from trimtab.simulate.policy import DispatchSettings as PolicySettings
-    from trimtab.simulate.policy_comparison import Effort, YardstickCell
+    from trimtab.simulate.policy_comparison import ComparisonCell, Effort
 
 DEFAULT_BROKERS = 10
 
@@ -86,7 +86,7 @@ def topology_of(
 
 def compare_policies(
     asked: PolicyComparison, *, listener: ProgressListener = NO_LISTENER
-) -> tuple[list[YardstickCell], QueueWorld]:
+) -> tuple[list[ComparisonCell], QueueWorld]:
     """A result for each utilisation, policy and number of dispatchers; and the queue model."""
     from trimtab.simulate.policy_comparison import cells, sweep
 

@@ -60,7 +60,7 @@ class SpeedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
+class SteadyBroker:
     """A broker of constant speed."""
 
     speed: float
@@ -135,7 +135,7 @@ class VaryingBroker:
         return float(then - now) / speed
 
 
-Pace = Steady | VaryingBroker
+Pace = SteadyBroker | VaryingBroker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +210,7 @@ class QueueWorld:
     def _pace(self, broker: int) -> Pace:
         changes = [change for change in self.changes if change.broker == broker]
         speed = self.speeds[broker]
-        return VaryingBroker(speed, changes) if changes else Steady(speed)
+        return VaryingBroker(speed, changes) if changes else SteadyBroker(speed)
 
     @cached_property
     def led(self) -> tuple[tuple[int, ...], ...]:

@@ -11,7 +11,7 @@ from trimtab.plan.consumers.latency_autoscaler import decide
 from trimtab.plan.consumers.latency_demand import Demand
 from trimtab.plan.consumers.planner import NO_CONTEXT, PackingContext, PackingPlanner
 from trimtab.simulate.consumers import kafka_default
-from trimtab.simulate.fluid import FluidController, FluidOrder, Sight
+from trimtab.simulate.fluid import FluidController, FluidOrder, FluidView
 
 
 def fixed(partitions: Collection[TopicPartition], consumers: int) -> FluidOrder:
@@ -22,7 +22,7 @@ def fixed(partitions: Collection[TopicPartition], consumers: int) -> FluidOrder:
 def autoscaler(*, service_rate: float, sla_s: float, cooldown_s: float = 0.0) -> FluidController:
     """Ezzeddine's AutoScaleCG, with the service rate that consumers report."""
 
-    def control(seen: Sight, /) -> FluidOrder | None:
+    def control(seen: FluidView, /) -> FluidOrder | None:
         demand = Demand(arrivals=seen.rates, lags=seen.lags, mu=service_rate, sla_s=sla_s)
         decision = decide(
             demand,
@@ -50,7 +50,7 @@ def packing(
     a plan that would is ignored.
     """
 
-    def control(seen: Sight, /) -> FluidOrder | None:
+    def control(seen: FluidView, /) -> FluidOrder | None:
         lags = {p: round(lag) for p, lag in seen.lags.items()}
         told = replace(context, iteration=seen.decision, lags=lags)
         order = FluidOrder.using(planner(seen.rates, seen.assignment, limits, told))
@@ -72,7 +72,7 @@ def scheduled(
     due = sorted(schedule)
     limits = GroupLimits(capacity=1.0)  # the planner needs no loads
 
-    def control(seen: Sight, /) -> FluidOrder | None:
+    def control(seen: FluidView, /) -> FluidOrder | None:
         members = next((n for t_s, n in reversed(due) if t_s <= seen.t_s), None)
         if members is None or members == len(seen.consumers):
             return None

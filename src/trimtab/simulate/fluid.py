@@ -37,7 +37,7 @@ _DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class FluidView:
     """What a controller can observe: rates since the last decision, lags, and the ordered group.
 
     `decision` counts from 0. `consumers` are those alive or already requested, with or without
@@ -76,7 +76,7 @@ class FluidOrder(NamedTuple):
 class FluidController(Protocol):
     """Decides at every interval; None changes nothing."""
 
-    def __call__(self, seen: Sight, /) -> FluidOrder | None:
+    def __call__(self, seen: FluidView, /) -> FluidOrder | None:
         """Returns an order for the observed state, or None."""
         ...
 
@@ -230,7 +230,7 @@ class _Fluid:
         t_s, elapsed = round(step * self.world.step_s, 9), every * self.world.step_s
         rates = _observed((self.received - self.seen_received) / elapsed)
         self.seen_received = self.received.copy()
-        seen = Sight(
+        seen = FluidView(
             t_s=t_s,
             decision=self.decisions,
             rates=dict(zip(self.names, rates.tolist(), strict=True)),
@@ -244,7 +244,7 @@ class _Fluid:
         if order is not None and order != self.ordered:
             self._apply_order(order, seen, step)
 
-    def _apply_order(self, order: FluidOrder, seen: Sight, step: int) -> None:
+    def _apply_order(self, order: FluidOrder, seen: FluidView, step: int) -> None:
         old = self.ordered
         if set(order.assignment) != set(self.names):
             raise ValueError("an order must place every partition")
@@ -449,5 +449,5 @@ def _shared(
     return given
 
 
-def unchanged(seen: Sight, /) -> None:
+def unchanged(seen: FluidView, /) -> None:
     """Never changes the group: fixed provisioning."""

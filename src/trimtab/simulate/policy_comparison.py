@@ -50,7 +50,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class YardstickCell:
+class ComparisonCell:
     """One policy at one utilisation and number of dispatchers (None if it makes no difference)."""
 
     policy: str
@@ -160,7 +160,7 @@ def sweep(
     settings: DispatchSettings,
     effort: Effort,
     on_run: Callable[[str], None] | None = None,
-) -> Iterator[YardstickCell]:
+) -> Iterator[ComparisonCell]:
     """Runs each utilisation, policy and number of dispatchers; calls `on_run` after each run.
 
     The world may depend on the utilisation, so that changes happen at a given part of each run.
@@ -174,7 +174,7 @@ def sweep(
                 runs.append(run(here, policy, utilisation, many or 1, settings, by_seed))
                 if on_run is not None:
                     on_run(policy.name)
-            yield YardstickCell(
+            yield ComparisonCell(
                 policy=policy.name,
                 dispatchers=many,
                 utilisation=utilisation,
@@ -246,7 +246,7 @@ def _dealt(world: QueueWorld, utilisation: float, *, by_partition: bool) -> dict
 
 def curves(
     world: QueueWorld,
-    shown: Sequence[YardstickCell],
+    shown: Sequence[ComparisonCell],
     settings: DispatchSettings,
     *,
     points: int = 15,

@@ -267,7 +267,7 @@ def _listed(text: str | None) -> tuple[str, ...] | None:
 
 def _live(experiment: PaperExperiment, design: LiveDesign, options: LiveOptions) -> None:
     """Runs a live experiment with a progress bar, keeps its parts, and prints their results."""
-    from trimtab_lab.papers.live.experiment import Live
+    from trimtab_lab.papers.live.experiment import LiveExperiment
     from trimtab_lab.papers.live.kafka.live_site import LiveSite
     from trimtab_lab.papers.results import keep
 
@@ -289,7 +289,9 @@ def _live(experiment: PaperExperiment, design: LiveDesign, options: LiveOptions)
             packages=PACKAGES,
         )
         with _runs_shown(experiment.name) as on_run:
-            found = loaded(experiment.runs)(Live(place, session, folder), design, on_run=on_run)
+            found = loaded(experiment.runs)(
+                LiveExperiment(place, session, folder), design, on_run=on_run
+            )
     page = keep(pages, experiment.name, found, forms=run.page.forms)
     show_results(experiment.name, found, page, as_json=options.as_json)
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from trimtab.apply.records.kafka import steering as door
 from trimtab.apply.records.kafka.steering import SteeringReport, SteeringStep
-from trimtab.apply.records.steering import BrokerVerdict, Observation, Why
+from trimtab.apply.records.steering import BrokerVerdict, Observation, WeightReason
 from trimtab.cli import steer
 from trimtab.cli.main import run
 from trimtab.model.weights import Weights
@@ -23,10 +23,12 @@ BASE = ["steer", "--bootstrap-server", "broker:9092"]
 TOLD = SteeringStep(
     weights=Weights(ts=7, valid_s=10, weights={1: 1.0, 2: 0.05}),
     verdicts={
-        1: BrokerVerdict(weight=1.0, why=Why.WELL, reason="as good as the best", slowness=1.0),
+        1: BrokerVerdict(
+            weight=1.0, why=WeightReason.WELL, reason="as good as the best", slowness=1.0
+        ),
         2: BrokerVerdict(
             weight=0.05,
-            why=Why.SLOW,
+            why=WeightReason.SLOW,
             reason="3.8 × as slow as the best",
             slowness=3.8,
             latency_s=0.04,

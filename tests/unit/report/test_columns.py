@@ -39,7 +39,7 @@ from trimtab.report import measurement, policy_comparison, snapshot, tables, ver
 from trimtab.simulate import packing
 from trimtab.simulate.brokers import QueueOutcome as Waits
 from trimtab.simulate.brokers import QueueWorld
-from trimtab.simulate.policy_comparison import YardstickCell
+from trimtab.simulate.policy_comparison import ComparisonCell
 from trimtab.simulate.replay import History, ReplayResult
 from trimtab.testing.placements import placement
 
@@ -207,7 +207,7 @@ def comparison_view() -> RenderableType:
         shares={1: 0.5, 2: 0.5},
     )
     cells = [
-        YardstickCell(
+        ComparisonCell(
             policy="least-work-of-all",
             dispatchers=12345,
             utilisation=0.5,

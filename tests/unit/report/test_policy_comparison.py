@@ -10,7 +10,7 @@ from rich.console import Console
 from trimtab.report.policy_comparison import comparison_view, picture
 from trimtab.simulate import closed_forms
 from trimtab.simulate.brokers import QueueOutcome, QueueWorld
-from trimtab.simulate.policy_comparison import YardstickCell
+from trimtab.simulate.policy_comparison import ComparisonCell
 
 QUEUE = closed_forms.m_m_1(0.5)
 
@@ -26,7 +26,7 @@ def cell(policy, wait, *, dispatchers=None, utilisation=0.5, offered=0.5, form=N
         shares={1: 0.5, 2: 0.5},
     )
     runs = (run, replace(run, mean_wait=wait * 1.1))
-    return YardstickCell(
+    return ComparisonCell(
         policy=policy,
         dispatchers=dispatchers,
         utilisation=utilisation,

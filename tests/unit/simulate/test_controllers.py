@@ -10,7 +10,7 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.baselines import Keeps
+from trimtab.plan.consumers.baselines import KeptPartitions
 from trimtab.plan.consumers.planner import (
     NO_CONTEXT,
     NO_OPTIONS,
@@ -19,7 +19,7 @@ from trimtab.plan.consumers.planner import (
 )
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, fixed, packing, scheduled
-from trimtab.simulate.fluid import FluidOrder, Sight
+from trimtab.simulate.fluid import FluidOrder, FluidView
 
 P = [TopicPartition("t", n) for n in range(5)]
 CONSUMERS = PLANNERS[Layer.CONSUMERS]
@@ -28,7 +28,7 @@ ON_ONE = Assignment(dict.fromkeys(P, 0))
 
 def sight(rates, *, lags=(), assignment=ON_ONE, t_s=1.0, since=math.inf, alive=None, decision=0):
     waiting = dict.fromkeys(P, 0.0) | dict(zip(P, lags, strict=False))
-    return Sight(
+    return FluidView(
         t_s=t_s,
         decision=decision,
         rates=dict(zip(P, rates, strict=True)),
@@ -88,7 +88,8 @@ def test_a_planner_may_not_change_the_number_of_consumers_within_the_cooldown():
 
 
 @pytest.mark.parametrize(
-    ("keeps", "kept"), [(Keeps.LOWEST, {P[0], P[1], P[2]}), (Keeps.HIGHEST, {P[2], P[3], P[4]})]
+    ("keeps", "kept"),
+    [(KeptPartitions.LOWEST, {P[0], P[1], P[2]}), (KeptPartitions.HIGHEST, {P[2], P[3], P[4]})],
 )
 def test_a_scheduled_group_gets_its_number_and_the_dealing_of_kafka(keeps, kept):
     control = scheduled(

@@ -13,8 +13,8 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
 from trimtab.simulate.fluid import (
     FluidOrder,
+    FluidView,
     FluidWorld,
-    Sight,
     fluid,
     received,
     unchanged,
@@ -27,7 +27,7 @@ P = [TopicPartition("workload", n) for n in range(4)]
 def at(*orders):
     """A controller that gives each order at its time."""
 
-    def control(seen: Sight, /) -> FluidOrder | None:
+    def control(seen: FluidView, /) -> FluidOrder | None:
         return next((order for t_s, order in orders if t_s == pytest.approx(seen.t_s)), None)
 
     return control
@@ -102,9 +102,9 @@ def test_idle_consumers_cost_too():
 
 
 def test_a_controller_sees_rates_since_its_last_look_and_lags():
-    seen: list[Sight] = []
+    seen: list[FluidView] = []
 
-    def watch(sight: Sight, /) -> None:
+    def watch(sight: FluidView, /) -> None:
         seen.append(sight)
 
     ramp = RateSchedule.ramp([0.0], [400.0], duration_s=4.0)
@@ -120,7 +120,7 @@ def test_the_time_since_the_last_scaling_does_not_count_reassignments():
     seen: list[float] = []
     orders = at((2, on(0, 1)), (3, on(1, 0)))
 
-    def watch(sight: Sight, /) -> FluidOrder | None:
+    def watch(sight: FluidView, /) -> FluidOrder | None:
         seen.append(sight.since_scaling_s)
         order: FluidOrder | None = orders(sight)
         return order
@@ -246,7 +246,7 @@ def test_a_constant_load_is_seen_as_no_more_than_it_is(capacity, partitions):
     rate = capacity / partitions
     seen = []
 
-    def watch(sight: Sight, /) -> None:
+    def watch(sight: FluidView, /) -> None:
         seen.append(sum(sight.rates.values()))
 
     schedule = RateSchedule.from_steps(10.0, [[rate] * partitions] * 6)
@@ -258,7 +258,7 @@ def test_a_constant_load_is_seen_as_no_more_than_it_is(capacity, partitions):
 def test_the_time_since_a_scaling_is_exact_to_the_step():
     since = {}
 
-    def control(seen: Sight, /) -> FluidOrder | None:
+    def control(seen: FluidView, /) -> FluidOrder | None:
         since[seen.t_s] = seen.since_scaling_s
         return on(0, 1) if seen.t_s == 0.3 else None
 

@@ -16,8 +16,8 @@ from trimtab.simulate.dispatchers import policy_of
 from trimtab.simulate.policy import DEFAULTS, DispatchSettings
 from trimtab.simulate.policy_comparison import (
     TOPOLOGIES,
+    ComparisonCell,
     Effort,
-    YardstickCell,
     curves,
     expected,
     known,
@@ -56,7 +56,7 @@ def ran(mean_wait, offered=None, error=0.0):
 
 
 def cell(*runs, form=None):
-    return YardstickCell(
+    return ComparisonCell(
         policy="jsq", dispatchers=None, utilisation=0.5, runs=runs, closed_form=form
     )
 

@@ -24,7 +24,7 @@ log = structlog.get_logger()
 _EVERY_S = 60.0
 
 
-class Ledger:
+class DecisionTable:
     """Stores decisions in a folder that Spark reads as the table `decisions`."""
 
     def __init__(self, folder: Path, *, every_s: float = _EVERY_S) -> None:
@@ -44,7 +44,7 @@ class Ledger:
                 except OSError as error:
                     log.warning("decisions_were_not_written", why=str(error))
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> DecisionTable:
         return self
 
     def __exit__(

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from trimtab.errors import UnknownTopic
 from trimtab.model.cluster import NO_LEADER
-from trimtab.plan.records.counters import Once
+from trimtab.plan.records.counters import LazyValues
 from trimtab.plan.records.leaders import LeaderSnapshot
 
 K = TypeVar("K")
@@ -36,7 +36,7 @@ _HIGH = 1000
 """Entries are added up when there are more."""
 
 
-class UnderWay:
+class UnacknowledgedBytes:
     """The unacknowledged bytes of one partition: entries are added up when they are needed.
 
     A deque takes entries from all threads without a lock, which would cost more than the rest.
@@ -71,7 +71,7 @@ class UnderWay:
             return self._bytes
 
 
-class _Timed(UnderWay):
+class _Timed(UnacknowledgedBytes):
     """One partition, with the times since when it waits and of the last acknowledgement."""
 
     __slots__ = ("_clock", "_timed", "acknowledged_at", "began_at")
@@ -127,8 +127,10 @@ class OutstandingBytes:
         self._batch_bytes = batch_bytes
         self._stuck_after_s = stuck_after_s
         self._clock = clock
-        self._topics: Once[str, Once[int, UnderWay]] = Once(
-            lambda _: Once(lambda _: UnderWay() if stuck_after_s is None else _Timed(clock))
+        self._topics: LazyValues[str, LazyValues[int, UnacknowledgedBytes]] = LazyValues(
+            lambda _: LazyValues(
+                lambda _: UnacknowledgedBytes() if stuck_after_s is None else _Timed(clock)
+            )
         )
         self._snapshot: Callable[[], LeaderSnapshot] = lambda: LeaderSnapshot({})
 
@@ -136,7 +138,7 @@ class OutstandingBytes:
         """Sets the source of the current leaders."""
         self._snapshot = snapshot
 
-    def place(self, topic: str, partition: int) -> UnderWay:
+    def place(self, topic: str, partition: int) -> UnacknowledgedBytes:
         """The counter of one partition, for frequent use."""
         return self._topics[topic][partition]
 

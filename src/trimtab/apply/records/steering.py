@@ -108,7 +108,7 @@ class SteeringRules:
         )
 
 
-class Why(StrEnum):
+class WeightReason(StrEnum):
     """The reason for a broker's weight."""
 
     WELL = "well"
@@ -124,7 +124,7 @@ class BrokerVerdict:
     """A broker's weight and its reason: `slowness` is r, `latency_s` its 90th percentile."""
 
     weight: float
-    why: Why
+    why: WeightReason
     reason: str
     slowness: float | None = None
     latency_s: float | None = None
@@ -172,7 +172,8 @@ def step(
     ):  # the fault is probably on our side
         reason = "no broker answers: all weights are equal"
         return SteeringState(now_s=now_s, standings=known), {
-            broker: BrokerVerdict(weight=1.0, why=Why.UNKNOWN, reason=reason) for broker in known
+            broker: BrokerVerdict(weight=1.0, why=WeightReason.UNKNOWN, reason=reason)
+            for broker in known
         }
     after = {b: _next_standing(known[b], comparisons[b], now_s, passed_s, rules) for b in known}
     most = max(standing.weight for standing in after.values())
@@ -418,19 +419,19 @@ def _verdict(
     rules: SteeringRules,
 ) -> BrokerVerdict:
     lately_s = seen.probes.latencies(rules.lately_s)
-    why, reason = Why.WELL, "as good as the best"
+    why, reason = WeightReason.WELL, "as good as the best"
     if comparison.silent:
-        why, reason = Why.SILENT, f"silent for {seen.probes.silent_s:.1f} s"
+        why, reason = WeightReason.SILENT, f"silent for {seen.probes.silent_s:.1f} s"
     elif not comparison.known:
-        why, reason = Why.UNKNOWN, "too few probes so far"
+        why, reason = WeightReason.UNKNOWN, "too few probes so far"
     elif standing.slow_since is not None:
-        why = Why.SLOW
+        why = WeightReason.SLOW
         reason = f"{comparison.slowness:.1f} × as slow as the best{_led(seen)}"
     elif standing.weight < min(1.0, standing.ceiling):
-        why, reason = Why.RECOVERING, "recovered, weight rising"
+        why, reason = WeightReason.RECOVERING, "recovered, weight rising"
     elif standing.ceiling < 1.0:
         left_s = max(0.0, standing.held_until - now_s)
-        why = Why.HELD
+        why = WeightReason.HELD
         reason = f"was slow under load: kept below {standing.ceiling:.2f} for {left_s:.0f} s"
     return BrokerVerdict(
         weight=weight,

@@ -42,7 +42,7 @@ from trimtab.plan.consumers.planner import (
 )
 
 
-class Keeps(StrEnum):
+class KeptPartitions(StrEnum):
     """Which partitions a consumer keeps if it must give some away to equalise the numbers."""
 
     LOWEST = "lowest"
@@ -54,8 +54,8 @@ class StickyOptions(PlannerOptions):
     """Options of `kafka-sticky`."""
 
     sticky_keeps: Annotated[
-        Keeps, "Which partitions kafka-sticky and keda-lag leave with their consumer."
-    ] = Keeps.LOWEST
+        KeptPartitions, "Which partitions kafka-sticky and keda-lag leave with their consumer."
+    ] = KeptPartitions.LOWEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def kafka_sticky(
     if not members:
         return Assignment()
     owned: dict[int, list[TopicPartition]] = {member: [] for member in members}
-    for partition in sorted(loads, reverse=options.sticky_keeps is Keeps.HIGHEST):
+    for partition in sorted(loads, reverse=options.sticky_keeps is KeptPartitions.HIGHEST):
         if current.get(partition) in owned:
             owned[current[partition]].append(partition)
     fewest, one_more = divmod(len(loads), len(members))

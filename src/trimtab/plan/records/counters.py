@@ -68,7 +68,7 @@ class Starts:
         return Random(None if self._seed is None else f"{self._seed}/{topic}/{broker}")
 
 
-class Once(dict[K, V]):
+class LazyValues(dict[K, V]):
     """Creates the value of a key on first access; thread-safe."""
 
     __slots__ = ("_lock", "_make")
@@ -86,6 +86,6 @@ class Once(dict[K, V]):
             return found
 
 
-def per_topic(make: Callable[[str], V]) -> Once[str, Once[str, V]]:
+def per_topic(make: Callable[[str], V]) -> LazyValues[str, LazyValues[str, V]]:
     """A state per cluster and topic, created on first access."""
-    return Once(lambda _cluster: Once(make))
+    return LazyValues(lambda _cluster: LazyValues(make))

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from threading import Lock
 
-from trimtab.plan.records.counters import WITHOUT_SIGN, Once, Starts
+from trimtab.plan.records.counters import WITHOUT_SIGN, LazyValues, Starts
 from trimtab.plan.records.leaders import LeaderSnapshot, TopicLeaders
 from trimtab.plan.records.node import Rotations
 from trimtab.plan.records.partitioner import CountUnit, RoutingOptions
@@ -51,7 +51,7 @@ class _Cluster:
 
     def __init__(self, starts: Starts, *, faithful: bool) -> None:
         self.lock = Lock()
-        self.topics: Once[str, _Topic] = Once(lambda topic: _Topic(topic, starts))
+        self.topics: LazyValues[str, _Topic] = LazyValues(lambda topic: _Topic(topic, starts))
         self.used: dict[int, int] = {}
         self._faithful = faithful
         self._leading: frozenset[int] = frozenset()
@@ -110,7 +110,7 @@ class ShortestQueue:
         starts = Starts(options)
         self.ignore_keys = options.ignore_keys
         self._by_bytes = options.counted is CountUnit.BYTES and not options.faithful
-        self._clusters: Once[str, _Cluster] = Once(
+        self._clusters: LazyValues[str, _Cluster] = LazyValues(
             lambda _: _Cluster(starts, faithful=options.faithful)
         )
 

@@ -15,7 +15,7 @@ import numpy as np
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits, Unit
 from trimtab.model.plan import Layer
-from trimtab.plan.consumers.baselines import Keeps
+from trimtab.plan.consumers.baselines import KeptPartitions
 from trimtab.plan.consumers.planner import PackingContext
 from trimtab.plan.registry import PLANNERS
 from trimtab.simulate.controllers import autoscaler, fixed, packing, scheduled
@@ -23,8 +23,8 @@ from trimtab.simulate.fluid import (
     FluidController,
     FluidOrder,
     FluidOutcome,
+    FluidView,
     FluidWorld,
-    Sight,
     fluid,
     unchanged,
 )
@@ -39,7 +39,10 @@ SHARES = (0.27, 0.27, 0.46 / 3, 0.46 / 3, 0.46 / 3)
 """As in the paper's second experiment: two partitions with 27 % each, the rest on three others."""
 
 AUTOSCALER, FIXED, LAG_BASED = "ll-ffd", "fixed", "lag-based"
-STICKY = {"kafka-sticky, keeps lowest": Keeps.LOWEST, "kafka-sticky, keeps highest": Keeps.HIGHEST}
+STICKY = {
+    "kafka-sticky, keeps lowest": KeptPartitions.LOWEST,
+    "kafka-sticky, keeps highest": KeptPartitions.HIGHEST,
+}
 KEDA = {"keda-lag 10": 10, "keda-lag 100": 100}
 HPA_PERIOD_S, HPA_STABILISES_S = 15.0, 300.0
 BY_RATE = ("mwf", "bfd", "trim")
@@ -116,7 +119,7 @@ def _by_lag(schedule: Sequence[tuple[float, int]]) -> FluidController:
     planner = PLANNERS[Layer.CONSUMERS]["lag-based"]
     limits = GroupLimits(capacity=1.0)  # not used by these planners
 
-    def control(seen: Sight, /) -> FluidOrder | None:
+    def control(seen: FluidView, /) -> FluidOrder | None:
         members = next((n for t_s, n in reversed(schedule) if t_s <= seen.t_s), None)
         if members is None or members == len(seen.consumers):
             return None
@@ -137,7 +140,7 @@ def _by_keda(threshold: int) -> FluidController:
     limits = GroupLimits(capacity=1.0)  # not used by these planners
     asked: list[tuple[float, int]] = []
 
-    def control(seen: Sight, /) -> FluidOrder | None:
+    def control(seen: FluidView, /) -> FluidOrder | None:
         if seen.t_s % HPA_PERIOD_S:
             return None
         lags = {p: round(lag) for p, lag in seen.lags.items()}

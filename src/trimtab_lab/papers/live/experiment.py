@@ -79,7 +79,7 @@ class LiveDesign:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveExperiment:
     """Executes and evaluates runs; their figures are kept in `folder`."""
 
     place: LiveSite
@@ -176,7 +176,7 @@ class Live:
         return found
 
 
-def ezzeddine_live(live: Live, design: LiveDesign, *, on_run: OnRun) -> dict[str, Part]:
+def ezzeddine_live(live: LiveExperiment, design: LiveDesign, *, on_run: OnRun) -> dict[str, Part]:
     """Runs workload 1 with every strategy."""
     runs = runs_of(
         [LiveWorkload.EZZEDDINE_1], design.strategies, seeds=design.seeds, stretch=design.stretch
@@ -185,7 +185,7 @@ def ezzeddine_live(live: Live, design: LiveDesign, *, on_run: OnRun) -> dict[str
     return {"live-workload-1": comparison.comparison(found, LiveWorkload.EZZEDDINE_1)}
 
 
-def landau_live(live: Live, design: LiveDesign, *, on_run: OnRun) -> dict[str, Part]:
+def landau_live(live: LiveExperiment, design: LiveDesign, *, on_run: OnRun) -> dict[str, Part]:
     """Peak rates, random walks with every strategy, and the response times in them."""
     parts = {}
     if LandauPart.PEAK in design.what:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from trimtab.apply.consumers.decision_table import Ledger
+from trimtab.apply.consumers.decision_table import DecisionTable
 from trimtab.model.control import Action, Decision
 
 
@@ -23,7 +23,7 @@ def decision(ts: int) -> Decision:
 
 
 def test_decisions_are_kept_when_the_ledger_is_closed(tmp_path: Path):
-    with Ledger(tmp_path / "decisions") as ledger:
+    with DecisionTable(tmp_path / "decisions") as ledger:
         ledger.add(decision(1))
         ledger.add(decision(2))
 
@@ -35,7 +35,7 @@ def test_decisions_are_kept_when_the_ledger_is_closed(tmp_path: Path):
 
 
 def test_a_ledger_that_is_due_writes_at_once_and_leaves_no_half_file(tmp_path: Path):
-    with Ledger(tmp_path, every_s=0) as ledger:
+    with DecisionTable(tmp_path, every_s=0) as ledger:
         ledger.add(decision(1))
         written = [path.name for path in tmp_path.iterdir()]
 
@@ -45,7 +45,7 @@ def test_a_ledger_that_is_due_writes_at_once_and_leaves_no_half_file(tmp_path: P
 
 
 def test_nothing_decided_is_nothing_written(tmp_path: Path):
-    with Ledger(tmp_path / "decisions"):
+    with DecisionTable(tmp_path / "decisions"):
         pass
 
     assert not (tmp_path / "decisions").exists()
@@ -54,7 +54,7 @@ def test_nothing_decided_is_nothing_written(tmp_path: Path):
 def test_a_folder_that_cannot_be_written_is_tried_again_and_ends_nobody(tmp_path: Path):
     in_the_way = tmp_path / "decisions"
     in_the_way.write_text("no folder")
-    with Ledger(in_the_way, every_s=0) as ledger:
+    with DecisionTable(in_the_way, every_s=0) as ledger:
         ledger.add(decision(1))
         in_the_way.unlink()
         ledger.add(decision(2))

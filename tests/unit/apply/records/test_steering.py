@@ -9,7 +9,13 @@ from random import Random
 import pytest
 
 from trimtab.apply.records.probe_log import ProbeLog, Probes
-from trimtab.apply.records.steering import BrokerVerdict, Observation, SteeringState, Why, step
+from trimtab.apply.records.steering import (
+    BrokerVerdict,
+    Observation,
+    SteeringState,
+    WeightReason,
+    step,
+)
 
 PACE_S = 0.1
 
@@ -65,7 +71,7 @@ def test_a_silent_broker_weighs_nothing():
     verdicts = judged(b1=steady(0.002), b2=silent(1.2))
 
     assert [v.weight for v in verdicts.values()] == [1, 0]
-    assert verdicts[2].why is Why.SILENT
+    assert verdicts[2].why is WeightReason.SILENT
     assert verdicts[2].reason == "silent for 1.2 s"
 
 
@@ -80,14 +86,14 @@ def test_when_nobody_answers_it_is_we_who_are_deaf():
     verdicts = judged(b1=silent(3), b2=silent(3))
 
     assert [v.weight for v in verdicts.values()] == [1, 1]
-    assert verdicts[1].why is Why.UNKNOWN
+    assert verdicts[1].why is WeightReason.UNKNOWN
 
 
 def test_a_broker_that_was_hardly_looked_at_counts_like_others():
     verdicts = judged(b1=steady(0.002), b2=steady(0.3, seconds=0.5))
 
     assert verdicts[2].weight == 1
-    assert verdicts[2].why is Why.UNKNOWN
+    assert verdicts[2].why is WeightReason.UNKNOWN
 
 
 def test_nothing_is_decided_about_nobody():
@@ -153,7 +159,7 @@ def test_recovery_is_gradual_and_complete():
     assert path == sorted(path)
     assert max(b - a for a, b in pairwise(path[1:])) <= 0.06
     assert path[-1] == 1
-    assert verdicts[2].why is Why.WELL
+    assert verdicts[2].why is WeightReason.WELL
 
 
 def test_a_broker_that_is_slow_whenever_it_has_load_is_kept_below_where_it_fell():
@@ -171,7 +177,7 @@ def test_a_broker_that_is_slow_whenever_it_has_load_is_kept_below_where_it_fell(
         return verdicts[2]
 
     assert after_two_falls(8, 8).weight == 0.7
-    assert after_two_falls(8, 8).why is Why.HELD
+    assert after_two_falls(8, 8).why is WeightReason.HELD
     assert after_two_falls(8, 40).weight == 1
     assert after_two_falls(30, 8).weight == 1  # the second time had nothing to do with the first
     assert after_two_falls(8, 8, pausing).weight == 1  # it is no queue that some probes met

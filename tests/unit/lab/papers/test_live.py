@@ -14,7 +14,7 @@ from trimtab.errors import ConfigError
 from trimtab.model.load import Unit
 from trimtab.workload.rate_streams import RateSchedule
 from trimtab_lab.papers.live import comparison
-from trimtab_lab.papers.live.experiment import TRIES, Live
+from trimtab_lab.papers.live.experiment import TRIES, LiveExperiment
 from trimtab_lab.papers.live.kept_runs import keep, kept
 from trimtab_lab.papers.live.plan import (
     CAPACITY_BYTES_S,
@@ -366,25 +366,25 @@ def test_a_page_says_when_rates_came_later_than_decisions_are_made():
     assert "Rates were published 3.2 s after their sample" in pages[1]
 
 
-def nowhere(folder: Path) -> Live:
+def nowhere(folder: Path) -> LiveExperiment:
     """Runs that are not conducted need neither brokers nor Spark."""
     nobody: Any = None
-    return Live(place=nobody, session=nobody, folder=folder)
+    return LiveExperiment(place=nobody, session=nobody, folder=folder)
 
 
 @pytest.fixture
 def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs that a warm-up was made for."""
     warmed: list[str] = []
-    monkeypatch.setattr(Live, "_warm_up", lambda _, run: warmed.append(run.key))
-    monkeypatch.setattr(Live, "_measured", lambda *_: nullcontext())
+    monkeypatch.setattr(LiveExperiment, "_warm_up", lambda _, run: warmed.append(run.key))
+    monkeypatch.setattr(LiveExperiment, "_measured", lambda *_: nullcontext())
     return warmed
 
 
 def test_the_first_run_that_was_not_kept_has_a_warm_up_and_no_other(tmp_path, monkeypatch, warmed):
     runs = [run(strategy) for strategy in (Strategy.OURS, Strategy.MWF, Strategy.FIXED)]
     live = nowhere(tmp_path)
-    monkeypatch.setattr(Live, "_run", lambda *_: figures())
+    monkeypatch.setattr(LiveExperiment, "_run", lambda *_: figures())
     live.runs(runs[:1], again=False, on_run=lambda *_: None)
     live.runs(runs, again=False, on_run=lambda *_: None)
     live.runs(runs, again=False, on_run=lambda *_: None)
@@ -396,13 +396,13 @@ def test_runs_are_measured_over_the_window_of_their_workload(tmp_path, monkeypat
     windows: list[float] = []
 
     @contextmanager
-    def measured(_: Live, window_s: float) -> Iterator[None]:
+    def measured(_: LiveExperiment, window_s: float) -> Iterator[None]:
         windows.append(window_s)
         yield
         windows.append(-window_s)
 
-    monkeypatch.setattr(Live, "_measured", measured)
-    monkeypatch.setattr(Live, "_run", lambda *_: figures())
+    monkeypatch.setattr(LiveExperiment, "_measured", measured)
+    monkeypatch.setattr(LiveExperiment, "_run", lambda *_: figures())
     runs = runs_of([LiveWorkload.LANDAU_5, LiveWorkload.BYTES_5], [Strategy.MWF], seeds=2)
     nowhere(tmp_path).runs(runs, again=False, on_run=lambda *_: None)
 
@@ -414,7 +414,7 @@ def test_runs_are_measured_over_the_window_of_their_workload(tmp_path, monkeypat
 def test_a_run_whose_load_was_late_is_run_again_and_the_page_says_so(tmp_path, monkeypatch):
     tries = [figures(late=900), figures(late=46), figures(late=3)]
     live = nowhere(tmp_path)
-    monkeypatch.setattr(Live, "_run", lambda *_: tries.pop(0))
+    monkeypatch.setattr(LiveExperiment, "_run", lambda *_: tries.pop(0))
 
     found = live.runs([run(Strategy.OURS)], again=False, on_run=lambda *_: None)
 
@@ -430,7 +430,7 @@ def test_a_run_whose_load_was_late_is_run_again_and_the_page_says_so(tmp_path, m
 @pytest.mark.usefixtures("warmed")
 def test_a_run_that_is_late_each_time_is_kept_as_it_is(tmp_path, monkeypatch):
     live = nowhere(tmp_path)
-    monkeypatch.setattr(Live, "_run", lambda *_: figures(late=900))
+    monkeypatch.setattr(LiveExperiment, "_run", lambda *_: figures(late=900))
 
     found = live.runs([run(Strategy.OURS)], again=False, on_run=lambda *_: None)
 

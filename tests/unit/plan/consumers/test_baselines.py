@@ -7,7 +7,7 @@ import pytest
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
-from trimtab.plan.consumers.baselines import BASELINES, Keeps
+from trimtab.plan.consumers.baselines import BASELINES, KeptPartitions
 from trimtab.plan.consumers.planner import PackingContext, PlannerKind
 
 DEALS = {planner.name: planner for planner in BASELINES}
@@ -70,7 +70,9 @@ def test_sticky_gives_a_new_member_only_what_equal_numbers_ask_for():
 
 def test_sticky_may_keep_the_highest_instead():
     before = owners(0, 0, 0, 0, 1, 1, 1, 1)
-    after = sticky.with_options(sticky_keeps=Keeps.HIGHEST)(ones(8), before, C100, members(3))
+    after = sticky.with_options(sticky_keeps=KeptPartitions.HIGHEST)(
+        ones(8), before, C100, members(3)
+    )
     assert after == owners(2, 0, 0, 0, 2, 1, 1, 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trimtab.plan.records.counters import Counter, Once, Starts
+from trimtab.plan.records.counters import Counter, LazyValues, Starts
 from trimtab.plan.records.partitioner import RoutingOptions
 
 
@@ -46,7 +46,7 @@ def test_a_fixed_start_is_the_same_for_all():
 
 
 def test_a_value_is_made_when_it_is_first_asked_for_and_kept():
-    once: Once[str, object] = Once(lambda _: object())
+    once: LazyValues[str, object] = LazyValues(lambda _: object())
 
     assert once["a"] is once["a"]
     assert once.get("b") is None

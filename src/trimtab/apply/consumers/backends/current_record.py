@@ -17,7 +17,7 @@ _ROOM = 512  # a topic's name has at most 249 characters
 _NONE = b"\n"
 
 
-class InHand:
+class CurrentRecord:
     """Notes the record that is being handled."""
 
     def __init__(self, path: Path) -> None:
@@ -38,7 +38,7 @@ class InHand:
         self._noted[: len(text)] = text
 
 
-def in_hand(path: Path) -> str | None:
+def noted_record(path: Path) -> str | None:
     """The record that the consumer was handling when it exited; None if there was none."""
     try:
         text, ended, _ = path.read_bytes().partition(b"\n")

@@ -6,13 +6,6 @@ Promise  Every consumer that was started is found again, by this controller or t
          after their start, are restarted with growing pauses, and the record is named.
 Cost     A state file per consumer, read at each observation; one more start of a bare Python (about
          90 ms on two busy cores) per consumer.
-
-The folder belongs to one group on one machine::
-
-    consumers.lock       held while consumers are started and while their files are removed
-    consumer-<i>.json    {"v":1,"pid":…,"started":…}, written by the process itself (`processes`)
-    consumer-<i>.log     its output; appended to
-    consumer-<i>.record  the record that it is handling (`in_hand`), if it notes that
 """
 
 from __future__ import annotations
@@ -31,7 +24,7 @@ from typing import BinaryIO
 import structlog
 
 from trimtab.apply.consumers.backends.crashes import Crashes
-from trimtab.apply.consumers.backends.current_record import in_hand
+from trimtab.apply.consumers.backends.current_record import noted_record
 from trimtab.errors import ApplyError
 from trimtab.local.processes import (
     ProcessId,
@@ -58,7 +51,13 @@ class ProcessBackend:
     """Runs `command(i)` for consumer i; the state of all processes is in the folder.
 
     The working directory of consumers, where handlers and settings are found, is `workdir`, else
-    the folder. `kind` names the processes in logs, errors and file names.
+    the folder. `kind` names the processes in logs, errors and file names. The folder belongs to one
+    group on one machine::
+
+        consumers.lock       held while consumers are started and while their files are removed
+        consumer-<i>.json    {"v":1,"pid":…,"started":…}, written by the process (`local.processes`)
+        consumer-<i>.log     its output; appended to
+        consumer-<i>.record  the record that it is handling (`current_record`), if it notes that
     """
 
     command: Callable[[int], Sequence[str]]
@@ -191,7 +190,7 @@ class ProcessBackend:
 
     def _on_exit(self, i: int, process: ProcessId) -> None:
         """Logs and counts a process that exited by itself."""
-        record, lived_s = in_hand(self._record(i)), time.time() - _changed_at(self._file(i))
+        record, lived_s = noted_record(self._record(i)), time.time() - _changed_at(self._file(i))
         times = 0
         if record is not None:
             times = self.crashes.note(f"at record {record}", time.monotonic())

@@ -30,7 +30,7 @@ from trimtab.apply.consumers.kafka.control_channel import ControlChannel, Report
 from trimtab.apply.consumers.kafka.directed_reader import DirectedReader, OffsetReset
 from trimtab.apply.consumers.kafka.membership import refuse_subscribed
 from trimtab.apply.consumers.kafka.outbox import DeadLetterTopics, Outbox, ReceiptTopic
-from trimtab.apply.consumers.sockets.assignment_service import ControllerLine
+from trimtab.apply.consumers.sockets.assignment_service import ControllerClient
 from trimtab.apply.consumers.work import Limits, Totals, Work
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.kafka.admin import Admin
@@ -209,7 +209,7 @@ class GroupConsumer:
         self.stop = stop or threading.Event()
         self.incarnation = uuid.uuid4().hex
         self._config = config
-        self._line = ControllerLine(controller_url, token=token)
+        self._line = ControllerClient(controller_url, token=token)
 
     def run(self) -> Totals:
         """Reads and handles records until `stop` is set."""

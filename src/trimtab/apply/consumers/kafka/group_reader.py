@@ -26,7 +26,7 @@ from kafka.structs import TopicPartition as TheirPartition
 from trimtab.apply.consumers.assignments import AssignmentAnswer, AssignmentRequest
 from trimtab.apply.consumers.kafka.assignor import PlannedAssignor, request_rejoin
 from trimtab.apply.consumers.kafka.fetching import patch_fetcher
-from trimtab.apply.consumers.sockets.assignment_service import ControllerLine
+from trimtab.apply.consumers.sockets.assignment_service import ControllerClient
 from trimtab.errors import ApplyError, ConfigError, TokenRefused
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
@@ -57,7 +57,7 @@ def open_group_reader(
     topics: Collection[str],
     cluster: Cluster,
     *,
-    line: ControllerLine,
+    line: ControllerClient,
     client_id: str,
     on_revoked: OnRevoked,
     instance: str | None = None,
@@ -101,7 +101,7 @@ class GroupReader:
         self,
         group: str,
         topics: Collection[str],
-        line: ControllerLine,
+        line: ControllerClient,
         on_revoked: OnRevoked,
         *,
         client_id: str,

@@ -5,13 +5,8 @@
     GET  /version                                                  → {v, group, version}
     GET  /ready                                                    → {v, group}
 
-Promise  Only the leading controller listens, so `/ready` answers 200 there and nothing elsewhere.
-         400 for an unreadable request, with the reason; 404 for another group; 503 without a plan;
-         401 without the header `Authorization: Bearer TOKEN`, if there is a token (not `/ready`).
-         `rejoin` is true if the plan is newer than the client's version. The default address is
-         loopback. A slow client delays no other and is disconnected after a few seconds. The client
-         may have several controllers, by URL or by the addresses of one name: it asks the one that
-         answered last, then the others, until its timeout. It never uses a proxy.
+Promise  Only the leading controller listens. A slow client delays no other and is disconnected
+         after a few seconds.
 """
 
 from __future__ import annotations
@@ -68,7 +63,12 @@ class AssignmentService:
     """Answers the leader of one group at `url` while the block runs.
 
     `decide` returns the answer and `version` the version of the newest plan; None from either means
-    that there is no plan yet. Without a `token` all clients are answered.
+    that there is no plan yet. Without a `token` all clients are answered. The default address is
+    loopback.
+
+    400 for an unreadable request, with the reason; 404 for another group; 503 without a plan; 401
+    without the header `Authorization: Bearer TOKEN`, if there is a token (not for `/ready`).
+    `rejoin` is true if the plan is newer than the client's version.
     """
 
     def __init__(
@@ -297,10 +297,12 @@ def _error(why: str) -> Json:
 # ---------------------------------------------------------------- client
 
 
-class ControllerLine:
+class ControllerClient:
     """The group leader's client of the controllers; every call opens a connection.
 
-    `urls` is one address, or several separated by commas.
+    `urls` is one address, or several separated by commas. Of several controllers, by URL or by the
+    addresses of one name, it asks the one that answered last, then the others, until its timeout.
+    It never uses a proxy.
     """
 
     def __init__(

@@ -9,8 +9,8 @@ from weakref import ref
 from confluent_kafka import KafkaError
 
 from trimtab.apply.records.kafka.leader_watch import LeaderWatch
-from trimtab.apply.records.outstanding import OutstandingBytes, UnderWay
-from trimtab.plan.records.counters import Once
+from trimtab.apply.records.outstanding import OutstandingBytes, UnacknowledgedBytes
+from trimtab.plan.records.counters import LazyValues
 
 OnDelivery = Callable[[KafkaError | None, Any], None]
 
@@ -60,8 +60,10 @@ def counting(
     whose partition the client chooses are not counted. `always` is the callback of records without
     one.
     """
-    lines: Once[str, Once[int, _Line]] = Once(
-        lambda topic: Once(lambda partition: _Line(outstanding.place(topic, partition), always))
+    lines: LazyValues[str, LazyValues[int, _Line]] = LazyValues(
+        lambda topic: LazyValues(
+            lambda partition: _Line(outstanding.place(topic, partition), always)
+        )
     )
 
     def counted_produce(
@@ -97,7 +99,7 @@ def counting(
     return counted_produce
 
 
-def _counted(place: UnderWay, size: int, notify: OnDelivery) -> OnDelivery:
+def _counted(place: UnacknowledgedBytes, size: int, notify: OnDelivery) -> OnDelivery:
     def delivered(error: KafkaError | None, message: Any) -> None:
         if error is None:
             place.done(size)
@@ -113,7 +115,7 @@ class _Line:
 
     __slots__ = ("keyed", "keyless", "place")
 
-    def __init__(self, place: UnderWay, always: OnDelivery) -> None:
+    def __init__(self, place: UnacknowledgedBytes, always: OnDelivery) -> None:
         done, dropped = place.done, place.dropped
 
         def keyless(error: KafkaError | None, message: Any) -> None:

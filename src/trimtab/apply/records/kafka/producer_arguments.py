@@ -14,7 +14,7 @@ from trimtab.apply.records.kafka.leader_watch import LeaderWatch
 from trimtab.apply.records.kafka.producer_settings import (
     EVERY_RECORD,
     WITHOUT_A_KEY,
-    Keyless,
+    KeylessRule,
     connection_settings,
     keyless_of,
 )
@@ -94,7 +94,7 @@ def chooser_of(
 
 def keyless_for(
     config: Mapping[str, Any] | None, partitioner: Partitioner, *, asked: bool
-) -> Keyless:
+) -> KeylessRule:
     """Which records the partitioner chooses for."""
     if asked or getattr(partitioner, "ignore_keys", False):
         return EVERY_RECORD

@@ -15,7 +15,7 @@ DEFAULT_PARTITIONER = "consistent_random"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keyless:
+class KeylessRule:
     """Which records count as keyless.
 
     Attributes:
@@ -34,14 +34,14 @@ class Keyless:
         return not (self.null or self.empty or self.keyed)
 
 
-EVERY_RECORD = Keyless(null=True, empty=True, keyed=True)
-WITHOUT_A_KEY = Keyless(null=True, empty=False, keyed=False)
-_NO_RECORD = Keyless(null=False, empty=False, keyed=False)
+EVERY_RECORD = KeylessRule(null=True, empty=True, keyed=True)
+WITHOUT_A_KEY = KeylessRule(null=True, empty=False, keyed=False)
+_NO_RECORD = KeylessRule(null=False, empty=False, keyed=False)
 
-KEYLESS: Mapping[str, Keyless] = {
+KEYLESS: Mapping[str, KeylessRule] = {
     "random": EVERY_RECORD,
     "consistent": _NO_RECORD,
-    "consistent_random": Keyless(null=True, empty=True, keyed=False),
+    "consistent_random": KeylessRule(null=True, empty=True, keyed=False),
     "murmur2": _NO_RECORD,
     "murmur2_random": WITHOUT_A_KEY,
     "fnv1a": _NO_RECORD,
@@ -66,7 +66,7 @@ _OF_THE_PRODUCER = frozenset(
 )
 
 
-def keyless_of(config: Mapping[str, Any]) -> Keyless:
+def keyless_of(config: Mapping[str, Any]) -> KeylessRule:
     """Which records a client with these settings spreads; none for an invalid value."""
     found = (config.get("default.topic.config") or {}).get("partitioner", DEFAULT_PARTITIONER)
     for name in ("topic.partitioner", "partitioner"):

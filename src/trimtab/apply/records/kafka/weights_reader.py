@@ -5,14 +5,6 @@ Promise  Starts with the newest record; later ones are received within moments, 
          fails because of it: while no broker answers, or no weights are published, the weights
          become stale and all brokers count the same. Invalid records are ignored.
 Cost     A consumer without a group, and a thread that sleeps until a record arrives.
-
-    live = LiveWeights()
-    options = RoutingOptions(weights=live)
-    with (
-        WeightsReader(config, live),
-        RoutedProducer(config, "weighted-node", options) as producer,
-    ):
-        producer.produce("orders", value)
 """
 
 from __future__ import annotations
@@ -44,7 +36,18 @@ _ANSWER_S = 1.0  # short: closing waits for it, in a program that uses the reade
 
 
 class WeightsReader:
-    """Feeds a `LiveWeights` from the topic of weights until it is closed."""
+    """Feeds a `LiveWeights` from the topic of weights until it is closed.
+
+    Beside a producer::
+
+        live = LiveWeights()
+        options = RoutingOptions(weights=live)
+        with (
+            WeightsReader(config, live),
+            RoutedProducer(config, "weighted-node", options) as producer,
+        ):
+            producer.produce("orders", value)
+    """
 
     def __init__(
         self,

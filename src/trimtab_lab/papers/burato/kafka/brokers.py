@@ -75,7 +75,7 @@ BROKER_PROPERTIES: Mapping[str, str] = {"log.retention.check.interval.ms": "5000
 
 
 @dataclass(slots=True)
-class Ground:
+class ExperimentCluster:
     """A cluster with the experiment's topics; `weights` are those that steering publishes."""
 
     cluster: LocalCluster
@@ -260,7 +260,7 @@ def ground(
     folder: Path,
     say: Callable[[str], None],
     on_run: Callable[[str, int, int], None],
-) -> Iterator[Ground]:
+) -> Iterator[ExperimentCluster]:
     """Starts brokers, topics and steering for the experiment, and warms them up."""
     with (
         LocalCluster(
@@ -278,7 +278,7 @@ def ground(
 
 
 @contextmanager
-def prepared(cluster: LocalCluster, folder: Path) -> Iterator[Ground]:
+def prepared(cluster: LocalCluster, folder: Path) -> Iterator[ExperimentCluster]:
     """Creates topics and starts steering on a running cluster of three brokers."""
     folder.mkdir(parents=True, exist_ok=True)
     kafka = Cluster(cluster.bootstrap_servers)
@@ -294,7 +294,7 @@ def prepared(cluster: LocalCluster, folder: Path) -> Iterator[Ground]:
                 )
             )
     weights = LiveWeights()
-    place = Ground(cluster=cluster, kafka=kafka, weights=weights, folder=folder)
+    place = ExperimentCluster(cluster=cluster, kafka=kafka, weights=weights, folder=folder)
     try:
         with place.running("steer", "steer", "--execute"), WeightsReader(kafka, weights):
             yield place

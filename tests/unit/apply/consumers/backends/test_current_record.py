@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 from trimtab.apply.consumers.backends.crashes import Crashes
-from trimtab.apply.consumers.backends.current_record import InHand, in_hand
+from trimtab.apply.consumers.backends.current_record import CurrentRecord, noted_record
 from trimtab.model.record import Record
 
 CRASHES = """
 import os, signal, sys
 from pathlib import Path
-from trimtab.apply.consumers.backends.current_record import InHand
+from trimtab.apply.consumers.backends.current_record import CurrentRecord
 from trimtab.model.record import Record
-note = InHand(Path(sys.argv[1]))
+note = CurrentRecord(Path(sys.argv[1]))
 note(Record("a-longer-name-of-a-topic", 12, 1000000, None, None, (), 0))
 note(None)
 note(Record("orders", 3, 17, None, None, (), 0))
@@ -28,19 +28,19 @@ def test_a_killed_process_leaves_its_record_behind(tmp_path: Path) -> None:
 
     subprocess.run([sys.executable, "-c", CRASHES, str(path)], check=False)
 
-    assert in_hand(path) == "orders-3, offset 17"
+    assert noted_record(path) == "orders-3, offset 17"
 
 
 def test_between_two_records_there_is_none(tmp_path: Path) -> None:
     path = tmp_path / "consumer-0.record"
-    assert in_hand(path) is None
+    assert noted_record(path) is None
 
-    note = InHand(path)
-    assert in_hand(path) is None
+    note = CurrentRecord(path)
+    assert noted_record(path) is None
     note(Record("orders", 3, 17, None, None, (), 0))
-    assert in_hand(path) == "orders-3, offset 17"
+    assert noted_record(path) == "orders-3, offset 17"
     note(None)
-    assert in_hand(path) is None
+    assert noted_record(path) is None
 
 
 def test_pauses_grow_per_place_and_are_forgotten_after_a_while() -> None:

@@ -19,7 +19,7 @@ from trimtab.apply.consumers.assignments import (
     GroupPlan,
     answered,
 )
-from trimtab.apply.consumers.sockets.assignment_service import AssignmentService, ControllerLine
+from trimtab.apply.consumers.sockets.assignment_service import AssignmentService, ControllerClient
 from trimtab.errors import ApplyError, ConfigError, ProtocolViolation, TokenRefused
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -120,7 +120,7 @@ def test_the_line_brings_the_question_over_and_the_answer_back() -> None:
     controller = Controller()
 
     with serving(controller) as service:
-        answer = ControllerLine(service.url).ask(REQUEST)
+        answer = ControllerClient(service.url).ask(REQUEST)
 
     assert controller.asked == [REQUEST]
     assert answer == AssignmentAnswer(5, {"x": (SECOND,), "y": (FIRST,)})
@@ -141,12 +141,12 @@ def test_an_ipv6_address_can_be_listened_on_and_asked_as_people_write_it(host) -
 
     with serving(Controller(), host=host) as service:
         assert service.url.startswith("http://[::1]:")
-        assert ControllerLine(service.url).newer("g", 4)
+        assert ControllerClient(service.url).newer("g", 4)
 
 
 def test_only_a_newer_plan_is_a_reason_to_rejoin() -> None:
     with serving(Controller(version=5)) as service:
-        line = ControllerLine(service.url)
+        line = ControllerClient(service.url)
 
         assert line.newer("g", 4)
         assert not line.newer("g", 5)
@@ -179,7 +179,7 @@ def test_a_question_that_cannot_be_answered_is_told_why(path, body, status, why)
 
 def test_without_a_plan_the_service_says_so() -> None:
     with serving(Controller(version=None)) as service:
-        line = ControllerLine(service.url)
+        line = ControllerClient(service.url)
 
         with pytest.raises(ApplyError, match="503: There is no plan for group g yet"):
             line.ask(REQUEST)
@@ -195,7 +195,7 @@ def test_a_controller_that_fails_is_an_answer_too() -> None:
         AssignmentService("g", confused, lambda: 1) as service,
         pytest.raises(ApplyError, match="refused with 500: LookupError"),
     ):
-        ControllerLine(service.url).ask(REQUEST)
+        ControllerClient(service.url).ask(REQUEST)
 
 
 def test_two_services_cannot_have_one_port() -> None:
@@ -236,7 +236,7 @@ def test_a_request_without_the_right_token_is_answered_with_401(
 
 def test_the_line_shows_its_token_and_readiness_needs_none() -> None:
     with serving(Controller(), token="s3cret") as service:
-        line = ControllerLine(service.url, token="s3cret")
+        line = ControllerClient(service.url, token="s3cret")
 
         assert line.ask(REQUEST).version == 5
         assert line.newer("g", 4)
@@ -255,7 +255,7 @@ def test_a_refused_token_is_told_with_what_to_do(token, why) -> None:
         serving(Controller(), token="s3cret") as service,
         pytest.raises(TokenRefused, match=f"401: .*token {why}") as refused,
     ):
-        ControllerLine(service.url, token=token).ask(large)
+        ControllerClient(service.url, token=token).ask(large)
 
     assert "TRIMTAB_CONTROLLER__TOKEN" in str(refused.value.hint)
     assert "s3cret" not in str(refused.value)
@@ -282,7 +282,7 @@ def test_of_several_controllers_the_one_that_listens_is_found_and_then_asked_fir
     #  127.0.0.3  leads ···· gone
     with closing(socket.create_server(("127.0.0.2", 0))) as free:
         port = free.getsockname()[1]
-    line = ControllerLine(f"http://127.0.0.2:{port},http://127.0.0.3:{port}")
+    line = ControllerClient(f"http://127.0.0.2:{port},http://127.0.0.3:{port}")
 
     with serving(Controller(version=5), host="127.0.0.3", port=port):
         assert [line.ask(REQUEST).version for _ in range(2)] == [5, 5]
@@ -302,10 +302,10 @@ def test_all_addresses_of_a_name_are_asked(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
     with serving(Controller(), host="127.0.0.4") as service:
         port = service.url.rpartition(":")[2]
-        assert ControllerLine(f"http://controllers:{port}").ask(REQUEST).version == 5
+        assert ControllerClient(f"http://controllers:{port}").ask(REQUEST).version == 5
 
     with pytest.raises(ApplyError, match=r"\(127\.0\.0\.2\) .*\(127\.0\.0\.4\) did not answer"):
-        ControllerLine(f"http://controllers:{port}").ask(REQUEST)
+        ControllerClient(f"http://controllers:{port}").ask(REQUEST)
 
 
 def test_a_frozen_controller_does_not_keep_the_line_from_the_other_one() -> None:
@@ -313,14 +313,14 @@ def test_a_frozen_controller_does_not_keep_the_line_from_the_other_one() -> None
         answering(None) as (frozen, _),
         serving(Controller()) as service,
     ):
-        line = ControllerLine(f"{frozen},{service.url}", timeout_s=0.4)
+        line = ControllerClient(f"{frozen},{service.url}", timeout_s=0.4)
         assert line.ask(REQUEST).version == 5
 
 
 def test_the_line_tries_once_more_after_silence() -> None:
     reply = http('{"v":1,"version":2,"assignment":{}}')
     with answering(None, reply) as (url, heard):
-        answer = ControllerLine(url, timeout_s=0.2).ask(REQUEST)
+        answer = ControllerClient(url, timeout_s=0.2).ask(REQUEST)
 
     assert answer == AssignmentAnswer(2, {})
     assert len(heard) == 2
@@ -331,7 +331,7 @@ def test_the_line_gives_up_after_the_second_silence() -> None:
         answering(None, None) as (url, heard),
         pytest.raises(ApplyError, match="did not answer: timed out"),
     ):
-        ControllerLine(url, timeout_s=0.2).ask(REQUEST)
+        ControllerClient(url, timeout_s=0.2).ask(REQUEST)
 
     assert len(heard) == 2
 
@@ -341,7 +341,7 @@ def test_a_refusal_is_not_asked_for_twice() -> None:
         answering(http('{"v":1,"error":"No."}', "404 Not Found")) as (url, heard),
         pytest.raises(ApplyError, match="refused with 404: No"),
     ):
-        ControllerLine(url, timeout_s=5).ask(REQUEST)
+        ControllerClient(url, timeout_s=5).ask(REQUEST)
 
     assert len(heard) == 1
 
@@ -351,7 +351,7 @@ def test_a_refusal_is_not_asked_for_twice() -> None:
 )
 def test_an_answer_that_cannot_be_read_breaks_the_protocol(body) -> None:
     with answering(http(body)) as (url, _), pytest.raises(ProtocolViolation, match="cannot be"):
-        ControllerLine(url).ask(REQUEST)
+        ControllerClient(url).ask(REQUEST)
 
 
 def test_nobody_at_the_address_is_said_so() -> None:
@@ -359,10 +359,10 @@ def test_nobody_at_the_address_is_said_so() -> None:
         port = taken.getsockname()[1]
 
     with pytest.raises(ApplyError, match=r"did not answer: .*refused"):
-        ControllerLine(f"http://127.0.0.1:{port}").ask(REQUEST)
+        ControllerClient(f"http://127.0.0.1:{port}").ask(REQUEST)
 
 
 @pytest.mark.parametrize("url", ["", "localhost:80", "ftp://host:1", "http://", "http://h:port"])
 def test_an_address_that_is_none_is_refused(url) -> None:
     with pytest.raises(ConfigError, match="not the address"):
-        ControllerLine(url)
+        ControllerClient(url)
