@@ -3,7 +3,7 @@
 #   make demo     a local cluster, a skewed load, the whole loop, one HTML report
 #   make test     everything that CI checks
 #   make lint     style, types, import contracts
-#   make docs     docs/reference, made anew from the code
+#   make docs     docs/reference, generated from the code
 #   make bench    every benchmark; refreshes docs/benchmarks.md
 #   make clean    removes .venv and caches of the tools; fetched jars stay in the user's cache folder
 #

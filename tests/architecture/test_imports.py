@@ -1,4 +1,4 @@
-"""Who may import whom, and what a light import leaves alone."""
+"""The import contracts hold, and `import trimtab` loads no heavy library."""
 
 from __future__ import annotations
 

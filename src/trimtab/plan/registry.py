@@ -1,4 +1,4 @@
-"""The registry of planners by layer and name, and how they are told their options.
+"""The registry of planners by layer and name, and how options are passed to them.
 
 Promise  A value that none of the chosen planners reads is refused, by name; in a comparison each
          planner gets those that it reads.

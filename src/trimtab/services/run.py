@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from trimtab.apply.consumers.planning import Judge
 
 TIME_LIMIT_S = 10.0
-"""How long a planner that searches may take, unless it is told otherwise."""
+"""Default time limit of planners that search."""
 
 _LEAST_TIMEOUT_S = 10.0
 _DEAD_AFTER_S = 30.0
@@ -56,7 +56,7 @@ class RunRequest:
         topics: The topics it reads.
         planner: The planner, with its options.
         unit: Of loads and capacity; by default records/s with `sla_s`, else bytes/s.
-        capacity: What one consumer can carry; by default what consumers report.
+        capacity: Capacity of one consumer; by default what consumers report.
         sla_s: How long a record may wait.
         interval_s: Time between two decisions.
         max_quiet_s: After this long without a decision, check whether fewer consumers are enough.
@@ -68,7 +68,7 @@ class RunRequest:
         start_timeout_s: How long a consumer may take to start; by default 60 s, 300 s for pods.
         stale_after_s: Older rates are not acted on.
         scaling: How consumers take part in the group, and what starts and stops them.
-        execute: Act; without it decisions are only told.
+        execute: Carry out decisions; without it they are only reported.
         measure: Start the Spark pipeline unless rates are published already.
         stop_consumers: Stop the consumers at the end.
         home: Folder for the logs and state of processes.
@@ -209,7 +209,7 @@ def control_group(
 ) -> bool:
     """Controls the group until `stop` is set or `for_s` seconds have passed.
 
-    Without `execute` it only decides. Decisions are told to `on_decision` and kept in the
+    Without `execute` it only decides. Decisions are passed to `on_decision` and kept in the
     warehouse. Returns whether this controller led the group at the end.
     """
     from trimtab.apply.consumers.decision_table import DecisionTable

@@ -1,7 +1,7 @@
-"""The planner protocol of the consumers layer: what a planner is given, and what it can be told.
+"""The planner protocol of the consumers layer: its input and its options.
 
-A planner gets the situation as loads, assignment, capacities and a `PackingContext`; what it can be
-told beyond that is its own `PlannerOptions`. It declares both, so that a value it would ignore is
+A planner gets the situation as loads, assignment, capacities and a `PackingContext`; everything
+else is in its own `PlannerOptions`. It declares both, so that a value it would ignore is
 refused. `plan.registry` lists all planners.
 """
 
@@ -49,7 +49,7 @@ NO_CONTEXT = PackingContext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveBudget:
-    """How much one plan may move; None means as much as it likes."""
+    """How much one plan may move; None means without limit."""
 
     max_moves: int | None = None
     max_moved_load: float | None = None
@@ -57,7 +57,7 @@ class MoveBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerOptions:
-    """What a planner can be told, one field per option; this one is for planners without options.
+    """The options of a planner, one field each; this one is for planners without options.
 
     A planner with options declares a subclass beside its rule. Each field has a default, and its
     type says what it means: `Annotated[float, "text for the command line and the reference"]`.

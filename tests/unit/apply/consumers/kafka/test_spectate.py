@@ -1,4 +1,4 @@
-"""Whom a dry run takes for the readers of a group."""
+"""Which consumers a dry run takes as the readers of a group."""
 
 from __future__ import annotations
 

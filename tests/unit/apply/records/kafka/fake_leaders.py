@@ -1,4 +1,4 @@
-"""Whom a watch of leaders asks, in memory."""
+"""The source of leaders that a watch asks, in memory."""
 
 from __future__ import annotations
 
