@@ -71,8 +71,8 @@ def _row(topic: OwnTopic) -> str:
     return table_row(f"`{topic.name}`", partitions, held)
 
 
-def _telemetry_examples(own: OwnTopics) -> Examples:
-    """Examples of measurements."""
+def _sample() -> TelemetrySample:
+    """A sample of a topic with one partition whose log is known, and one unknown."""
     brokers = (BrokerId(1), BrokerId(2))
     partition = Replicas(
         topic="orders",
@@ -87,7 +87,7 @@ def _telemetry_examples(own: OwnTopics) -> Examples:
     silent = Replicas(
         topic="orders", partition=1, leader=brokers[1], replicas=brokers[::-1], isr=brokers
     )
-    sample = TelemetrySample(
+    return TelemetrySample(
         id="5c0d",
         ts=_END,
         cluster="Zx",
@@ -95,6 +95,11 @@ def _telemetry_examples(own: OwnTopics) -> Examples:
         committed={"pay": {partition.name: 8988}},
         named_groups=("pay",),
     )
+
+
+def _telemetry_examples(own: OwnTopics) -> Examples:
+    """Examples of measurements."""
+    sample = _sample()
     load = PartitionLoad(
         topic="orders",
         partition=0,
