@@ -22,6 +22,7 @@ from pydantic_settings import (
 
 from trimtab.errors import ConfigError
 from trimtab.model.durations import duration_s
+from trimtab.model.rates_place import ON_EXECUTORS_FROM, RatesPlace
 from trimtab.model.timeouts import LONGEST_S, Timeouts
 
 FILE = "trimtab.toml"
@@ -67,6 +68,11 @@ class MeasureSettings(BaseModel, extra="forbid", allow_inf_nan=False):
     )
     trigger_ms: Milliseconds = Field(
         default=200, gt=0, description="trigger interval of the continuous rates query"
+    )
+    rates_on: RatesPlace = Field(
+        default=RatesPlace.AUTO,
+        description="where continuous rates are computed: driver, executors, or auto, "
+        f"which takes executors from {ON_EXECUTORS_FROM} partitions on",
     )
     stale_after_s: Seconds = Field(
         default=10.0, gt=0, description="older rates are reported as stale"

@@ -41,9 +41,12 @@ from trimtab.measure.spark.live_keys import KeyCounting, KeysQuery
 from trimtab.measure.spark.measure_input import MeasureMethod
 from trimtab.measure.spark.spans import MeasureQuery, from_kafka
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.rates_place import RatesPlace
 from trimtab.spark.warehouse import Warehouse
 
 SECOND = 1_000_000
+
+BOTH_PLACES = pytest.mark.parametrize("place", [RatesPlace.DRIVER, RatesPlace.EXECUTORS])
 
 
 @pytest.fixture
@@ -247,7 +250,8 @@ def _running(
     folder: Path,
     asked: MeasureQuery,
     keys: KeyCounting | None,
-) -> Iterator[Future[None]]:
+    place: RatesPlace = RatesPlace.AUTO,
+) -> Iterator[Future[int]]:
     """The continuous jobs in a thread; fails when they end by themselves."""
     stop = threading.Event()
     with (
@@ -261,7 +265,7 @@ def _running(
             admin,
             _target(cluster, own),
             asked,
-            beat=JobIntervals(window_s=6, min_span_s=1, trigger_s=0.2),
+            beat=JobIntervals(window_s=6, min_span_s=1, trigger_s=0.2, rates_on=place),
             keys=keys,
             results=Results(
                 outlet=publisher,
@@ -276,12 +280,12 @@ def _running(
             yield running
         finally:
             stop.set()
-            running.result(60)
+            running.result(180)
 
 
 def _started(folder: Path, name: str) -> bool:
     """Whether a query knows where it begins."""
-    return any((folder / "checkpoints").glob(f"{name}-*/sources/0/0"))
+    return any((folder / "checkpoints").glob(f"{name}-*/**/sources/0/0"))
 
 
 def _everything(topics: set[str]) -> MeasureQuery:
@@ -394,8 +398,14 @@ def _published(cluster: LocalCluster, topic: str) -> list[dict[str, Any]]:
     return values
 
 
+@BOTH_PLACES
 def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejects(
-    cluster: LocalCluster, topic: str, own: OwnTopics, spark: SparkSession, tmp_path: Path
+    cluster: LocalCluster,
+    topic: str,
+    own: OwnTopics,
+    spark: SparkSession,
+    tmp_path: Path,
+    place: RatesPlace,
 ) -> None:
     interest = MonitorScope(topics=frozenset({topic}), own_prefix=own.prefix)
     opened = open_monitor(
@@ -403,7 +413,7 @@ def test_rates_are_published_from_telemetry_and_a_malformed_record_ends_in_rejec
     )
     warehouse = Warehouse(str(tmp_path / "warehouse"))
     with opened as monitor, in_background(monitor):
-        with _running(spark, cluster, own, tmp_path, _everything({topic}), None):
+        with _running(spark, cluster, own, tmp_path, _everything({topic}), None, place):
             producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
             producer.produce(own.telemetry, b"{nonsense", b"x")
             producer.produce(own.telemetry, b'{"v":9}', b"x")
@@ -439,8 +449,27 @@ def _stamped(ts: int) -> bytes:
     return json.dumps(value).encode()
 
 
+def _sampled(ts: int, version: int) -> bytes:
+    """A sample of one partition that grows by a byte per millisecond."""
+    value: dict[str, Any] = json.loads(_stamped(ts)) | {"log_bytes": ts // 1000}
+    if version == 1:
+        return json.dumps(value).encode()
+    columns = {name: [value[name]] for name in ("partition", "leader", "log_bytes")}
+    more = {"v": 2, "replicas": [[1]], "isr": [[1]], "begin_offset": [None], "end_offset": [None]}
+    return json.dumps(value | columns | more | {"committed": {}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("place", "version"),
+    [(RatesPlace.DRIVER, 1), (RatesPlace.DRIVER, 2), (RatesPlace.EXECUTORS, 2)],
+)
 def test_rates_go_on_after_a_restart_with_the_samples_that_came_meanwhile(
-    cluster: LocalCluster, own: OwnTopics, spark: SparkSession, tmp_path: Path
+    cluster: LocalCluster,
+    own: OwnTopics,
+    spark: SparkSession,
+    tmp_path: Path,
+    place: RatesPlace,
+    version: int,
 ) -> None:
     """Two runs, and telemetry in between: every window is in the table once, and whole."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
@@ -450,8 +479,7 @@ def test_rates_go_on_after_a_restart_with_the_samples_that_came_meanwhile(
         until = time.time() + seconds
         while time.time() < until:
             taken.append(time.time_ns() // 1000)
-            value = json.loads(_stamped(taken[-1])) | {"log_bytes": taken[-1] // 1000}
-            producer.produce(own.telemetry, json.dumps(value).encode(), b"t/0")
+            producer.produce(own.telemetry, _sampled(taken[-1], version), b"t")
             assert producer.flush(30) == 0
             threading.Event().wait(0.3)
 
@@ -461,10 +489,10 @@ def test_rates_go_on_after_a_restart_with_the_samples_that_came_meanwhile(
         rows = warehouse.read(spark, "partition_rates").where("topic = 't'").collect()
         return {round(r.window_start.timestamp()) // 6: r.samples for r in rows}
 
-    with _running(spark, cluster, own, tmp_path, _everything({"t"}), None):
+    with _running(spark, cluster, own, tmp_path, _everything({"t"}), None, place):
         sample_until(4)
     sample_until(16)
-    with _running(spark, cluster, own, tmp_path, _everything({"t"}), None):
+    with _running(spark, cluster, own, tmp_path, _everything({"t"}), None, place):
         deadline = time.monotonic() + 180
         while len(windows()) < 4:
             assert time.monotonic() < deadline, f"only {windows()} came"
@@ -473,6 +501,11 @@ def test_rates_go_on_after_a_restart_with_the_samples_that_came_meanwhile(
     found = windows()
     assert {w: whole[w] for w in found} == found
     assert sorted(found) == list(range(min(found), max(found) + 1)), "no window is missing"
+    published = _published(cluster, own.rates)
+    assert {v["ts"] for v in published} <= set(taken)
+    speeds = [p["bytes_s"] for v in published for p in v["partitions"].values()]
+    assert speeds == pytest.approx([1000.0] * len(speeds), rel=0.05)
+    assert speeds
 
 
 def test_a_batch_that_failed_is_done_again_with_what_came_meanwhile(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 
@@ -16,72 +14,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.frames import events_frame
+from tests.standalone import standalone_cluster
 from trimtab.errors import ConfigError
-from trimtab.local.jars import pyspark_home
-from trimtab.local.ports import free_ports
 from trimtab.measure.spark.jobs import measure
 from trimtab.measure.spark.measure_input import MeasureMethod
 from trimtab.measure.spark.spans import from_files
 from trimtab.model.codec import measurement_to
-from trimtab.observe.clock import TimedOut, wait_until
 from trimtab.spark.session import EXECUTOR_PACKAGES, SparkOptions, _missing, configuration
-
-
-@contextmanager
-def _daemon(log: Path, *arguments: str) -> Iterator[None]:
-    environment = os.environ | {
-        "SPARK_HOME": str(pyspark_home()),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-    }
-    command = [str(pyspark_home() / "bin" / "spark-class"), *arguments]
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            command, env=environment, stdout=file, stderr=file, cwd=log.parent
-        )
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def _wait_for(log: Path, pattern: str, times: int = 1) -> None:
-    def is_written() -> bool:
-        return len(re.findall(pattern, log.read_text() if log.exists() else "")) >= times
-
-    try:
-        wait_until(is_written, within_s=180, every_s=0.2)
-    except TimedOut:
-        raise AssertionError(log.read_text()) from None
 
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """A standalone cluster of two workers with one core each."""
-    port, web = free_ports(2)
-    with ExitStack() as running:
-        log = tmp_path / "master.log"
-        running.enter_context(
-            _daemon(
-                log,
-                "org.apache.spark.deploy.master.Master",
-                *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web)),
-            )
-        )
-        _wait_for(log, "I have been elected leader")
-        for number in range(2):
-            running.enter_context(
-                _daemon(
-                    tmp_path / f"worker-{number}.log",
-                    "org.apache.spark.deploy.worker.Worker",
-                    *("--host", "127.0.0.1", "--cores", "1", "--memory", "1g"),
-                    *("--work-dir", str(tmp_path / f"work-{number}"), "--webui-port", "0"),
-                    f"spark://127.0.0.1:{port}",
-                )
-            )
-        _wait_for(log, "Registering worker", times=2)
-        yield f"spark://127.0.0.1:{port}"
+    """The address of a standalone cluster of two workers."""
+    with standalone_cluster(tmp_path) as cluster:
+        yield cluster.master
 
 
 def test_a_standalone_cluster_of_two_workers_finds_what_local_mode_finds(

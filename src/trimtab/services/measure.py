@@ -109,6 +109,7 @@ class MeasureRequest:
             window_s=self.window_s,
             min_span_s=self.settings.min_span_s,
             trigger_s=self.settings.trigger_ms / 1000,
+            rates_on=self.settings.rates_on,
         )
 
     def counting(self) -> KeyCounting | None:
@@ -298,7 +299,7 @@ def measure_continuously(
         )
         with _sampling(cluster, request, admin, wanted=options.monitor, listener=listener):
             listener.started("Measuring")
-            run_continuously(
+            by_executors = run_continuously(
                 session,
                 admin,
                 cluster,
@@ -310,7 +311,7 @@ def measure_continuously(
                 more=_outcomes(session, cluster, admin, request, options, results),
             )
     session.stop()
-    return _published(publisher)
+    return _published(publisher, by_executors=by_executors)
 
 
 def _outcomes(
@@ -429,5 +430,5 @@ def _mode(name: str) -> CountingMode:
         ) from error
 
 
-def _published(publisher: RecordPublisher) -> PublishedRecords:
-    return PublishedRecords(published=publisher.published, failed=publisher.failed)
+def _published(publisher: RecordPublisher, *, by_executors: int = 0) -> PublishedRecords:
+    return PublishedRecords(published=publisher.published + by_executors, failed=publisher.failed)

@@ -33,7 +33,7 @@ from trimtab.errors import ConfigError, MeasurementError, TrimtabError
 Session = SparkSession
 """Type of a session for modules that may not import Spark."""
 
-EXECUTOR_PACKAGES = ("pyarrow", "pandas", "numpy", "scipy", "datasketches")
+EXECUTOR_PACKAGES = ("pyarrow", "pandas", "numpy", "scipy", "datasketches", "confluent_kafka")
 """Packages that executors on a real cluster must have installed, in our versions."""
 
 MASTER_PATIENCE_S = 5.0
@@ -70,6 +70,8 @@ def configuration(options: SparkOptions) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": options.driver_memory,
         "spark.log.level": "WARN",
+        # Tables are written in a pool of their own, so that they do not delay rates.
+        "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -299,8 +301,8 @@ def _check_executors(context: SparkContext, master: str, packages: tuple[str, ..
     if missing:
         raise ConfigError(
             f"The executors of {master} lack {', '.join(missing)}.",
-            hint=f"Install {' '.join(EXECUTOR_PACKAGES)} on every worker, or ship an archive "
-            "with --conf spark.archives=….",
+            hint=f"Install {' '.join(EXECUTOR_PACKAGES).replace('_', '-')} on every worker, or "
+            "ship an archive with --conf spark.archives=….",
         )
 
 

@@ -91,8 +91,10 @@ def read_stream(
     pattern: str,
     *,
     starting: str,
+    most_per_trigger: int | None = None,
 ) -> DataFrame:
     """A streaming read that survives deleted, recreated and extended topics."""
+    bound = {} if most_per_trigger is None else {"maxOffsetsPerTrigger": str(most_per_trigger)}
     return (
         session.readStream.format("kafka")
         .option("subscribePattern", pattern)
@@ -103,6 +105,7 @@ def read_stream(
         # The default of five minutes would delay the discovery of a new topic.
         .option("kafka.metadata.max.age.ms", "1000")
         .options(**cluster.for_spark())
+        .options(**bound)
         .load()
     )
 

@@ -95,7 +95,9 @@ def outcomes_query(
         trigger_s=how.window_s,
     )
     return SupervisedQuery(
-        session, stream, query.on_batch, on_idle=partial(query.caught_up, session)
+        stream.name,
+        partial(stream.start, session, query.on_batch),
+        on_idle=partial(query.caught_up, session),
     )
 
 

@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
+from trimtab.measure.kafka.rates_follower import RatesFollower
+from trimtab.measure.kafka.telemetry_log import newest_record
 from trimtab.measure.ring import SampleRing
-from trimtab.measure.spark.lag import lag
+from trimtab.measure.spark.executor_rates import RatesTask, start_executor_rates
 from trimtab.measure.spark.live_keys import KeyCounting, KeysQuery
 from trimtab.measure.spark.live_rates import RatesQuery, telemetry_rows
-from trimtab.measure.spark.rates import rates_from_samples
-from trimtab.measure.spark.spans import MeasureQuery, telemetry_between
+from trimtab.measure.spark.rates_job import ContinuousQuery, ExecutorQuery, RatesJob
+from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.measure.spark.streaming_queries import (
     QueryOutput,
     ResultPublisher,
@@ -25,14 +26,15 @@ from trimtab.measure.spark.streaming_queries import (
     SupervisedQuery,
     pattern_of,
 )
+from trimtab.measure.spark.window_tables import WindowTables
+from trimtab.measure.topic_samples import is_older_version
 from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
+from trimtab.model.rates_place import RatesPlace
 from trimtab.observe.clock import wall_clock_us
 from trimtab.spark import sources
 from trimtab.spark.session import storage_path
 from trimtab.spark.warehouse import Warehouse
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,7 @@ class JobIntervals:
     window_s: float
     min_span_s: float
     trigger_s: float
+    rates_on: RatesPlace = RatesPlace.AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +67,14 @@ def run_continuously(  # noqa: PLR0913 - independent options
     results: Results,
     stop: threading.Event,
     more: Sequence[SupervisedQuery] = (),
-) -> None:
-    """Runs these queries and `more` until `stop` is set; a failed query is restarted."""
+) -> int:
+    """Runs these queries and `more` until `stop` is set; a failed query is restarted.
+
+    Returns how many records executors have published, beside those of `results.outlet`.
+    """
     job = _Job(session, admin, cluster, asked, results)
-    queries = [job.rates(beat), *more]
+    rates = job.rates(beat)
+    queries: list[ContinuousQuery] = [rates, *more]
     if keys is not None:
         queries.append(job.keys(keys))
     try:
@@ -77,6 +84,7 @@ def run_continuously(  # noqa: PLR0913 - independent options
     finally:
         for query in queries:
             query.stop()
+    return rates.published_by_executors
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +97,79 @@ class _Job:
     asked: MeasureQuery
     results: Results
 
-    def rates(self, beat: JobIntervals) -> SupervisedQuery:
-        """The telemetry query, with its ring filled."""
+    def rates(self, beat: JobIntervals) -> RatesJob:
+        """The telemetry query, on the driver or on executors."""
         identity = self._identity(window_s=beat.window_s, groups=self.asked.groups)
+        output = self._ends("rates", identity, self.cluster.topics.rates)
+        tables = WindowTables(
+            self.session,
+            self.admin,
+            self.cluster,
+            self.asked,
+            output,
+            window_s=beat.window_s,
+            min_span_s=beat.min_span_s,
+        )
+        return RatesJob(
+            wanted=beat.rates_on,
+            partitions=self._partitions,
+            on_driver=partial(self._rates_on_driver, beat, identity, output, tables),
+            on_executors=partial(self._rates_on_executors, beat, identity, tables),
+            is_old_telemetry=self._is_old_telemetry,
+        )
+
+    def _rates_on_driver(
+        self, beat: JobIntervals, identity: str, output: QueryOutput, tables: WindowTables
+    ) -> SupervisedQuery:
+        """The telemetry query, with its ring filled."""
         query = RatesQuery(
             SampleRing(window_s=beat.window_s, min_span_s=beat.min_span_s),
-            self._ends("rates", identity, self.cluster.topics.rates),
+            output,
             source=self.cluster.topics.telemetry,
-            wanted=lambda topic: self.asked.wants(topic, self.cluster.topics.prefix),
+            wanted=self.asked.filter(self.cluster.topics.prefix).wants,
             groups=self.asked.groups,
         )
-        self._refill(query)
+        self._refill(query, tables)
         pattern = pattern_of([self.cluster.topics.telemetry])
         stream = self._stream("rates", identity, pattern, telemetry_rows, beat.trigger_s)
-        return SupervisedQuery(self.session, stream, query.on_batch, on_stop=query.finish)
+        return SupervisedQuery(
+            stream.name,
+            partial(stream.start, self.session, query.on_batch),
+            on_stop=query.finish,
+        )
+
+    def _rates_on_executors(
+        self, beat: JobIntervals, identity: str, tables: WindowTables
+    ) -> ExecutorQuery:
+        task = RatesTask(
+            cluster=self.cluster,
+            window_s=beat.window_s,
+            min_span_s=beat.min_span_s,
+            topics=self.asked.filter(self.cluster.topics.prefix),
+            groups=self.asked.groups,
+            identity=identity,
+        )
+        start = partial(
+            start_executor_rates,
+            self.session,
+            task,
+            folder=self._folder("rates-executors", identity),
+            trigger_s=beat.trigger_s,
+        )
+        follower = RatesFollower(self.cluster)
+        follower.start()
+        return ExecutorQuery(SupervisedQuery("rates", start), tables, follower)
+
+    def _partitions(self) -> int:
+        """The number of partitions that are measured."""
+        wants = self.asked.filter(self.cluster.topics.prefix).wants
+        return sum(1 for p in self.admin.topics() if wants(p.topic))
+
+    def _is_old_telemetry(self) -> bool:
+        """Whether the newest telemetry record is of a version that executors do not read."""
+        placed = self.admin.topics([self.cluster.topics.telemetry])
+        newest = newest_record(self.cluster, [p.partition for p in placed if not p.offline])
+        return newest is not None and is_older_version(newest.value)
 
     def keys(self, how: KeyCounting) -> SupervisedQuery:
         """The query of the data topics, with the counts of the previous driver."""
@@ -117,7 +184,9 @@ class _Job:
         query.resume(self.session)
         stream = self._stream("keys", identity, self._data_pattern(), sources.events, how.window_s)
         caught_up = partial(query.caught_up, self.session)
-        return SupervisedQuery(self.session, stream, query.on_batch, on_idle=caught_up)
+        return SupervisedQuery(
+            stream.name, partial(stream.start, self.session, query.on_batch), on_idle=caught_up
+        )
 
     def _identity(self, **how: object) -> str:
         pattern = self.asked.pattern.pattern if self.asked.pattern is not None else None
@@ -168,42 +237,20 @@ class _Job:
             named.append(f"^(?!__)(?!{prefix})(?:{wanted})$")
         return "|".join(named)
 
-    def _refill(self, query: RatesQuery) -> None:
+    def _refill(self, query: RatesQuery, tables: WindowTables) -> None:
         """Restores the ring to its state when the last driver ended.
 
         The first start begins with the current window. After a long time without a driver, the
         missed windows are computed together by the batch step, so that new rates are not delayed.
         """
-        placed = [
-            p.name for p in self.admin.topics([self.cluster.topics.telemetry]) if not p.offline
-        ]
-        if not placed:
-            return
         width, now = round(query.ring.window_s * MICROS), wall_clock_us()
         recent = now // width * width
-        closed = query.closed_until(self.session)
-        if not closed:
-            closed = recent
-            query.marks.mark(self.session, str(closed))
-        read = partial(telemetry_between, self.session, self.cluster, placed)
+        closed = tables.closed_until()
         if closed < recent - width:
             recent -= width
-            parsed = read(from_ts=closed, to_ts=recent).transform(sources.telemetry)
-            wanted = parsed.transform(sources.samples).where(
-                sources.between("ts", closed, recent)
-                & self.asked.named("topic", self.cluster.topics.prefix)
-            )
-            rates = wanted.transform(
-                rates_from_samples,
-                window_s=query.ring.window_s,
-                min_span_s=query.ring.min_span_s,
-                max_gap_s=query.ring.window_s / 3,
-            )
-            run = f"{query.ends.run}-{closed}-{recent}"
-            query.ends.warehouse.write(wanted.transform(lag), "lag", run=run)
-            query.ends.warehouse.write(rates, "partition_rates", run=run)
-            query.marks.mark(self.session, str(recent))
-            log.info("missed_windows_written", windows=(recent - closed) // width)
+            tables.write(closed, recent, with_rejects=False)
             closed = recent
         query.ring.closed_until = closed
-        query.refill(read(from_ts=min(closed, now - width), to_ts=now))
+        raw = tables.telemetry(from_ts=min(closed, now - width), to_ts=now)
+        if raw is not None:
+            query.refill(raw)

@@ -67,10 +67,6 @@ class RatesQuery:
             else float("nan")
         )
 
-    def closed_until(self, session: SparkSession) -> int:
-        """End of the newest window in the tables, in microseconds; 0 if there is none."""
-        return max((int(name) for name in self.marks.names(session)), default=0)
-
     def refill(self, raw: DataFrame) -> None:
         """Reads the samples of the windows that were open when the last driver ended."""
         rows = telemetry_rows(raw).where("reason is null").orderBy("micros").collect()

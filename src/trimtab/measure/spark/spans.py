@@ -14,9 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from trimtab.errors import ConfigError, ThinData
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.snapshot import INTERNAL_PREFIX, is_internal
+from trimtab.kafka.snapshot import INTERNAL_PREFIX
 from trimtab.kafka.spans import AHEAD_S, offsets_between
 from trimtab.measure.spark.measure_input import MeasureInput, times_of
+from trimtab.measure.topic_filter import TopicFilter
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.observe.clock import wall_clock_us
@@ -50,11 +51,11 @@ class MeasureQuery:
 
     def wants(self, topic: str, own_prefix: str) -> bool:
         """Whether a topic is measured: if named, or if it matches and is not an internal topic."""
-        if topic in self.topics:
-            return True
-        if (self.topics and self.pattern is None) or is_internal(topic, own_prefix=own_prefix):
-            return False
-        return self.pattern is None or self.pattern.fullmatch(topic) is not None
+        return self.filter(own_prefix).wants(topic)
+
+    def filter(self, own_prefix: str) -> TopicFilter:
+        """Which topics are measured."""
+        return TopicFilter(topics=self.topics, pattern=self.pattern, own_prefix=own_prefix)
 
     def named(self, topic: str, own_prefix: str) -> Column:
         """`wants` for a column of topics."""

@@ -121,9 +121,8 @@ def committed_offsets(session: SparkSession, progress: Folder) -> dict[TopicPart
 class SupervisedQuery:
     """A query that is restarted when it fails, with increasing pauses."""
 
-    session: SparkSession
-    stream: Stream
-    on_batch: Callable[[DataFrame, int], None]
+    name: str
+    start: Callable[[], StreamingQuery]
     on_idle: Callable[[int], None] | None = None
     on_stop: Callable[[], None] | None = None
     query: StreamingQuery | None = None
@@ -135,13 +134,13 @@ class SupervisedQuery:
         try:
             self._tick()
         except TEMPORARY_ERRORS as error:
-            log.warning("query_check_failed", query=self.stream.name, why=cause_of(error))
+            log.warning("query_check_failed", query=self.name, why=cause_of(error))
 
     def _tick(self) -> None:
         if self.query is None:
             if time.monotonic() >= self._again_at:
                 self._wait_longer()
-                self.query = self.stream.start(self.session, self.on_batch)
+                self.query = self.start()
             return
         if not self.query.isActive:
             self._on_failure()
@@ -157,15 +156,15 @@ class SupervisedQuery:
             if self.query is not None and self.query.isActive:
                 self.query.stop()
         except (Py4JError, OSError):
-            log.warning("spark_not_running", query=self.stream.name)
+            log.warning("spark_not_running", query=self.name)
         if self.on_stop is not None:
             self.on_stop()
 
     def _on_failure(self) -> None:
         error = self.query.exception() if self.query is not None else None
         why = cause_of(error) if error is not None else "stopped by another caller"
-        log.warning("query_failed", query=self.stream.name, why=why, again_in_s=self._pause_s)
-        metrics.measure_restarts_total.labels(self.stream.name).inc()
+        log.warning("query_failed", query=self.name, why=why, again_in_s=self._pause_s)
+        metrics.measure_restarts_total.labels(self.name).inc()
         self.query = None
 
     def _wait_longer(self) -> None:
@@ -173,7 +172,7 @@ class SupervisedQuery:
         self._pause_s = min(self._pause_s * 2, 30.0)
 
     def _measure(self, progress: dict[str, Any]) -> None:
-        name = self.stream.name
+        name = self.name
         duration = progress.get("durationMs", {}).get("triggerExecution", 0) / 1000
         metrics.measure_batch_seconds.labels(name).set(duration)
         metrics.measure_input_rows_per_second.labels(name).set(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ from trimtab.kafka.errors import kafka_errors
 from trimtab.model.control import TopicRates
 from trimtab.model.rate_parts import RateParts
 from trimtab.observe.clock import wall_clock_us
+
+_TIME = re.compile(rb'"ts": ?(\d+)')
 
 
 @dataclass(slots=True)
@@ -50,6 +53,25 @@ class Arrivals:
 @contextmanager
 def listening(cluster: Cluster, arrivals: Arrivals) -> Iterator[None]:
     """Reads new records of the rates topic in a separate thread."""
+    with _reading(cluster, lambda _, value: arrivals.take(value, now_ts=wall_clock_us())):
+        yield
+
+
+@contextmanager
+def rate_times(cluster: Cluster, take: Callable[[bytes, int], None]) -> Iterator[None]:
+    """Reads only the topic and the time of new records, so that reading takes little time."""
+
+    def read(key: bytes, value: bytes) -> None:
+        found = _TIME.search(value)
+        if found is not None:
+            take(key, int(found[1]))
+
+    with _reading(cluster, read):
+        yield
+
+
+@contextmanager
+def _reading(cluster: Cluster, take: Callable[[bytes, bytes], None]) -> Iterator[None]:
     stop = threading.Event()
     with kafka_errors("reading rates"):
         consumer = cluster.consumer(
@@ -69,8 +91,8 @@ def listening(cluster: Cluster, arrivals: Arrivals) -> Iterator[None]:
         while not stop.is_set():
             message = consumer.poll(0.1)
             value = message.value() if message is not None and message.error() is None else None
-            if value is not None:
-                arrivals.take(value, now_ts=wall_clock_us())
+            if message is not None and value is not None:
+                take(message.key() or b"", value)
 
     thread = threading.Thread(target=read, name="bench-rates", daemon=True)
     thread.start()

@@ -6,31 +6,26 @@ sample has arrived when a record of `trimtab.rates` contains it for every partit
 
 from __future__ import annotations
 
-import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 
 from trimtab.errors import MeasurementError
-from trimtab.kafka.admin import Admin, TopicSpec
+from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.publisher import open_publisher
 from trimtab.local.cluster import LocalCluster
 from trimtab.measure.kafka.monitor import MonitorScope, in_background
-from trimtab.measure.spark.continuous import JobIntervals, Results, run_continuously
 from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.model.quantiles import quantile
 from trimtab.observe.clock import wall_clock_us
 from trimtab.services.monitor import open_sampling
-from trimtab.spark.warehouse import Warehouse
 from trimtab.workload import due
 from trimtab.workload.kafka.load import Delivery, send
 from trimtab.workload.key_streams import KeyStream, ZipfMandelbrot
 from trimtab_lab.benchmarks.benchmark import BenchContext, Sides
 from trimtab_lab.benchmarks.kafka.latency import Arrivals, listening
+from trimtab_lab.benchmarks.spark.continuous_job import measuring
 
 CLUSTER = "bench-live"
 TOPIC = "watched"
@@ -71,12 +66,13 @@ def _watch(context: BenchContext, cluster: Cluster, partitions: int) -> list[flo
     arrivals = Arrivals(TOPIC, partitions)
     with cluster.admin() as admin:
         admin.create_topic(TopicSpec(name=TOPIC, partitions=partitions, replication=3))
+        asked = MeasureQuery(topics=frozenset({TOPIC}), from_ts=0, to_ts=wall_clock_us())
         interest = MonitorScope(topics=frozenset({TOPIC}), own_prefix=cluster.topics.prefix)
         with (
             open_sampling(cluster, interest, period_s=1.0) as monitor,
             in_background(monitor),
             listening(cluster, arrivals),
-            _measuring(context, admin, cluster),
+            measuring(context, cluster, asked, trigger_s=TRIGGER_S),
             _load(cluster.servers),
         ):
             if not arrivals.first.wait(STARTED_WITHIN_S):
@@ -89,37 +85,6 @@ def _watch(context: BenchContext, cluster: Cluster, partitions: int) -> list[flo
             began = wall_clock_us()
             time.sleep(WATCHED_S)
     return [s for ts, s in arrivals.seconds.items() if ts >= began]
-
-
-@contextmanager
-def _measuring(context: BenchContext, admin: Admin, cluster: Cluster) -> Iterator[None]:
-    """Runs the continuous job while the block runs."""
-    stop = threading.Event()
-    with (
-        tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder,
-        open_publisher(cluster) as publisher,
-        ThreadPoolExecutor(1, thread_name_prefix="bench-live") as thread,
-    ):
-        running = thread.submit(
-            run_continuously,
-            context.spark(),
-            admin,
-            cluster,
-            MeasureQuery(topics=frozenset({TOPIC}), from_ts=0, to_ts=wall_clock_us()),
-            beat=JobIntervals(window_s=30.0, min_span_s=3.0, trigger_s=TRIGGER_S),
-            keys=None,
-            results=Results(
-                outlet=publisher,
-                warehouse=Warehouse(f"{folder}/warehouse"),
-                checkpoint=f"{folder}/checkpoints",
-            ),
-            stop=stop,
-        )
-        try:
-            yield
-        finally:
-            stop.set()
-            running.result()
 
 
 @contextmanager

@@ -1,0 +1,131 @@
+"""Writes the tables of closed windows from the telemetry log, by the steps of a batch measurement.
+
+Promise  Every window is written once, also after a restart: the end of the last one is kept in a
+         folder beside the checkpoints. Rejected telemetry is written and counted with its window.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+
+from trimtab.kafka.admin import Admin
+from trimtab.kafka.cluster import Cluster
+from trimtab.measure.ring import GRACE_S
+from trimtab.measure.spark.lag import lag
+from trimtab.measure.spark.rates import rates_from_samples
+from trimtab.measure.spark.spans import MeasureQuery, telemetry_between
+from trimtab.measure.spark.streaming_queries import TEMPORARY_ERRORS, QueryOutput
+from trimtab.measure.windows import MICROS
+from trimtab.observe import metrics
+from trimtab.observe.clock import wall_clock_us
+from trimtab.spark import sources
+from trimtab.spark.session import cause_of
+from trimtab.spark.warehouse import Folder
+
+log = structlog.get_logger()
+
+_POOL = "tables"
+"""Spark's scheduler pool of these jobs, so that they do not delay the queries."""
+
+
+class WindowTables:
+    """The tables of the rates query: rates, lag and rejects of each window."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        admin: Admin,
+        cluster: Cluster,
+        asked: MeasureQuery,
+        output: QueryOutput,
+        *,
+        window_s: float,
+        min_span_s: float,
+    ) -> None:
+        self._session = session
+        self._admin = admin
+        self._cluster = cluster
+        self._asked = asked
+        self._output = output
+        self._window_s = window_s
+        self._min_span_s = min_span_s
+        self._closed_until = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="window-tables")
+        self._writing: Future[None] | None = None
+        self.marks = Folder(f"{output.folder}-closed")
+
+    @property
+    def _width(self) -> int:
+        return round(self._window_s * MICROS)
+
+    def closed_until(self) -> int:
+        """End of the newest window in the tables, in microseconds; the current one at first."""
+        closed = max((int(name) for name in self.marks.names(self._session)), default=0)
+        if not closed:
+            closed = wall_clock_us() // self._width * self._width
+            self.marks.mark(self._session, str(closed))
+        return closed
+
+    def write(self, start: int, end: int, *, with_rejects: bool) -> None:
+        """Writes the windows of a span together."""
+        raw = self.telemetry(from_ts=start, to_ts=end)
+        if raw is None:
+            return
+        parsed = raw.transform(sources.telemetry)
+        samples = parsed.transform(sources.samples).where(
+            sources.between("ts", start, end)
+            & self._asked.named("topic", self._cluster.topics.prefix)
+        )
+        rates = samples.transform(
+            rates_from_samples,
+            window_s=self._window_s,
+            min_span_s=self._min_span_s,
+            max_gap_s=self._window_s / 3,
+        )
+        write = partial(self._output.warehouse.write, run=f"{self._output.run}-{start}-{end}")
+        write(samples.transform(lag), "lag")
+        write(rates, "partition_rates")
+        if with_rejects:
+            rejects = parsed.where(sources.between("arrived", start, end)).transform(
+                sources.rejects, source=self._cluster.topics.telemetry
+            )
+            if found := rejects.count():
+                metrics.measure_rejects_total.labels("rates").inc(found)
+                log.warning("telemetry_rejected", records=found)
+                write(rejects, "rejects")
+        self.marks.mark(self._session, str(end))
+        log.info("windows_written", windows=(end - start) // self._width)
+
+    def telemetry(self, *, from_ts: int, to_ts: int) -> DataFrame | None:
+        """Raw telemetry records of a span; None if the topic has no partition with a leader."""
+        placed = [
+            p.name for p in self._admin.topics([self._cluster.topics.telemetry]) if not p.offline
+        ]
+        if not placed:
+            return None
+        return telemetry_between(self._session, self._cluster, placed, from_ts=from_ts, to_ts=to_ts)
+
+    def tick(self) -> None:
+        """Starts to write the windows that have closed; call it about once a second."""
+        if self._writing is None or self._writing.done():
+            self._writing = self._thread.submit(self._catch_up)
+
+    def stop(self) -> None:
+        """Waits for the windows that are being written."""
+        self._thread.shutdown()
+
+    def _catch_up(self) -> None:
+        try:
+            if not self._closed_until:
+                self._session.sparkContext.setLocalProperty("spark.scheduler.pool", _POOL)
+                self._closed_until = self.closed_until()
+            ready = (wall_clock_us() - round(GRACE_S * MICROS)) // self._width * self._width
+            if ready > self._closed_until:
+                self.write(self._closed_until, ready, with_rejects=True)
+                self._closed_until = ready
+        except TEMPORARY_ERRORS as error:
+            log.warning("tables_not_written", why=cause_of(error))
