@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,21 @@ class Assignment(Mapping[TopicPartition, Count]):
 
     def __len__(self) -> int:
         return len(self.owners)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self.owners
+
+    def items(self) -> ItemsView[TopicPartition, int]:
+        """The partitions with their consumers; as fast as the map itself, as are the next two."""
+        return self.owners.items()
+
+    def keys(self) -> KeysView[TopicPartition]:
+        """The partitions."""
+        return self.owners.keys()
+
+    def values(self) -> ValuesView[int]:
+        """The consumer of each partition."""
+        return self.owners.values()
 
     @property
     def consumers(self) -> tuple[int, ...]:

@@ -31,21 +31,34 @@ class _Object(dict[str, Any]):
 
 def _object(pairs: list[tuple[str, Any]]) -> _Object:
     found = _Object(pairs)
-    found.broken = next((name for name in found if not _is_unicode(name)), None)
+    if not "".join(found).isascii():
+        found.broken = next((name for name in found if not _is_unicode(name)), None)
     if len(found) != len(pairs):
         counted = Counter(name for name, _ in pairs)
         found.twice = tuple(sorted(name for name, count in counted.items() if count > 1))
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, eq=False)
 class Node:
-    """A JSON value with its file and place."""
+    """A JSON value with its file and place.
+
+    The place is put together only for a message: a record has tens of thousands of nodes.
+    """
 
     value: Any
     origin: str
-    place: str = ""
+    parent: Node | None = None
+    step: str | int = ""
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def place(self) -> str:
+        """The place in the file, such as `steps[0].loads`; empty for the whole file."""
+        above = "" if self.parent is None else self.parent.place
+        if isinstance(self.step, int):
+            return f"{above}[{self.step}]"
+        return f"{above}.{self.step}" if above else self.step
 
     def fail(self, what: str, *, hint: str | None = None) -> NoReturn:
         """Raises BadFile with one line that names the file, the place and the error."""
@@ -54,19 +67,18 @@ class Node:
 
     def at(self, step: str | int, value: Any) -> Node:
         """The node of a field or an element."""
-        dotted = f".{step}" if self.place else str(step)
-        place = f"{self.place}[{step}]" if isinstance(step, int) else f"{self.place}{dotted}"
-        return Node(value=value, origin=self.origin, place=place, warnings=self.warnings)
+        return Node(value, self.origin, self, step, self.warnings)
 
     def object(self) -> _Object:
         """This value as an object without repeated names."""
-        if not isinstance(self.value, _Object):
-            self.fail(f"should be an object, is {_kind(self.value)}")
-        if self.value.twice:
-            self.fail(f"{_quoted(self.value.twice[0])} appears twice")
-        if self.value.broken is not None:
-            self.fail(f"the name {_quoted(self.value.broken)} is not valid Unicode")
-        return self.value
+        value = self.value
+        if value.__class__ is not _Object:
+            self.fail(f"should be an object, is {_kind(value)}")
+        if value.twice:
+            self.fail(f"{_quoted(value.twice[0])} appears twice")
+        if value.broken is not None:
+            self.fail(f"the name {_quoted(value.broken)} is not valid Unicode")
+        return value
 
     def get(self, name: str) -> Node | None:
         """The field of that name, or None if it is missing or null."""
@@ -179,7 +191,7 @@ def parse(text: str | bytes, *, origin: str) -> Node:
         raise BadFile(f"{origin}: contains a number that is too long") from error
     except RecursionError as error:
         raise BadFile(f"{origin}: nested too deeply") from error
-    return Node(value=value, origin=origin)
+    return Node(value, origin)
 
 
 def parse_file(path: str | Path) -> Node:

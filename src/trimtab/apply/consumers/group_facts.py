@@ -26,25 +26,28 @@ _CLEAR_WITHIN = 0.5
 class NewestRates:
     """The newest rates of each topic, and the previous ones; λ is computed from their difference.
 
-    `fresh_ts` is the time of the last record in which a partition's rate was not stale. A single
-    stale rate is ignored: samples of the same moment may arrive at different times.
+    `fresh_ts` is the time of the last record in which a partition's rate was not stale, by topic
+    and partition. A single stale rate is ignored: samples of the same moment may arrive at
+    different times.
     """
 
     newest: Mapping[str, TopicRates] = field(default_factory=dict)
     before: Mapping[str, TopicRates] = field(default_factory=dict)
-    fresh_ts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    fresh_ts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
-    def updated(self, rates: TopicRates) -> NewestRates:
-        """These rates with one more record; a record older than the newest changes nothing."""
-        last = self.newest.get(rates.topic)
-        if last is not None and rates.ts < last.ts:
-            return self
-        newest = {**self.newest, rates.topic: rates}
-        fresh = (n for n, rate in rates.partitions.items() if not rate.stale)
-        fresh_ts = {**self.fresh_ts, **{TopicPartition(rates.topic, n): rates.ts for n in fresh}}
-        if last is None or rates.ts == last.ts:
-            return NewestRates(newest, self.before, fresh_ts)
-        return NewestRates(newest, {**self.before, rates.topic: last}, fresh_ts)
+    def updated(self, *records: TopicRates) -> NewestRates:
+        """These rates with more records; a record older than the newest changes nothing."""
+        newest, before, fresh_ts = dict(self.newest), dict(self.before), dict(self.fresh_ts)
+        for rates in records:
+            topic, last = rates.topic, newest.get(rates.topic)
+            if last is not None and rates.ts < last.ts:
+                continue
+            if last is not None and rates.ts != last.ts:
+                before[topic] = last
+            newest[topic] = rates
+            fresh = {n: rates.ts for n, rate in rates.partitions.items() if not rate.stale}
+            fresh_ts[topic] = {**fresh_ts.get(topic, {}), **fresh}
+        return NewestRates(newest, before, fresh_ts)
 
     def of(self, partition: TopicPartition) -> PartitionRate | None:
         """The newest rate of a partition."""
@@ -58,7 +61,7 @@ class NewestRates:
 
     def silent_s(self, partition: TopicPartition, *, ts: int) -> float:
         """For how long a partition has had no new rate; infinite if it never had one."""
-        fresh_ts = self.fresh_ts.get(partition)
+        fresh_ts = self.fresh_ts.get(partition.topic, {}).get(partition.partition)
         return math.inf if fresh_ts is None else (ts - fresh_ts) / _MICROS
 
     def arrivals_s(self, partition: TopicPartition) -> float | None:

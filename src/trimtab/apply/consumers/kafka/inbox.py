@@ -28,9 +28,9 @@ from trimtab.model.control import (
     StateQuery,
     Stop,
 )
-from trimtab.model.control_codec import control_from, topic_rates_from
+from trimtab.model.control_codec import control_from
 from trimtab.model.json_reader import parse
-from trimtab.model.rate_parts import RateParts
+from trimtab.model.rates_reader import Keyed, RatesReader
 from trimtab.observe import metrics
 
 log = structlog.get_logger()
@@ -58,7 +58,7 @@ class ControllerInbox:
         )
         self._members: dict[str, tuple[float, MemberRate]] = {}
         self._orders: list[PlanOrder] = []
-        self._parts = RateParts()
+        self._reader = RatesReader(origin=self._rates, topics=config.topics)
         self._consumer = config.cluster.consumer(
             config.name,
             {
@@ -100,25 +100,32 @@ class ControllerInbox:
 
     def poll(self, measured: NewestRates) -> tuple[list[ReportReceived], NewestRates]:
         """New reports, and `measured` updated with new rates; waits at most 50 ms for them."""
-        reports, before = [], measured
+        reports: list[ReportReceived] = []
+        rates: list[Keyed] = []
         with kafka_errors("reading reports of consumers"):
             for message in self._consumer.consume(500, POLL_SLICE_S):
                 if (error := message.error()) is not None:
                     if not is_retriable(KafkaException(error)) and error.code() not in ABSENT:
                         raise KafkaException(error)
-                    continue
-                try:
-                    if message.topic() == self._rates:
-                        found = topic_rates_from(parse(message.value() or b"", origin=self._rates))
-                        if (rates := self._parts.joined(found)) is not None:
-                            measured = measured.updated(rates)
-                    elif (report := self._report(message)) is not None:
-                        reports.append(ReportReceived(time.monotonic(), report))
-                except (BadFile, ProtocolViolation) as error:
-                    log.warning("record_was_refused", topic=message.topic(), why=str(error))
-        if measured is not before:
+                elif message.topic() == self._rates:
+                    rates.append((message.key(), message.value() or b""))
+                else:
+                    reports.extend(self._read_report(message))
+        complete, refused = self._reader.read(rates)
+        for why in refused:
+            log.warning("record_was_refused", topic=self._rates, why=str(why))
+        if complete:
+            measured = measured.updated(*complete)
             self._export(measured)
         return reports, measured
+
+    def _read_report(self, message: Message) -> Iterator[ReportReceived]:
+        """The report in a record, if there is one that can be read."""
+        try:
+            if (report := self._report(message)) is not None:
+                yield ReportReceived(time.monotonic(), report)
+        except (BadFile, ProtocolViolation) as error:
+            log.warning("record_was_refused", topic=message.topic(), why=str(error))
 
     def _export(self, measured: NewestRates) -> None:
         """Exports the rates as metrics; they are read when the metrics are scraped."""

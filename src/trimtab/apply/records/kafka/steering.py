@@ -36,7 +36,6 @@ from trimtab.apply.records.steering import (
     SteeringState,
     step,
 )
-from trimtab.errors import BadFile
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors
@@ -45,9 +44,7 @@ from trimtab.measure.kafka.monitor import Publisher, next_sample_time
 from trimtab.model.cluster import BrokerId, TopicPartition
 from trimtab.model.codec import dumps, weights_to
 from trimtab.model.control import TopicRates
-from trimtab.model.control_codec import topic_rates_from
-from trimtab.model.json_reader import parse
-from trimtab.model.rate_parts import RateParts
+from trimtab.model.rates_reader import RatesReader
 from trimtab.model.weights import Weights
 from trimtab.observe import metrics
 from trimtab.observe.clock import wall_clock_us
@@ -268,7 +265,7 @@ class ClusterObserver(ClusterPoller):
         self._places: dict[str, dict[int, int]] = {}
         self._ensured_at = float("-inf")
         self._rates: dict[str, TopicRates] = {}
-        self._parts = RateParts()
+        self._reader = RatesReader(origin=cluster.topics.rates)
 
     def observation(self, broker: int, probes: Probes) -> Observation:
         """All observations of a broker, with these probes."""
@@ -341,18 +338,11 @@ class ClusterObserver(ClusterPoller):
     def _read_rates(self, consumer: Consumer) -> None:
         with kafka_errors(f"following {self._cluster.topics.rates}"):
             messages = consumer.consume(_RATES_BACK, 0)
-        for message in messages:
-            if message.error() is not None:
-                continue
-            try:
-                found = topic_rates_from(
-                    parse(message.value() or b"", origin=self._cluster.topics.rates)
-                )
-            except BadFile as refused:
-                log.warning("rates_were_refused", why=refused.message)
-                continue
-            if (rates := self._parts.joined(found)) is not None:
-                self._rates[rates.topic] = rates
+        records = [(m.key(), m.value() or b"") for m in messages if m.error() is None]
+        complete, refused = self._reader.read(records)
+        for why in refused:
+            log.warning("rates_were_refused", why=why.message)
+        self._rates |= {rates.topic: rates for rates in complete}
         loads = led(self._rates, self._intake.leaders, ts=wall_clock_us())
         with self._guard:
             self._loads = loads

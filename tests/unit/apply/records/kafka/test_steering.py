@@ -204,6 +204,9 @@ class Published:
     def error(self) -> None:
         return None
 
+    def key(self) -> bytes:
+        return b"t"
+
     def value(self) -> bytes:
         return json.dumps(self.values[0]).encode()
 
