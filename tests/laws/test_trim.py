@@ -16,7 +16,7 @@ from trimtab.model.load import GroupLimits
 from trimtab.model.plan import Layer
 from trimtab.plan.consumers.matching import named
 from trimtab.plan.consumers.planner import NO_CONTEXT, PackingContext
-from trimtab.plan.consumers.trim import TrimOptions, trim
+from trimtab.plan.consumers.trim import TrimOptions, searched, trim
 from trimtab.plan.registry import PLANNERS
 from trimtab.testing.strategies import packing_problems
 
@@ -141,6 +141,42 @@ def test_a_group_larger_than_one_block_is_repaired_too():
     assert len(after.consumers) <= len(packed.consumers)
     assert not overloads(after, loads, C100)
     assert moved_load(before, after, loads) < 0.8 * moved_load(before, packed, loads)
+
+
+budgets = st.builds(
+    TrimOptions,
+    slack=st.sampled_from([0.0, 0.1, 0.5]),
+    max_moves=st.one_of(st.none(), st.integers(0, 6)),
+)
+
+
+@few
+@given(problem=packing_problems(), options=budgets, again=st.booleans())
+def test_where_nothing_must_move_it_answers_at_once_as_the_search_would(problem, options, again):
+    loads, before, limits = problem.loads, before_of(problem), problem.limits
+    if again:  # so that there is often nothing to do
+        before = trim(loads, before, limits)
+    if not before:
+        return
+    try:
+        wanted = searched(loads, before, limits, NO_CONTEXT, options)
+    except NoFeasiblePlan:
+        with pytest.raises(NoFeasiblePlan):
+            trim(loads, before, limits, NO_CONTEXT, options)
+        return
+    assert trim(loads, before, limits, NO_CONTEXT, options) == wanted
+
+
+@pytest.mark.parametrize("consumers", [20, 400])
+def test_a_full_group_that_fits_is_left_as_it_is_whatever_its_size(consumers):
+    """Each consumer has 30 partitions and is full to 99.9 %; no group is smaller."""
+    names = [TopicPartition("t", n) for n in range(30 * consumers)]
+    loads = {p: 33 + (p.partition // consumers) % 2 * 0.6 for p in names}
+    before = Assignment({p: p.partition % consumers for p in names})
+    fits = GroupLimits(capacity=1000)
+
+    assert trim(loads, before, fits) == before
+    assert trim(loads, before, fits, NO_CONTEXT, TrimOptions(max_moves=0)) == before
 
 
 def test_slack_keeps_consumers_open_that_the_load_does_not_need():

@@ -68,6 +68,8 @@ def verdict(
         due = view.since_decision_s >= max(aim.interval_s, aim.max_quiet_s)
         why_not = ending(view) if due else ""
         return Verdicts(view, aim, ts).stay(why_not) if why_not else None
+    # Sorted once: every step below sorts, and finds the order.
+    view = replace(view, assignment=Assignment(dict(sorted(view.assignment.items()))))
     facts = facts_of(measured, view, aim, ts=ts)
     why = _occasion(view, facts, aim)
     if why is None:
@@ -109,7 +111,8 @@ def _decided(
         return _without_capacity(verdicts, view, facts, aim)
     if facts.doubt and not view.orphans:
         return verdicts.refuse(facts.doubt)
-    known = {p: facts.loads.get(p, 0.0) for p in view.partitions}  # orphans are assigned anyway
+    # Orphans are assigned anyway.
+    known = {p: facts.loads.get(p, 0.0) for p in sorted(view.partitions)}
     planned = replace(facts, loads=known)
     try:
         if facts.doubt and view.assignment and not aim.planner.deals_by_number:

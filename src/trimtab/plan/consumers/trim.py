@@ -35,6 +35,7 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import GroupLimits
 from trimtab.plan.consumers.any_fit import fit_decreasing
 from trimtab.plan.consumers.bins import Rule, check_loads
+from trimtab.plan.consumers.bounds import fewest_consumers
 from trimtab.plan.consumers.deadline import Deadline, TimeLimit
 from trimtab.plan.consumers.matching import named
 from trimtab.plan.consumers.planner import (
@@ -99,6 +100,51 @@ def trim(
     """Packs with as few consumers as `bfd`, or a little more, moving little load."""
     check_loads(loads)
     before = current.only(loads)
+    if _is_best(loads, before, limits):
+        return Assignment(dict(sorted(before.items())))
+    return searched(loads, before, limits, context, options)
+
+
+def _is_best(
+    loads: Mapping[TopicPartition, float], before: Assignment, limits: GroupLimits
+) -> bool:
+    """Whether no plan has fewer consumers, and nothing must move.
+
+    With unequal capacities the search may prefer to move an oversize partition.
+    """
+    return (
+        len(before) == len(loads)
+        and not limits.capacities
+        and _has_room(before, loads, limits)
+        and len(before.consumers) == fewest_consumers(loads.values(), limits)
+    )
+
+
+def _has_room(
+    answer: Assignment,
+    loads: Mapping[TopicPartition, float],
+    limits: GroupLimits,
+    pinned: Collection[TopicPartition] = (),
+) -> bool:
+    """Whether no consumer is overloaded, exactly summed, except with one oversize partition."""
+    holders = Counter(answer.values())
+    alone = {
+        c
+        for p, c in answer.items()
+        if holders[c] == 1 and (loads[p] > limits.largest or p in pinned)
+    }
+    carried = answer.loads(loads)
+    return all(load <= limits.of(c) or c in alone for c, load in carried.items())
+
+
+def searched(
+    loads: Mapping[TopicPartition, float],
+    before: Assignment,
+    limits: GroupLimits,
+    context: PackingContext,
+    options: TrimOptions,
+) -> Assignment:
+    """The plan found by packing and sweeps, also where nothing must move."""
     packed = fit_decreasing(loads, before, limits, rule=Rule.BEST)
     if not before:
         return packed
@@ -201,8 +247,10 @@ class _Task:
     def best(self, consumers: int) -> Assignment:
         """The cheapest valid plan found with at most this many consumers."""
         found = []
-        if consumers <= 2 * _BLOCK or not self._tight(consumers):
+        if consumers <= 2 * _BLOCK or not self._tight(consumers) or self._may_stay(consumers):
             found.append(self._searched(*self._past(consumers - len(self.pinned))))
+            if self.valid(found[0]) and not moved(self.before, found[0]):
+                return found[0]  # nothing is cheaper
         # The packing does not use the slack, so it is useful only without slack.
         if consumers <= len(self.packed.consumers) or not any(map(self.valid, found)):
             found.append(self._searched(*self._packing()))
@@ -216,16 +264,17 @@ class _Task:
         room = consumers * self.limits.capacity
         return sum(self.loads.values()) > _TIGHT * room
 
+    def _may_stay(self, consumers: int) -> bool:
+        """Whether the current assignment is complete and needs no repair."""
+        return (
+            len(self.before) == len(self.loads)
+            and len(self.before.consumers) <= consumers
+            and self.valid(self.before)
+        )
+
     def valid(self, answer: Assignment) -> bool:
-        """Whether no consumer is overloaded, exactly summed, except with one oversize partition."""
-        holders = Counter(answer.values())
-        alone = {
-            c
-            for p, c in answer.items()
-            if holders[c] == 1 and (self.loads[p] > self.limits.largest or p in self.pinned)
-        }
-        carried = answer.loads(self.loads)
-        return all(load <= self.limits.of(c) or c in alone for c, load in carried.items())
+        """Whether no consumer is overloaded, except with one oversize partition."""
+        return _has_room(answer, self.loads, self.limits, self.pinned)
 
     def affordable(self, answer: Assignment) -> bool:
         """Whether the plan is within the budget."""
