@@ -77,7 +77,8 @@ class Assignment(Mapping[TopicPartition, Count]):
 
 def moved(before: Assignment, after: Assignment) -> tuple[TopicPartition, ...]:
     """Partitions that are in both assignments with different owners, sorted."""
-    return tuple(sorted(p for p, c in before.items() if after.get(p, c) != c))
+    owner = after.owners.get
+    return tuple(sorted(p for p, c in before.items() if owner(p, c) != c))
 
 
 def numbered_members(group: Group, topics: frozenset[str]) -> dict[int, Member]:

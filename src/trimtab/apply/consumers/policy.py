@@ -69,7 +69,7 @@ def verdict(
         why_not = ending(view) if due else ""
         return Verdicts(view, aim, ts).stay(why_not) if why_not else None
     # Sorted once: every step below sorts, and finds the order.
-    view = replace(view, assignment=Assignment(dict(sorted(view.assignment.items()))))
+    view = replace(view, assignment=_in_order(view.assignment))
     facts = facts_of(measured, view, aim, ts=ts)
     why = _occasion(view, facts, aim)
     if why is None:
@@ -87,6 +87,11 @@ def verdict(
         held = f"plan {view.hold.plan} is held for {view.hold.left_s:.0f} s more"
         answer = verdicts.stay(f"{answer.decision.reason}; {held}", answer.decision.forecast)
     return with_more(answer, f"; {more}") if more else answer
+
+
+def _in_order(assignment: Assignment) -> Assignment:
+    owners = assignment.owners
+    return Assignment({p: owners[p] for p in sorted(owners)}, assignment.notes)
 
 
 def _is_held(answer: GroupVerdict, view: GroupView, facts: Facts, aim: DecisionGoals) -> bool:
@@ -111,9 +116,10 @@ def _decided(
         return _without_capacity(verdicts, view, facts, aim)
     if facts.doubt and not view.orphans:
         return verdicts.refuse(facts.doubt)
-    # Orphans are assigned anyway.
-    known = {p: facts.loads.get(p, 0.0) for p in sorted(view.partitions)}
-    planned = replace(facts, loads=known)
+    planned = facts
+    if len(facts.loads) < len(view.partitions):  # orphans are assigned anyway
+        known = {p: facts.loads.get(p, 0.0) for p in sorted(view.partitions)}
+        planned = replace(facts, loads=known)
     try:
         if facts.doubt and view.assignment and not aim.planner.deals_by_number:
             answer = _only_orphans(verdicts, view, planned, limits, aim, why)
@@ -142,9 +148,9 @@ def _occasion(view: GroupView, facts: Facts, aim: DecisionGoals) -> str | None:
         return "the decision interval has passed"
     limits = _limits(view, aim)
     if limits is not None:
-        carried = view.assignment.loads(facts.loads)
         over = overloads(view.assignment, facts.loads, limits)
         if over and not facts.doubt:
+            carried = view.assignment.loads(facts.loads)
             worst = max(over, key=lambda c: carried[c] / limits.of(c))
             arrives = view.assignment.loads(facts.arrivals)[worst]
             backlog = f" and a backlog, together {carried[worst]:.4g}"

@@ -76,6 +76,8 @@ def _l2(sizes: list[float], capacity: float) -> int:
         gaps = (alone - half) * capacity - (sums[alone] - sums[half])
         overflow = max(0, sums[half] - sums[first] - gaps)
         best = max(best, len(sizes) - half + _ceil_div(overflow, capacity))
+        if alone == half:  # as for all higher thresholds, which have less to fill in
+            break
     return best
 
 

@@ -168,6 +168,9 @@ def _moves(
     orphans: frozenset[TopicPartition],
 ) -> Iterator[ConsumerMove]:
     """Every partition that changes its consumer, ascending, with the reason."""
+    changed = [p for p in sorted(after) if before.get(p) != after[p]]
+    if not changed:
+        return
     carried, carries = before.loads(loads), after.loads(loads)
 
     def why(partition: TopicPartition) -> tuple[Reason, dict[str, float]]:
@@ -184,18 +187,17 @@ def _moves(
         load_to = carried.get(target, 0)
         return Reason.REPACK, {"load_from": carried[source], "load_to": load_to, "capacity": room}
 
-    for partition in sorted(after):
-        if before.get(partition) != after[partition]:
-            reason, numbers = why(partition)
-            yield ConsumerMove(
-                topic=partition.topic,
-                partition=partition.partition,
-                source=before.get(partition),
-                target=after[partition],
-                load=loads[partition],
-                reason=reason,
-                numbers=numbers,
-            )
+    for partition in changed:
+        reason, numbers = why(partition)
+        yield ConsumerMove(
+            topic=partition.topic,
+            partition=partition.partition,
+            source=before.get(partition),
+            target=after[partition],
+            load=loads[partition],
+            reason=reason,
+            numbers=numbers,
+        )
 
 
 def _unplaced(

@@ -61,6 +61,8 @@ def relieves(
     limits: GroupLimits,
 ) -> bool:
     """Whether `after` has less removable overload than `before`."""
+    if before == after:
+        return False
     removed = overload(before, loads, limits) - overload(after, loads, limits)
     return removed > limits.capacity * _ROUNDING
 

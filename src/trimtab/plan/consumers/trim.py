@@ -3,7 +3,7 @@
 Promise  Never more consumers than `bfd` needs (plus `slack`), and no more load moved than by `bfd`
          with equal consumers renamed to fit. Deterministic for a seed. A budget of moves or moved
          load is respected, with as few consumers as it allows; at timeout the best plan so far.
-Cost     A number of sweeps: about 0.5 s for 200 partitions, a few seconds for 10 000.
+Cost     Sweeps: about 0.5 s for 200 partitions, seconds for 10 000; none if nothing must move.
 Paper    Ours, an alternative to Landau et al. A sweep splits each consumer's partitions in two:
          one part stays, the others are reassigned, one to each consumer, at the least price of
          moves and overload: a linear assignment problem, solved exactly. Splits and decreasing

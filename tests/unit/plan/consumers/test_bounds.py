@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
@@ -27,6 +29,20 @@ C100 = GroupLimits(capacity=100)
 )
 def test_no_assignment_uses_fewer_consumers(sizes, bound):
     assert fewest_consumers(sizes, C100) == bound
+
+
+@given(sizes=st.lists(st.integers(0, 100), min_size=1, max_size=12))
+def test_it_is_the_best_of_all_thresholds(sizes):
+    """Martello & Toth's L2 as it is written: every threshold up to half of the capacity."""
+
+    def of(threshold):
+        alone = [s for s in sizes if s > 100 - threshold]
+        large = [s for s in sizes if 50 < s <= 100 - threshold]
+        small = [s for s in sizes if threshold <= s <= 50]
+        rest = sum(small) - (100 * len(large) - sum(large))
+        return len(alone) + len(large) + max(0, -(-rest // 100))
+
+    assert fewest_consumers(sizes, C100) == max(1, *(of(k) for k in range(51)))
 
 
 def test_the_sum_is_rounded_up_exactly_at_any_size():
