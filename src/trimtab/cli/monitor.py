@@ -43,7 +43,8 @@ class MonitorOptions:
         float | None,
         duration_option(
             "--period",
-            help="Time between two samples. Default: the setting measure.period_s, 1s.",
+            help="Time between two samples, a multiple of it while samples take longer. "
+            "Default: the setting measure.period_s, 1s.",
         ),
     ] = None
     for_: RunFor = None
@@ -72,6 +73,7 @@ def monitor(options: MonitorOptions) -> None:
                 own_prefix=cluster.topics.prefix,
             ),
             period_s=options.period or settings.measure.period_s,
+            window_s=settings.measure.window_s,
             stop=stop,
             for_s=options.for_,
             listener=listener,

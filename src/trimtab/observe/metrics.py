@@ -69,6 +69,11 @@ _GROUP_PARTITION = ("group", *_PARTITION)
 monitor_freshness_seconds = SeriesGauge(
     "trimtab_monitor_freshness_seconds", "Now minus the time of the newest sample", ()
 )
+monitor_interval_seconds = SeriesGauge(
+    "trimtab_monitor_interval_seconds",
+    "Time between two samples: the period, or a multiple of it while samples take longer",
+    (),
+)
 monitor_partition_begin_offset = SeriesGauge(
     "trimtab_monitor_partition_begin_offset",
     "First offset of a partition's log",

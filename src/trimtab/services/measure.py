@@ -401,7 +401,12 @@ def _monitor(cluster: Cluster, request: MeasureRequest) -> Iterator[None]:
 
     interest = request.interest(cluster.topics.prefix)
     with (
-        open_sampling(cluster, interest, period_s=request.settings.period_s) as monitor,
+        open_sampling(
+            cluster,
+            interest,
+            period_s=request.settings.period_s,
+            window_s=request.window_s,
+        ) as monitor,
         in_background(monitor),
     ):
         yield

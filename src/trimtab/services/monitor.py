@@ -20,12 +20,18 @@ def sample_cluster(
     interest: MonitorScope,
     *,
     period_s: float,
+    window_s: float | None = None,
     stop: threading.Event,
     for_s: float | None = None,
     listener: ProgressListener = NO_LISTENER,
 ) -> MonitorReport:
-    """Samples every `period_s` until `stop` is set or `for_s` seconds have passed."""
-    with open_sampling(cluster, interest, period_s=period_s, listener=listener) as monitor:
+    """Samples every `period_s` until `stop` is set or `for_s` seconds have passed.
+
+    A warning is logged if samples are so slow that rates over `window_s` are incomplete.
+    """
+    with open_sampling(
+        cluster, interest, period_s=period_s, window_s=window_s, listener=listener
+    ) as monitor:
         listener.started("Sampling")
         return monitor.run(stop, for_s=for_s)
 
@@ -36,6 +42,7 @@ def open_sampling(
     interest: MonitorScope,
     *,
     period_s: float,
+    window_s: float | None = None,
     listener: ProgressListener = NO_LISTENER,
 ) -> Iterator[Monitor]:
     """A monitor of the cluster; creates Trimtab's topics, and reports missing named topics."""
@@ -47,5 +54,5 @@ def open_sampling(
         there = {p.topic for p in admin.topics(interest.topics)} if interest.topics else set()
     for name in sorted(interest.topics - there):
         listener.warning(f"topic {name} does not exist yet")
-    with open_monitor(cluster, interest=interest, period_s=period_s) as monitor:
+    with open_monitor(cluster, interest=interest, period_s=period_s, window_s=window_s) as monitor:
         yield monitor

@@ -4,7 +4,8 @@ Why      Two log sizes of a partition on its leader give its write rate in store
          a plug-in on the brokers. The monitor only samples; Spark computes the rates.
 Promise  One record per topic and sample (`model/telemetry.py`), all with the id of the sample. Its
          time is when the sizes were requested. Unknown values are null. Broker outages and deleted
-         topics do not stop it. Sample times do not drift; those missed by a slow one are skipped.
+         topics do not stop it. Sample times do not drift. If samples are slow, the period is a
+         multiple of the requested one (`sample_interval.py`).
 Cost     Per sample one metadata request, one log-dir and two offset requests per leading broker,
          and one lookup and one request per coordinator for the committed offsets.
 Paper    Landau et al., the monitor process. Differs: samples go to a topic, and include offsets.
@@ -31,6 +32,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.publisher import RecordPublisher
 from trimtab.kafka.snapshot import is_internal, with_sizes
 from trimtab.measure.rate_metrics import show_sample
+from trimtab.measure.sample_interval import SampleInterval
 from trimtab.model.telemetry import TelemetrySample, telemetry_records
 from trimtab.observe import metrics
 from trimtab.observe.clock import wall_clock_us
@@ -87,7 +89,7 @@ class Publisher(Protocol):
 
 
 class Monitor:
-    """Samples a cluster at a fixed period until it is stopped."""
+    """Samples a cluster at a fixed interval until it is stopped."""
 
     def __init__(
         self,
@@ -96,24 +98,25 @@ class Monitor:
         interest: MonitorScope,
         *,
         topic: str,
-        period_s: float = 1.0,
+        interval: SampleInterval,
         clock: Callable[[], int] = wall_clock_us,
+        stopwatch: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        if not (math.isfinite(period_s) and period_s > 0):
-            raise ValueError(f"the period must be positive, not {period_s}")
         self._admin = admin
         self._publisher = publisher
         self._interest = interest
         self._topic = topic
-        self._period_s = period_s
+        self._interval = interval
         self._clock = clock
+        self._stopwatch = stopwatch
         self._new_id = new_id
         self._cluster: str | None = None
         self._samples = 0
         self._skipped = 0
         self._newest_ts: int | None = None
         metrics.monitor_freshness_seconds.read_from(lambda: {(): self._age_s()})
+        metrics.monitor_interval_seconds.read_from(lambda: {(): self.interval_s})
 
     @property
     def report(self) -> MonitorReport:
@@ -125,6 +128,11 @@ class Monitor:
             failed=self._publisher.failed,
         )
 
+    @property
+    def interval_s(self) -> float:
+        """The time between two samples: the period, or a multiple of it if samples are slow."""
+        return self._interval.seconds
+
     def run(self, stop: threading.Event, *, for_s: float | None = None) -> MonitorReport:
         """Samples until `stop` is set or `for_s` seconds have passed, then flushes."""
         start = time.monotonic()
@@ -134,12 +142,13 @@ class Monitor:
             if due >= end:
                 break
             self.step()
-            due = next_sample_time(start, self._period_s, time.monotonic())
+            due = next_sample_time(start, self.interval_s, time.monotonic())
         self._publisher.flush()
         return self.report
 
     def step(self) -> None:
         """Takes one sample and publishes it; a sample that fails is skipped."""
+        start = self._stopwatch()
         try:
             sample = self.sample()
         except TrimtabError as error:
@@ -151,7 +160,29 @@ class Monitor:
         self._samples += 1
         self._newest_ts = sample.ts
         show_sample(sample.partitions, sample.committed)
-        log.info("sample_taken", sample=sample.id, partitions=len(sample.partitions))
+        took_s = self._stopwatch() - start
+        log.info(
+            "sample_taken",
+            sample=sample.id,
+            partitions=len(sample.partitions),
+            took_s=round(took_s, 3),
+        )
+        self._adapt(took_s)
+
+    def _adapt(self, took_s: float) -> None:
+        """Samples less often when samples take longer than the interval, and says so."""
+        before, self._interval = self._interval, self._interval.after(took_s)
+        if self._interval.multiple == before.multiple:
+            return
+        longer = self._interval.multiple > before.multiple
+        why = f"samples take {'longer' if longer else 'less'}, the last one {took_s:.2g} s"
+        told: dict[str, object] = {"from_s": before.seconds, "to_s": self.interval_s, "why": why}
+        if longer and self._interval.is_too_long:
+            told["hint"] = (
+                f"Rates over {self._interval.window_s:g} s are incomplete at this interval: sample "
+                f"fewer topics, or set measure.window_s to {self._interval.least_window_s:g}."
+            )
+        log.warning("sample_interval_changed", **told)
 
     def _age_s(self) -> float | None:
         """Age of the newest sample; None if there is none."""
@@ -194,12 +225,19 @@ def open_monitor(
     *,
     interest: MonitorScope,
     period_s: float = 1.0,
+    window_s: float | None = None,
 ) -> Iterator[Monitor]:
     """A monitor of a real cluster; its telemetry topic must exist."""
     publisher = RecordPublisher(cluster, client_id="trimtab-monitor", linger_ms=5)
     # A broker that does not answer delays by at most one period.
     with cluster.admin(patience_s=max(period_s, 0.5)) as admin:
-        yield Monitor(admin, publisher, interest, topic=cluster.topics.telemetry, period_s=period_s)
+        yield Monitor(
+            admin,
+            publisher,
+            interest,
+            topic=cluster.topics.telemetry,
+            interval=SampleInterval(period_s=period_s, window_s=window_s),
+        )
 
 
 @contextmanager

@@ -6,19 +6,29 @@ import json
 import re
 import threading
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from trimtab.errors import BrokerUnavailable
 from trimtab.measure.kafka.monitor import Monitor, MonitorScope, in_background, next_sample_time
+from trimtab.measure.sample_interval import SampleInterval
 from trimtab.model.cluster import NO_LEADER, BrokerId, TopicPartition
 from trimtab.testing.fakes import FakeAdmin, FakePublisher
 
 
 def monitor(admin: FakeAdmin, publisher: FakePublisher, interest: MonitorScope) -> Monitor:
     return Monitor(
-        admin, publisher, interest, topic="t", period_s=0.001, clock=lambda: 42, new_id=lambda: "5c"
+        admin,
+        publisher,
+        interest,
+        topic="t",
+        interval=SampleInterval(period_s=0.001),
+        clock=lambda: 42,
+        new_id=lambda: "5c",
     )
 
 
@@ -69,7 +79,14 @@ def test_the_time_of_a_sample_is_when_the_sizes_were_asked_for(world: FakeAdmin)
         now[0] += 10
 
     world.before = dict.fromkeys(("topics", "committed", "log_dirs", "offsets"), later)
-    Monitor(world, publisher, MonitorScope(), topic="t", clock=lambda: now[0]).step()
+    Monitor(
+        world,
+        publisher,
+        MonitorScope(),
+        topic="t",
+        interval=SampleInterval(),
+        clock=lambda: now[0],
+    ).step()
 
     assert published(publisher)["orders"]["ts"] == 20
 
@@ -190,7 +207,53 @@ def test_a_sample_taken_by_hand_says_when_nobody_answers(world: FakeAdmin) -> No
         monitor(world, FakePublisher(), MonitorScope()).sample()
 
 
-@pytest.mark.parametrize("period_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_period_is_positive(world: FakeAdmin, period_s: float) -> None:
-    with pytest.raises(ValueError, match="period"):
-        Monitor(world, FakePublisher(), MonitorScope(), topic="t", period_s=period_s)
+def watched(world: FakeAdmin, took_s: float, *, window_s: float | None = None) -> Monitor:
+    """A monitor whose samples take `took_s` each, by its own stopwatch."""
+    ticks = count()
+    return Monitor(
+        world,
+        FakePublisher(),
+        MonitorScope(),
+        topic="t",
+        interval=SampleInterval(window_s=window_s),
+        stopwatch=lambda: next(ticks) * took_s,
+    )
+
+
+def test_slow_samples_are_taken_less_often_and_the_log_says_so_once(world: FakeAdmin) -> None:
+    slow = watched(world, 4.5, window_s=30.0)
+
+    with capture_logs() as told:
+        for _ in range(9):
+            slow.step()
+
+    changes = [line for line in told if line["event"] == "sample_interval_changed"]
+    assert [(line["from_s"], line["to_s"]) for line in changes] == [(1.0, 5.0)]
+    assert "samples take longer" in changes[0]["why"]
+    assert "hint" not in changes[0]
+    assert slow.interval_s == 5.0
+    assert REGISTRY.get_sample_value("trimtab_monitor_interval_seconds") == 5.0
+
+
+def test_an_interval_that_rates_cannot_bear_is_named_with_the_window_it_needs(
+    world: FakeAdmin,
+) -> None:
+    slow = watched(world, 4.5, window_s=12.0)
+
+    with capture_logs() as told:
+        for _ in range(3):
+            slow.step()
+
+    [hint] = [line["hint"] for line in told if line["event"] == "sample_interval_changed"]
+    assert "Rates over 12 s are incomplete" in hint
+    assert "measure.window_s to 15." in hint
+
+
+def test_samples_that_failed_do_not_change_the_interval(world: FakeAdmin) -> None:
+    world.down = True
+    failing = watched(world, 9.0)
+
+    for _ in range(5):
+        failing.step()
+
+    assert failing.interval_s == 1.0
