@@ -36,7 +36,7 @@ from trimtab.spark.warehouse import Folder
 _SCHEMA = "key binary, value binary"
 _ARROW = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
-MOST_RECORDS_PER_TRIGGER = 20_000
+MOST_RECORDS_PER_TRIGGER = 50_000
 """Bounds the memory of a task when a query has fallen behind."""
 
 
@@ -142,6 +142,7 @@ def start_executor_rates(
         .option("topic", own.rates)
         .option("checkpointLocation", checkpoints.path(uuid.uuid4().hex))
         .options(**task.cluster.for_spark())
+        .option("kafka.compression.type", "lz4")
         .trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds")
         .start()
     )

@@ -9,11 +9,15 @@ from typing import Protocol
 import structlog
 
 from trimtab.measure.kafka.rates_follower import RatesFollower
-from trimtab.measure.spark.streaming_queries import SupervisedQuery
+from trimtab.measure.spark.streaming_queries import TEMPORARY_ERRORS, SupervisedQuery
 from trimtab.measure.spark.window_tables import WindowTables
 from trimtab.model.rates_place import RatesPlace, chosen_place
+from trimtab.spark.session import cause_of
 
 log = structlog.get_logger()
+
+_LOOK_EVERY = 60
+"""Ticks between two looks at the number of partitions."""
 
 
 class ContinuousQuery(Protocol):
@@ -68,8 +72,8 @@ class RatesJob:
 
     def tick(self) -> None:
         """Checks the query; once a minute also whether it runs in the right place."""
-        if self._ticks % 60 == 0:
-            self._choose()
+        if self._ticks % _LOOK_EVERY == 0:
+            self._look()
         self._ticks += 1
         if self._running is not None:
             self._running.tick()
@@ -78,6 +82,15 @@ class RatesJob:
         """Stops the query."""
         if self._running is not None:
             self._running.stop()
+
+    def _look(self) -> None:
+        """Chooses the place; a query that runs goes on if the cluster cannot be asked."""
+        try:
+            self._choose()
+        except TEMPORARY_ERRORS as error:
+            if self._running is None:
+                raise
+            log.warning("rates_place_not_checked", why=cause_of(error))
 
     def _choose(self) -> None:
         """Starts the query in its place; never moves it back to the driver."""
@@ -96,5 +109,6 @@ class RatesJob:
         log.info("rates_place_chosen", place=str(place), partitions=partitions)
         if self._running is not None:
             self._running.stop()
+            self._running = None
         self._running = self.on_driver() if place is RatesPlace.DRIVER else self.on_executors()
         self.place = place

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from trimtab.errors import BrokerUnavailable
 from trimtab.measure.spark.rates_job import RatesJob
 from trimtab.model.rates_place import ON_EXECUTORS_FROM, RatesPlace
 
@@ -26,8 +27,14 @@ class Query:
 class World:
     partitions: int
     old_telemetry: bool = False
+    is_away: bool = False
     driver: list[Query] = field(default_factory=list)
     executors: list[Query] = field(default_factory=list)
+
+    def counted(self) -> int:
+        if self.is_away:
+            raise BrokerUnavailable("no broker answers")
+        return self.partitions
 
     def job(self, wanted: RatesPlace = RatesPlace.AUTO) -> RatesJob:
         def begun(queries: list[Query]) -> Query:
@@ -36,7 +43,7 @@ class World:
 
         return RatesJob(
             wanted=wanted,
-            partitions=lambda: self.partitions,
+            partitions=self.counted,
             on_driver=lambda: begun(self.driver),
             on_executors=lambda: begun(self.executors),
             is_old_telemetry=lambda: self.old_telemetry,
@@ -94,3 +101,20 @@ def test_telemetry_of_an_older_monitor_is_read_on_the_driver_until_it_is_newer()
 
 def test_stopping_a_job_that_never_ran_is_no_error() -> None:
     World(partitions=1).job().stop()
+
+
+def test_a_cluster_that_cannot_be_asked_does_not_end_a_query_that_runs() -> None:
+    world = World(partitions=50)
+    job = world.job()
+    job.tick()
+    world.is_away = True
+    for _ in range(120):
+        job.tick()
+    assert world.driver[0].ticks == 121
+    assert not world.driver[0].stopped
+
+
+def test_a_job_that_cannot_begin_says_so() -> None:
+    world = World(partitions=50, is_away=True)
+    with pytest.raises(BrokerUnavailable):
+        world.job().tick()
