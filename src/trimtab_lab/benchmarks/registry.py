@@ -86,6 +86,12 @@ def _plan_growth(context: BenchContext, rows: int, runs: int) -> Sides:
     return plan_growth(context, rows, runs)
 
 
+def _decide_growth(context: BenchContext, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.deciding import decide_growth
+
+    return decide_growth(context, rows, runs)
+
+
 def _trim(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.planners import trim
 
@@ -287,6 +293,17 @@ _ALL = (
         unit=BenchUnit.NANOS_N_LOG_N,
         rows=100_000,
         run=_plan_growth,
+        counted="partitions",
+        spark=False,
+    ),
+    Benchmark(
+        name="decide-growth",
+        what="time per partition of a decision that changes nothing, from the records of rates",
+        rival="json.loads of the same records, and the sum of each consumer's loads",
+        bar=0.1,
+        unit=BenchUnit.MICROS_ROW,
+        rows=50_000,
+        run=_decide_growth,
         counted="partitions",
         spark=False,
     ),
