@@ -109,8 +109,8 @@ def written(cluster: LocalCluster, admin: KafkaAdmin, topic: str, file: Path) ->
         for _ in range(20 + name.partition):  # nearly the same
             producer.produce(topic, b"v" * 1000, partition=name.partition)
     assert producer.flush(60) == 0
-    sizes = admin.log_dirs(set(where.values()), where)
-    rates = {str(name.partition): float(sizes[leader, name]) for name, leader in where.items()}
+    sizes = admin.log_dirs(where)
+    rates = {str(name.partition): float(sizes[name]) for name in where}
     file.write_text(json.dumps({"v": 1, "steps": [{"loads": {topic: rates}}]}), encoding="utf-8")
     return rates
 

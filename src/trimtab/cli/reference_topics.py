@@ -114,6 +114,7 @@ def _telemetry_examples(own: OwnTopics) -> Examples:
         own.telemetry: (
             "Key `topic`; one record per sample and topic, with a column for each value of its "
             "partitions; a sample has one `sample_id`. `log_bytes` is the size on the leader; "
+            "`begin_offset` may be 10 s old; "
             f"unknown values are `null`. A topic with more than {MOST_PARTITIONS} partitions has "
             "several records, numbered by `part` and `of`. `named` are the groups that the monitor "
             "was told to watch: `null` in their columns is an unknown offset, in the column of any "

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import kafka.errors as theirs
@@ -76,10 +77,8 @@ class Admin(Protocol):
         """The partitions of these topics, or of all; topics that do not exist are left out."""
         ...
 
-    def log_dirs(
-        self, brokers: Collection[BrokerId], partitions: Collection[TopicPartition]
-    ) -> dict[tuple[BrokerId, TopicPartition], int]:
-        """Bytes of these partitions on these brokers; brokers that do not answer are left out."""
+    def log_dirs(self, leaders: Mapping[TopicPartition, BrokerId]) -> dict[TopicPartition, int]:
+        """Bytes of each partition on its leader; unknown ones are left out."""
         ...
 
     def offsets(
@@ -182,23 +181,14 @@ class KafkaAdmin:
         with kafka_errors("listing topics"):
             return _placed(self._brokers.ask_any(_metadata_request(names)))
 
-    def log_dirs(
-        self, brokers: Collection[BrokerId], partitions: Collection[TopicPartition]
-    ) -> dict[tuple[BrokerId, TopicPartition], int]:
-        """Size in bytes of these partitions on these brokers."""
-
-        def request() -> Any:
-            kind = DescribeLogDirsRequest.DescribableLogDirTopic
-            return DescribeLogDirsRequest(
-                topics=[
-                    kind(topic=topic, partitions=numbers)
-                    for topic, numbers in _by_topic(partitions).items()
-                ]
-            )
-
+    def log_dirs(self, leaders: Mapping[TopicPartition, BrokerId]) -> dict[TopicPartition, int]:
+        """Size in bytes of each partition on its leader."""
         sizes = {}
         with kafka_errors("describing log dirs"):
-            answers = self._brokers.ask_each(dict.fromkeys(brokers, request), "describe log dirs")
+            answers = self._brokers.ask_each(
+                {broker: partial(_log_dirs_request, led) for broker, led in _led(leaders).items()},
+                "describe log dirs",
+            )
             for broker, answer in answers.items():
                 _raise(getattr(answer, "error_code", 0) or 0)
                 for folder in answer.results:
@@ -210,7 +200,7 @@ class KafkaAdmin:
                         for p in topic.partitions:
                             if not p.is_future_key:  # a copy on its way to another disk
                                 name = TopicPartition(topic.name, p.partition_index)
-                                sizes[broker, name] = p.partition_size
+                                sizes[name] = p.partition_size
         return sizes
 
     def offsets(
@@ -228,24 +218,22 @@ class KafkaAdmin:
     def _offsets(
         self, leaders: Mapping[TopicPartition, BrokerId], spec: OffsetSpec
     ) -> dict[TopicPartition, int]:
-        led: defaultdict[BrokerId, list[TopicPartition]] = defaultdict(list)
-        for name, leader in leaders.items():
-            if leader >= 0:
-                led[leader].append(name)
         found = {}
         with kafka_errors("listing offsets"):
             answers = self._brokers.ask_each(
-                {broker: _offsets_request(names, spec) for broker, names in led.items()},
+                {
+                    broker: partial(_offsets_request, led, spec)
+                    for broker, led in _led(leaders).items()
+                },
                 "list offsets",
             )
             for answer in answers.values():
                 for topic in answer.topics:
                     for p in topic.partitions:
-                        error = error_of(p.error_code)
-                        if error is None and p.offset >= 0:
+                        if p.error_code == 0 and p.offset >= 0:
                             found[TopicPartition(topic.name, p.partition_index)] = p.offset
-                        elif error is not None and not is_retriable(error):
-                            raise error
+                        elif p.error_code != 0:
+                            _raise_unless_retriable(p.error_code)
         return found
 
     def group_names(self) -> tuple[str, ...]:
@@ -334,6 +322,12 @@ def _raise(code: int) -> None:
         raise error
 
 
+def _raise_unless_retriable(code: int) -> None:
+    error = error_of(code)
+    if error is not None and not is_retriable(error):
+        raise error
+
+
 def _metadata_request(names: Collection[str] | None) -> Callable[[], Any]:
     topic = MetadataRequest.MetadataRequestTopic
     return lambda: MetadataRequest(
@@ -343,15 +337,16 @@ def _metadata_request(names: Collection[str] | None) -> Callable[[], Any]:
 
 
 def _placed(answer: Any) -> tuple[Replicas, ...]:
-    found = []
-    for topic in answer.topics:
+    found: list[Replicas] = []
+    for topic in sorted(answer.topics, key=lambda topic: topic.name):
         error = error_of(topic.error_code)
         if isinstance(error, theirs.UnknownTopicOrPartitionError):
             continue
         if error is not None and not is_retriable(error):
             raise error
-        found += [_replicas(topic.name, p) for p in topic.partitions]
-    return tuple(sorted(found, key=lambda p: p.name))
+        partitions = sorted(topic.partitions, key=lambda p: p.partition_index)
+        found += [_replicas(topic.name, p) for p in partitions]
+    return tuple(found)
 
 
 def _replicas(topic: str, found: Any) -> Replicas:
@@ -364,23 +359,34 @@ def _replicas(topic: str, found: Any) -> Replicas:
     )
 
 
-def _by_topic(names: Collection[TopicPartition]) -> dict[str, list[int]]:
-    numbers: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(names):
-        numbers[topic].append(partition)
-    return numbers
+def _led(
+    leaders: Mapping[TopicPartition, BrokerId],
+) -> dict[BrokerId, dict[str, list[int]]]:
+    """The partitions that each broker leads, by topic."""
+    led: defaultdict[BrokerId, dict[str, list[int]]] = defaultdict(dict)
+    for (topic, partition), leader in leaders.items():
+        if leader >= 0:
+            led[leader].setdefault(topic, []).append(partition)
+    return led
 
 
-def _offsets_request(names: Collection[TopicPartition], spec: OffsetSpec) -> Callable[[], Any]:
+def _log_dirs_request(led: Mapping[str, list[int]]) -> Any:
+    kind = DescribeLogDirsRequest.DescribableLogDirTopic
+    return DescribeLogDirsRequest(
+        topics=[kind(topic=topic, partitions=numbers) for topic, numbers in led.items()]
+    )
+
+
+def _offsets_request(led: Mapping[str, list[int]], spec: OffsetSpec) -> Any:
     topic = ListOffsetsRequest.ListOffsetsTopic
-    partition = topic.ListOffsetsPartition
-    return lambda: ListOffsetsRequest(
+    partition, time = topic.ListOffsetsPartition, int(spec)
+    return ListOffsetsRequest(
         isolation_level=0,
         topics=[
             topic(
                 name=name,
-                partitions=[partition(partition_index=n, timestamp=int(spec)) for n in numbers],
+                partitions=[partition(partition_index=n, timestamp=time) for n in numbers],
             )
-            for name, numbers in _by_topic(names).items()
+            for name, numbers in led.items()
         ],
     )

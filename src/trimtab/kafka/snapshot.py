@@ -7,11 +7,18 @@ Promise  Nothing is guessed: a partition that is offline, or whose broker did no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trimtab.model.cluster import Broker, BrokerId, ClusterSnapshot, Group, Replicas
+from trimtab.model.cluster import (
+    Broker,
+    BrokerId,
+    ClusterSnapshot,
+    Group,
+    Replicas,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from trimtab.kafka.admin import Admin, ClusterInfo
@@ -76,17 +83,37 @@ def is_internal(topic: str, *, own_prefix: str) -> bool:
     return topic.startswith((INTERNAL_PREFIX, own_prefix))
 
 
-def with_sizes(admin: Admin, partitions: Collection[Replicas]) -> tuple[Replicas, ...]:
-    """The partitions with their size on the leader and their offsets, where those are known."""
+def with_sizes(
+    admin: Admin,
+    partitions: Collection[Replicas],
+    *,
+    begins: Mapping[TopicPartition, int] | None = None,
+) -> tuple[Replicas, ...]:
+    """The partitions with their size on the leader and their offsets, where those are known.
+
+    First offsets are taken from `begins` if it has those of all partitions.
+    """
     leaders = {p.name: p.leader for p in partitions if not p.offline}
-    sizes = admin.log_dirs(set(leaders.values()), leaders.keys())
-    offsets = admin.offsets(leaders)
+    sizes = admin.log_dirs(leaders)
+    offsets = _offsets(admin, leaders, begins or {})
     measured = []
     for p in partitions:
-        begin, end = offsets.get(p.name, (None, None))
-        size = sizes.get((p.leader, p.name))
-        measured.append(replace(p, log_bytes=size, begin_offset=begin, end_offset=end))
+        name = p.name
+        begin, end = offsets.get(name, (None, None))
+        measured.append(replace(p, log_bytes=sizes.get(name), begin_offset=begin, end_offset=end))
     return tuple(measured)
+
+
+def _offsets(
+    admin: Admin,
+    leaders: Mapping[TopicPartition, BrokerId],
+    begins: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, tuple[int, int]]:
+    if leaders and begins.keys() >= leaders.keys():
+        ends = admin.ends(leaders)
+        if all(begins[name] <= end for name, end in ends.items()):  # else it was created again
+            return {name: (begins[name], end) for name, end in ends.items()}
+    return admin.offsets(leaders)
 
 
 def _with_committed(admin: Admin, groups: Collection[Group]) -> tuple[Group, ...]:

@@ -17,7 +17,6 @@ Committed = Mapping[str, Mapping[TopicPartition, int]]
 def show_sample(partitions: Iterable[Replicas], committed: Committed) -> None:
     """Exposes a sample of the monitor, replacing the last one."""
     seen = tuple(partitions)
-    ends = {p.name: p.end_offset for p in seen}
     metrics.monitor_partition_begin_offset.read_from(
         lambda: {_labels(p.name): p.begin_offset for p in seen}
     )
@@ -35,20 +34,26 @@ def show_sample(partitions: Iterable[Replicas], committed: Committed) -> None:
     )
     metrics.monitor_group_offset.read_from(
         lambda: {
-            (group, *_labels(name)): offset
-            for group, offsets in committed.items()
-            for name, offset in offsets.items()
-            if name in ends
+            (group, *_labels(name)): offset for group, name, offset, _ in _read(seen, committed)
         }
     )
     metrics.monitor_group_lag_records.read_from(
         lambda: {
-            (group, *_labels(name)): lag_records(ends[name], offset)
-            for group, offsets in committed.items()
-            for name, offset in offsets.items()
-            if name in ends
+            (group, *_labels(name)): lag_records(end, offset)
+            for group, name, offset, end in _read(seen, committed)
         }
     )
+
+
+def _read(
+    partitions: Iterable[Replicas], committed: Committed
+) -> Iterator[tuple[str, TopicPartition, int, int | None]]:
+    """Group, partition, committed offset and end offset, of the sampled partitions."""
+    ends = {p.name: p.end_offset for p in partitions}
+    for group, offsets in committed.items():
+        for name, offset in offsets.items():
+            if name in ends:
+                yield group, name, offset, ends[name]
 
 
 def show_rates(topics: Iterable[RingRates]) -> None:

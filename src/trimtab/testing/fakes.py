@@ -57,16 +57,13 @@ class FakeAdmin:
             if names is None or name.topic in names
         )
 
-    def log_dirs(
-        self, brokers: Collection[BrokerId], partitions: Collection[TopicPartition]
-    ) -> dict[tuple[BrokerId, TopicPartition], int]:
-        """The log size of these partitions on these brokers, in bytes."""
+    def log_dirs(self, leaders: Mapping[TopicPartition, BrokerId]) -> dict[TopicPartition, int]:
+        """The log size of each partition whose leader responds, in bytes."""
         self._enter("log_dirs")
         return {
-            (broker, name): p.log_bytes
+            name: p.log_bytes
             for name, p in self.partitions.items()
-            for broker in p.replicas
-            if name in partitions and broker in brokers and broker not in self.silent
+            if leaders.get(name) == p.leader and p.leader not in self.silent
             if p.log_bytes is not None
         }
 

@@ -1,4 +1,4 @@
-"""What a topic to be created may say, and when it counts as created."""
+"""What a topic to be created may say, when it counts as created, and who is asked for what."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import kafka.errors as theirs
 import pytest
 
+from trimtab.errors import MeasurementError
 from trimtab.kafka import admin as admin_module
 from trimtab.kafka.admin import KafkaAdmin, TopicSpec
-from trimtab.model.cluster import Broker, BrokerId
+from trimtab.model.cluster import NO_LEADER, Broker, BrokerId, TopicPartition
 from trimtab.model.timeouts import Timeouts
 from trimtab.testing.fakes import FakeAdmin
 
@@ -74,3 +75,79 @@ def test_a_topic_is_created_when_every_broker_shows_it_whoever_created_it(
     )
 
     assert (created, brokers.asked) == (not exists, 3)
+
+
+class Logs:
+    """Brokers that answer for the partitions they are asked about, and keep the requests."""
+
+    def __init__(self, **answered: Any) -> None:
+        self.asked: list[dict[int, dict[str, list[int]]]] = []
+        self.answered = {"error_code": 0, "offset": 7} | answered
+
+    def ask_each(self, requests: Any, what: str) -> dict[int, Any]:
+        made = {broker: request() for broker, request in requests.items()}
+        asked = {broker: self._partitions(request) for broker, request in made.items()}
+        self.asked.append(asked)
+        return {broker: self._answer(topics) for broker, topics in asked.items()}
+
+    @staticmethod
+    def _partitions(request: Any) -> dict[str, list[int]]:
+        return {
+            getattr(t, "topic", None) or t.name: [getattr(p, "partition_index", p) for p in numbers]
+            for t in request.topics
+            for numbers in [t.partitions]
+        }
+
+    def _answer(self, topics: dict[str, list[int]]) -> Any:
+        found = [
+            SimpleNamespace(
+                name=topic,
+                partitions=[
+                    SimpleNamespace(
+                        partition_index=n,
+                        partition_size=100 + n,
+                        is_future_key=False,
+                        **self.answered,
+                    )
+                    for n in numbers
+                ],
+            )
+            for topic, numbers in topics.items()
+        ]
+        return SimpleNamespace(
+            topics=found, error_code=0, results=[SimpleNamespace(error_code=0, topics=found)]
+        )
+
+
+LEADERS = {
+    TopicPartition("a", 0): BrokerId(1),
+    TopicPartition("a", 1): BrokerId(2),
+    TopicPartition("b", 0): BrokerId(2),
+    TopicPartition("b", 1): NO_LEADER,
+}
+
+
+def test_each_broker_is_asked_once_for_the_partitions_it_leads() -> None:
+    brokers: Any = Logs()
+    admin = KafkaAdmin(brokers, Timeouts())
+
+    sizes, offsets = admin.log_dirs(LEADERS), admin.offsets(LEADERS)
+
+    led = {1: {"a": [0]}, 2: {"a": [1], "b": [0]}}
+    assert brokers.asked == [led, led, led]  # sizes, first offsets, next offsets
+    online = {name: leader for name, leader in LEADERS.items() if leader != NO_LEADER}
+    assert sizes == {name: 100 + name.partition for name in online}
+    assert offsets == dict.fromkeys(online, (7, 7))
+
+
+def test_an_offset_that_a_broker_cannot_tell_now_is_left_out() -> None:
+    brokers: Any = Logs(error_code=theirs.NotLeaderForPartitionError.errno, offset=-1)
+
+    assert KafkaAdmin(brokers, Timeouts()).ends(LEADERS) == {}
+
+
+def test_an_offset_that_we_may_not_see_is_an_error() -> None:
+    brokers: Any = Logs(error_code=theirs.TopicAuthorizationFailedError.errno, offset=-1)
+
+    with pytest.raises(MeasurementError, match="Authorization failed"):
+        KafkaAdmin(brokers, Timeouts()).ends(LEADERS)

@@ -6,8 +6,8 @@ Promise  One record per topic and sample (`model/telemetry.py`), all with the id
          time is when the sizes were requested. Unknown values are null. Broker outages and deleted
          topics do not stop it. Sample times do not drift. If samples are slow, the period is a
          multiple of the requested one (`sample_interval.py`).
-Cost     Per sample one metadata request, one log-dir and two offset requests per leading broker,
-         and one lookup and one request per coordinator for the committed offsets.
+Cost     Per sample one metadata request, one log-dir and one offset request per leading broker (two
+         every `BEGIN_OFFSETS_S`), and one lookup and one request per coordinator.
 Paper    Landau et al., the monitor process. Differs: samples go to a topic, and include offsets.
 """
 
@@ -33,11 +33,15 @@ from trimtab.kafka.publisher import RecordPublisher
 from trimtab.kafka.snapshot import is_internal, with_sizes
 from trimtab.measure.rate_metrics import show_sample
 from trimtab.measure.sample_interval import SampleInterval
+from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.model.telemetry import TelemetrySample, telemetry_records
 from trimtab.observe import metrics
 from trimtab.observe.clock import wall_clock_us
 
 log = structlog.get_logger()
+
+BEGIN_OFFSETS_S = 10.0
+"""How old the first offset of a partition may be: it changes only when segments are deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,8 @@ class Monitor:
         self._stopwatch = stopwatch
         self._new_id = new_id
         self._cluster: str | None = None
+        self._begins: dict[TopicPartition, int] = {}
+        self._begins_until = -math.inf
         self._samples = 0
         self._skipped = 0
         self._newest_ts: int | None = None
@@ -204,10 +210,19 @@ class Monitor:
             id=self._new_id(),
             ts=ts,
             cluster=self._cluster,
-            partitions=with_sizes(self._admin, wanted),
+            partitions=self._measured(wanted),
             committed=committed,
             named_groups=interest.groups or (),
         )
+
+    def _measured(self, wanted: tuple[Replicas, ...]) -> tuple[Replicas, ...]:
+        """The partitions with sizes and offsets; first offsets are requested once in a while."""
+        now = self._stopwatch()
+        if now >= self._begins_until:
+            self._begins, self._begins_until = {}, now + BEGIN_OFFSETS_S
+        measured = with_sizes(self._admin, wanted, begins=self._begins)
+        self._begins = {p.name: p.begin_offset for p in measured if p.begin_offset is not None}
+        return measured
 
 
 def next_sample_time(start: float, period: float, now: float) -> float:

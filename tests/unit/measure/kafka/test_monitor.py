@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from dataclasses import replace
-from itertools import count
+from functools import partial
 from typing import Any
 
 import pytest
@@ -209,15 +209,66 @@ def test_a_sample_taken_by_hand_says_when_nobody_answers(world: FakeAdmin) -> No
 
 def watched(world: FakeAdmin, took_s: float, *, window_s: float | None = None) -> Monitor:
     """A monitor whose samples take `took_s` each, by its own stopwatch."""
-    ticks = count()
+    now = [0.0]
+
+    def later() -> None:
+        now[0] += took_s
+
+    world.before["topics"] = later
     return Monitor(
         world,
         FakePublisher(),
         MonitorScope(),
         topic="t",
         interval=SampleInterval(window_s=window_s),
-        stopwatch=lambda: next(ticks) * took_s,
+        stopwatch=lambda: now[0],
     )
+
+
+def asked_offsets(world: FakeAdmin) -> list[str]:
+    """Which offsets are asked for: `ends`, or `offsets` with the first ones too."""
+    asked: list[str] = []
+    for kind in ("offsets", "ends"):
+        world.before[kind] = partial(asked.append, kind)
+    return asked
+
+
+def test_first_offsets_are_asked_for_once_in_ten_seconds(world: FakeAdmin) -> None:
+    asked = asked_offsets(world)
+    watching = watched(world, 4.0)
+
+    samples = [watching.sample() for _ in range(5)]
+
+    assert asked == ["offsets", "ends", "ends", "offsets", "ends"]  # at 4, 8, 12, 16, 20 s
+    assert all(s.partitions == samples[0].partitions for s in samples)
+
+
+def test_first_offsets_of_new_partitions_are_asked_for_at_once(world: FakeAdmin) -> None:
+    asked = asked_offsets(world)
+    watching = watched(world, 0.001)
+    watching.sample()
+
+    world.add_partitions("orders", 3)
+    watching.sample()
+    watching.sample()
+
+    assert asked == ["offsets", "offsets", "ends"]
+
+
+def test_first_offsets_of_a_topic_that_was_created_again_are_asked_for_again(
+    world: FakeAdmin,
+) -> None:
+    asked = asked_offsets(world)
+    watching = watched(world, 0.001)
+    name = TopicPartition("orders", 1)
+    world.partitions[name] = replace(world.partitions[name], begin_offset=15, end_offset=20)
+    watching.sample()
+
+    world.partitions[name] = replace(world.partitions[name], begin_offset=0, end_offset=2)
+    again = watching.sample()
+
+    assert asked == ["offsets", "ends", "offsets"]
+    assert [(p.begin_offset, p.end_offset) for p in again.partitions][1] == (0, 2)
 
 
 def test_slow_samples_are_taken_less_often_and_the_log_says_so_once(world: FakeAdmin) -> None:
