@@ -29,6 +29,7 @@ class BenchUnit(StrEnum):
     ROWS_S = "rows/s"
     SECONDS = "s"
     MICROS_ROW = "us/row"
+    MICROS_PARTITION = "us/partition"
     NANOS_N_LOG_N = "ns/(n log n)"  # to base 2
     MEGABYTES = "MB"
     RSCORE = "Rscore"

@@ -42,6 +42,13 @@ CURVES = (
         scale=(1e6, " M"),
     ),
     Curves(
+        unit=BenchUnit.MICROS_PARTITION,
+        picture="partition-growth.svg",
+        title="Time per partition as partitions grow",
+        over="partitions",
+        scale=(1e3, " k"),
+    ),
+    Curves(
         unit=BenchUnit.NANOS_N_LOG_N,
         picture="plan-growth.svg",
         title="Time of a plan over n log n as partitions grow",
