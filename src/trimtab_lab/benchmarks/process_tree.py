@@ -3,37 +3,65 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass(frozen=True, slots=True)
-class TreeUsage:
-    """Seconds of processor time and resident bytes, by the name of the program."""
+class ProcessUsage(NamedTuple):
+    """Parent, name of the program, seconds of processor time, and resident bytes."""
 
-    cpu_s: dict[str, float]
-    rss_bytes: dict[str, int]
+    parent: int
+    name: str
+    cpu_s: float
+    rss_bytes: int
 
 
-def tree_usage(root: int) -> TreeUsage:
-    """The usage of a process, its descendants, and those of them that have ended."""
-    cpu_s: dict[str, float] = {}
-    rss: dict[str, int] = {}
+@dataclass(slots=True)
+class TreeMeter:
+    """Adds up what a process and its descendants use; look often, as those that end are lost."""
+
+    root: int
+    _first: dict[int, ProcessUsage] = field(default_factory=dict)
+    _last: dict[int, ProcessUsage] = field(default_factory=dict)
+    _looked: bool = False
+
+    def look(self) -> None:
+        """Notes the usage of the processes that run now."""
+        found = tree(self.root)
+        if not self._looked:
+            self._first, self._looked = found, True
+        self._last |= found
+
+    def cpu_s(self) -> dict[str, float]:
+        """Seconds of processor time since the first look, by program."""
+        spent: dict[str, float] = {}
+        for pid, last in self._last.items():
+            before = self._first[pid].cpu_s if pid in self._first else 0.0
+            spent[last.name] = spent.get(last.name, 0.0) + last.cpu_s - before
+        return spent
+
+    def rss_bytes(self) -> dict[str, int]:
+        """Resident bytes now, by program."""
+        now: dict[str, int] = {}
+        for usage in tree(self.root).values():
+            now[usage.name] = now.get(usage.name, 0) + usage.rss_bytes
+        return now
+
+
+def tree(root: int) -> dict[int, ProcessUsage]:
+    """A process and its descendants, by process id."""
     found = _processes()
     wanted = {root}
-    while more := {pid for pid, (parent, *_) in found.items() if parent in wanted} - wanted:
+    while more := {pid for pid, usage in found.items() if usage.parent in wanted} - wanted:
         wanted |= more
-    for pid in wanted & found.keys():
-        _, name, ticks, pages = found[pid]
-        cpu_s[name] = cpu_s.get(name, 0.0) + ticks / _TICKS_S
-        rss[name] = rss.get(name, 0) + pages * os.sysconf("SC_PAGE_SIZE")
-    return TreeUsage(cpu_s, rss)
+    return {pid: found[pid] for pid in wanted & found.keys()}
 
 
-def _processes() -> dict[int, tuple[int, str, int, int]]:
-    """Process id → parent, name, ticks with those of ended children, resident pages."""
+def _processes() -> dict[int, ProcessUsage]:
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -43,6 +71,10 @@ def _processes() -> dict[int, tuple[int, str, int, int]]:
                 continue  # it has ended
             name, _, rest = text[text.index("(") + 1 :].rpartition(")")
             fields = rest.split()
-            ticks = sum(int(field) for field in fields[11:15])
-            found[int(folder.name)] = (int(fields[1]), name.split(":")[0], ticks, int(fields[21]))
+            found[int(folder.name)] = ProcessUsage(
+                parent=int(fields[1]),
+                name=name,
+                cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_S,
+                rss_bytes=int(fields[21]) * _PAGE_BYTES,
+            )
     return found

@@ -62,6 +62,18 @@ def _live_rate(context: BenchContext, rows: int, runs: int) -> Sides:
     return live_rate(context, rows, runs)
 
 
+def _live_replay(context: BenchContext, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.live_replay import live_replay
+
+    return live_replay(context, rows, runs)
+
+
+def _live_growth(context: BenchContext, rows: int, runs: int) -> Sides:
+    from trimtab_lab.benchmarks.spark.live_replay import live_growth
+
+    return live_growth(context, rows, runs)
+
+
 def _growth(context: BenchContext, rows: int, runs: int) -> Sides:
     from trimtab_lab.benchmarks.spark.growth import growth_rates
 
@@ -254,6 +266,39 @@ _ALL = (
         unit=BenchUnit.SECONDS,
         rows=50,
         run=_live_rate,
+        kafka=True,
+    ),
+    Benchmark(
+        name="live-rate-1000",
+        what="sample to published rate on executors, 1 000 partitions, 95th percentile",
+        rival="two seconds",
+        bar=1.0,
+        unit=BenchUnit.SECONDS,
+        rows=1_000,
+        counted="partitions",
+        run=_live_replay,
+        kafka=True,
+    ),
+    Benchmark(
+        name="live-rate-10000",
+        what="sample to published rate on executors, 10 000 partitions, 95th percentile",
+        rival="two seconds",
+        bar=1.0,
+        unit=BenchUnit.SECONDS,
+        rows=10_000,
+        counted="partitions",
+        run=_live_replay,
+        kafka=True,
+    ),
+    Benchmark(
+        name="live-rate-growth",
+        what="processor time per partition and sample on executors, 50 000 partitions",
+        rival="the same at 1 000",
+        bar=0.667,
+        unit=BenchUnit.MICROS_PARTITION,
+        rows=50_000,
+        counted="partitions",
+        run=_live_growth,
         kafka=True,
     ),
     Benchmark(

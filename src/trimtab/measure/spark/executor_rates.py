@@ -32,6 +32,7 @@ from trimtab.measure.topic_samples import BadSample, TopicSample, read_sample
 from trimtab.measure.windows import MICROS
 from trimtab.spark import sources
 from trimtab.spark.warehouse import Folder
+from trimtab.spark.workers import forget_zip_importers
 
 _SCHEMA = "key binary, value binary"
 _ARROW = pa.schema([("key", pa.binary()), ("value", pa.binary())])
@@ -61,6 +62,7 @@ class RatesTask:
                 by_partition.setdefault(number, []).append(record)
         for number, mine in by_partition.items():
             yield self._rates(number, mine)
+        forget_zip_importers()
 
     def _rates(self, log_partition: int, records: list[LogRecord]) -> pa.RecordBatch:
         records.sort()

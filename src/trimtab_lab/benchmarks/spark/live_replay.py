@@ -22,7 +22,7 @@ from trimtab.observe.clock import wall_clock_us
 from trimtab_lab.benchmarks.benchmark import BenchContext, Sides
 from trimtab_lab.benchmarks.kafka.latency import rate_times
 from trimtab_lab.benchmarks.kafka.replay import replaying, topic_names
-from trimtab_lab.benchmarks.process_tree import tree_usage
+from trimtab_lab.benchmarks.process_tree import TreeMeter
 from trimtab_lab.benchmarks.spark.continuous_job import measuring
 
 CLUSTER = "bench-replay"
@@ -112,15 +112,17 @@ def _watch(context: BenchContext, partitions: int, place: RatesPlace) -> _Watch:
             _await_topics(watch, len(topic_names(partitions)))
             time.sleep(WARM_UP_S)
             context.say(f"{partitions} partitions on {place}: watching for {WATCHED_S:g} s")
-            jvm = session.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-            began, before = wall_clock_us(), tree_usage(jvm)
-            time.sleep(WATCHED_S)
-            after, watch.lasted_s = tree_usage(jvm), (wall_clock_us() - began) / 1e6
+            began = wall_clock_us()
+            meter = TreeMeter(session.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
+            while (passed := (wall_clock_us() - began) / 1e6) < WATCHED_S:
+                meter.look()
+                time.sleep(1.0)
+            watch.lasted_s = passed
+            watch.cpu_s = {name: s for name, s in meter.cpu_s().items() if s > 0}
+            watch.rss_mb = {name: rss / 1e6 for name, rss in meter.rss_bytes().items() if rss > 1e6}
     watch.seconds = {at: s for at, s in watch.seconds.items() if at[1] >= began}
     if not watch.seconds:
         raise MeasurementError(f"No rates of {partitions} partitions came on {place}.")
-    watch.cpu_s = {name: s - before.cpu_s.get(name, 0.0) for name, s in after.cpu_s.items()}
-    watch.rss_mb = {name: rss / 1e6 for name, rss in after.rss_bytes.items()}
     return watch
 
 
