@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from tests.spark.frames import events_frame, samples_frame
 from trimtab.measure.spark.rates import rates_from_events, rates_from_samples
 from trimtab.measure.windows import MICROS, PartitionSample, speed
 from trimtab.model.cluster import TopicPartition
+from trimtab.spark.schemas import SAMPLES
 
 
 def test_rates_from_events_equal_a_plain_count(spark: SparkSession) -> None:
@@ -51,24 +56,85 @@ def test_rates_from_samples_follow_the_same_rule_as_the_plain_function(
     found = rates_from_samples(
         samples_frame(spark, series), window_s=30, min_span_s=3, max_gap_s=10
     ).collect()
-    got = {
+    wanted = _plain_rates(series)
+    assert _by_place(found) == wanted
+    assert {complete for *_, complete in wanted.values()} == {True, False}
+
+
+def test_it_does_not_matter_where_and_in_which_order_spark_reads_the_samples(
+    spark: SparkSession,
+) -> None:
+    """Several topics; the samples of a window are in many Spark partitions, some at equal times."""
+    rng = Random(13)
+    series = {TopicPartition(f"t{p % 3}", p): _series(rng) for p in range(30)}
+    for samples in series.values():
+        samples += [replace(s, log_bytes=rng.randrange(500)) for s in samples[::7]]
+    frame = samples_frame(spark, series).repartition(7).orderBy(F.rand(seed=1))
+    found = rates_from_samples(frame, window_s=30, min_span_s=2.3, max_gap_s=5).collect()
+    wanted = _plain_rates(series, min_span_s=2.3, max_gap_s=5)
+    assert _by_place(found) == wanted
+
+
+def test_rates_of_a_stream_of_samples_are_those_of_the_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rng = Random(17)
+    series = {TopicPartition("t", p): _series(rng) for p in range(5)}
+    samples_frame(spark, series).repartition(3).write.parquet(str(tmp_path / "samples"))
+    stream = (
+        spark.readStream.schema(SAMPLES)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(tmp_path / "samples"))
+    )
+    rated = rates_from_samples(stream, window_s=30, min_span_s=3, max_gap_s=10)
+    query = (
+        rated.writeStream.format("memory")
+        .queryName("rates_of_a_stream")
+        .outputMode("complete")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert _by_place(spark.table("rates_of_a_stream").collect()) == _plain_rates(series)
+
+
+Rates = dict[tuple[TopicPartition, int], tuple[float | None, float | None, int, bool]]
+
+
+def _by_place(rows: list[Row]) -> Rates:
+    """What Spark found, by partition and window of 30 s."""
+    return {
         (TopicPartition(r.topic, r.partition), int(r.window_start.timestamp()) // 30): (
             r.bytes_s,
             r.records_s,
             r.samples,
             r.complete,
         )
-        for r in found
+        for r in rows
     }
+
+
+def _plain_rates(
+    series: Mapping[TopicPartition, list[PartitionSample]],
+    *,
+    min_span_s: float = 3,
+    max_gap_s: float = 10,
+) -> Rates:
+    """What the plain function finds."""
     wanted = {}
     for name, samples in series.items():
         for window in range(3):
             inside = [s for s in samples if s.ts // (30 * MICROS) == window]
             if inside:
-                s = speed(inside, min_span_s=3, max_gap_s=10)
+                s = speed(sorted(inside, key=_order), min_span_s=min_span_s, max_gap_s=max_gap_s)
                 wanted[name, window] = (s.bytes_s, s.records_s, s.samples, s.complete)
-    assert got == wanted
-    assert {complete for *_, complete in wanted.values()} == {True, False}
+    return wanted
+
+
+def _order(s: PartitionSample) -> tuple[int, int, int, int]:
+    size = -1 if s.log_bytes is None else s.log_bytes
+    return s.ts, s.leader, size, -1 if s.end_offset is None else s.end_offset
 
 
 def _series(rng: Random) -> list[PartitionSample]:
