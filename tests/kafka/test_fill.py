@@ -11,7 +11,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kafka.cluster import Cluster
 from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
-from trimtab.workload.kafka.fill import fill
+from trimtab.workload.kafka.fill import FillRecord, fill
 from trimtab_lab.benchmarks.kafka.filled_topic import filled_topic
 from trimtab_lab.papers.live.kafka.live_site import LiveSite
 from trimtab_lab.papers.live.kafka.peak import peak
@@ -55,5 +55,8 @@ def test_records_that_find_no_partition_are_an_error(cluster: LocalCluster) -> N
 
     with pytest.raises(TrimtabError):
         fill(
-            [(nowhere, b"v")], kafka, {"message.timeout.ms": 3000}, what="a topic that is not there"
+            [FillRecord(nowhere, b"v")],
+            kafka,
+            {"message.timeout.ms": 3000},
+            what="a topic that is not there",
         )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from trimtab.errors import MeasurementError
 from trimtab.measure.spark.hot_keys import CountingMode
 from trimtab_lab.benchmarks.benchmark import BenchContext, compared
 from trimtab_lab.benchmarks.registry import BENCHMARKS
 from trimtab_lab.benchmarks.spark import data, sweep
 from trimtab_lab.benchmarks.spark.batch import our_keys
+from trimtab_lab.benchmarks.spark.live_keys import Pace, check_bounds, processed_s
+from trimtab_lab.benchmarks.spark.resident_memory import memory_mb
 
 ROWS = 4000
 FEW = {"cells": 3}
@@ -79,3 +84,61 @@ def test_both_modes_of_the_benchmark_find_the_same_heavy_keys(stage: BenchContex
     assert exact
     assert exact.keys() <= lossy.keys()
     assert all(lossy[k][0] <= n <= lossy[k][1] for k, (n, _) in exact.items())
+
+
+def _batch(second: float, took_s: float) -> dict[str, Any]:
+    return {
+        "timestamp": f"2026-01-01T00:00:{second:06.3f}Z",
+        "durationMs": {"triggerExecution": took_s * 1000},
+        "numInputRows": 1000,
+    }
+
+
+def test_a_query_that_is_done_before_each_next_trigger_processes_what_is_offered() -> None:
+    batches = [_batch(0, 4), _batch(10, 9), _batch(20, 6)]
+
+    assert processed_s(batches, Pace(records_s=100)) == 100
+
+
+def test_a_query_that_needs_longer_than_its_interval_falls_behind() -> None:
+    #  offered      0 ──── 10 ──── 20 ──── 30
+    #  processed    0 ────── 15 ────── 30 ────── 45
+    batches = [_batch(0, 15), _batch(15, 15), _batch(30, 15)]
+
+    assert processed_s(batches, Pace(records_s=100)) == pytest.approx(3000 / 45)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "wrong"),
+    [
+        ([(b"a", 9, 11), (b"b", 5, 5)], None),
+        ([(b"a", 11, 12), (b"b", 5, 5)], "has 10 records, not 11 to 12"),
+        ([(b"a", 10, 10)], "b'b' was not found"),
+        ([(b"a", 10, 10), (b"b", 5, 5), (b"c", 5, 6)], "has few records"),
+    ],
+)
+def test_bounds_are_compared_with_exact_counts(
+    spark: SparkSession, bounds: list[tuple[bytes, int, int]], wrong: str | None
+) -> None:
+    start = datetime(2026, 1, 1)  # noqa: DTZ001 - as Spark returns it
+    truth = {(start, b"a"): (10, 5000), (start, b"b"): (5, 5000)}
+    found = spark.createDataFrame(
+        [(start, *row) for row in bounds],
+        "window_start timestamp, key binary, lower long, upper long",
+    )
+    if wrong is None:
+        assert check_bounds(truth, found) == 2
+    else:
+        with pytest.raises(MeasurementError, match=wrong):
+            check_bounds(truth, found)
+
+
+def test_memory_is_that_of_this_process_the_heap_and_the_python_workers(
+    spark: SparkSession,
+) -> None:
+    spark.range(4).mapInArrow(lambda batches: batches, "id long").collect()  # starts a worker
+
+    found = memory_mb(spark)
+
+    assert set(found) == {"heap", "driver", "workers"}
+    assert min(found.values()) > 1

@@ -91,11 +91,13 @@ def read_stream(
     pattern: str,
     *,
     starting: str,
-    most_per_trigger: int | None = None,
+    max_records: int | None = None,
 ) -> DataFrame:
-    """A streaming read that survives deleted, recreated and extended topics."""
-    bound = {} if most_per_trigger is None else {"maxOffsetsPerTrigger": str(most_per_trigger)}
-    return (
+    """A streaming read that survives deleted, recreated and extended topics.
+
+    A batch has at most `max_records`, with every partition's share of what is waiting.
+    """
+    reader = (
         session.readStream.format("kafka")
         .option("subscribePattern", pattern)
         .option("startingOffsets", starting)
@@ -105,9 +107,10 @@ def read_stream(
         # The default of five minutes would delay the discovery of a new topic.
         .option("kafka.metadata.max.age.ms", "1000")
         .options(**cluster.for_spark())
-        .options(**bound)
-        .load()
     )
+    if max_records is not None:
+        reader = reader.option("maxOffsetsPerTrigger", str(max_records))
+    return reader.load()
 
 
 def is_json(path: Path) -> bool:

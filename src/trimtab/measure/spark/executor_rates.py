@@ -134,7 +134,7 @@ def start_executor_rates(
         task.cluster,
         pattern_of([own.telemetry]),
         starting="latest",
-        most_per_trigger=MOST_RECORDS_PER_TRIGGER,
+        max_records=MOST_RECORDS_PER_TRIGGER,
     )
     return (
         log_records(raw)

@@ -67,7 +67,9 @@ class QueryOutput:
 class Stream:
     """The source of a query, the transformation of each batch, and its checkpoint folder.
 
-    Spark plans `shape` once, but plans steps inside a batch again at every trigger.
+    Spark plans `shape` once, but plans steps inside a batch again at every trigger. Without a
+    checkpoint it starts with the `latest` or the `earliest` record. A batch has at most
+    `max_records`, if that is given.
     """
 
     name: str
@@ -76,12 +78,20 @@ class Stream:
     shape: Callable[[DataFrame], DataFrame]
     folder: str
     trigger_s: float
+    starting: str = "latest"
+    max_records: int | None = None
 
     def start(
         self, session: SparkSession, on_batch: Callable[[DataFrame, int], None]
     ) -> StreamingQuery:
-        """Starts the query from its checkpoint, or from now if there is none."""
-        raw = sources.read_stream(session, self.cluster, self.pattern, starting="latest")
+        """Starts the query from its checkpoint, or from `starting` if there is none."""
+        raw = sources.read_stream(
+            session,
+            self.cluster,
+            self.pattern,
+            starting=self.starting,
+            max_records=self.max_records,
+        )
         return (
             raw.transform(self.shape)
             .writeStream.queryName(self.name)

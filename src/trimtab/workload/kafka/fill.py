@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from trimtab.errors import MeasurementError
 from trimtab.kafka.cluster import Cluster
@@ -15,14 +15,23 @@ _POLL_EVERY = 1000
 _FLUSH_S = 300.0
 
 
+class FillRecord(NamedTuple):
+    """A record and its partition; `ts_ms` is its time in milliseconds, 0 for now."""
+
+    place: TopicPartition
+    value: bytes
+    key: bytes | None = None
+    ts_ms: int = 0
+
+
 def fill(
-    records: Iterable[tuple[TopicPartition, bytes]],
+    records: Iterable[FillRecord],
     cluster: Cluster,
     settings: Mapping[str, Any] = MappingProxyType({}),
     *,
     what: str,
 ) -> None:
-    """Sends all values to their partitions; raises an error if one is not acknowledged."""
+    """Sends all records to their partitions; raises an error if one is not acknowledged."""
     failed: list[str] = []
 
     def on_delivery(error: Any, _: Any) -> None:
@@ -31,10 +40,12 @@ def fill(
 
     with kafka_errors(f"filling {what}"):
         producer = cluster.producer("trimtab-fill", {"acks": "1", "linger.ms": 50, **settings})
-        for n, ((topic, partition), value) in enumerate(records):
+        for n, ((topic, partition), value, key, ts_ms) in enumerate(records):
             while True:
                 try:
-                    producer.produce(topic, value, partition=partition, on_delivery=on_delivery)
+                    producer.produce(
+                        topic, value, key, partition, on_delivery=on_delivery, timestamp=ts_ms
+                    )
                     break
                 except BufferError:
                     producer.poll(0.1)

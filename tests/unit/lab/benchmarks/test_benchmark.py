@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
 from trimtab.errors import ConfigError
+from trimtab_lab.benchmarks import registry
 from trimtab_lab.benchmarks.benchmark import Benchmark, BenchUnit, Sides, alternating, compared
 from trimtab_lab.benchmarks.registry import BENCHMARKS, benchmark
 
@@ -82,3 +87,12 @@ def test_benchmarks_are_found_by_their_name() -> None:
     assert all(benchmark(name).name == name for name in BENCHMARKS)
     with pytest.raises(ConfigError, match='Unknown benchmark "speed"'):
         benchmark("speed")
+
+
+def test_every_benchmark_names_a_function_that_exists() -> None:
+    text = Path(registry.__file__).read_text(encoding="utf-8")
+    named = re.findall(r'_lazy\("([\w.]+)", "(\w+)"\)', text)
+    assert len(named) == len(registry.BENCHMARKS)
+    for module, function in named:
+        found = import_module(f"trimtab_lab.benchmarks.{module}")
+        assert callable(getattr(found, function))

@@ -23,7 +23,7 @@ from trimtab.apply.consumers.work import Limits, Work
 from trimtab.errors import MeasurementError
 from trimtab.kafka.admin import TopicSpec
 from trimtab.model.cluster import TopicPartition
-from trimtab.workload.kafka.fill import fill
+from trimtab.workload.kafka.fill import FillRecord, fill
 from trimtab_lab.papers.live.distributions import levels, mode
 from trimtab_lab.papers.live.kafka.live_site import LiveSite
 
@@ -89,7 +89,7 @@ def _fill(place: LiveSite, sources: Sequence[TopicPartition], size: int) -> int:
     values = [chance.randbytes(_VALUE_BYTES) for _ in range(64)]
     count = size // _VALUE_BYTES
     fill(
-        ((sources[n % len(sources)], values[n % len(values)]) for n in range(count)),
+        (FillRecord(sources[n % len(sources)], values[n % len(values)]) for n in range(count)),
         place.cluster,
         what="topics",
     )
