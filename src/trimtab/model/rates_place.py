@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-ON_EXECUTORS_FROM = 1000
+ON_EXECUTORS_FROM = 2000
 """Partitions from which rates are computed on executors; see decision 56 for the measurements."""
 
 

@@ -86,6 +86,7 @@ class Benchmark:
         spark: Whether it runs on Spark.
         kafka: Whether it needs brokers.
         when_missed: The reason that is printed when the bar is missed.
+        least_runs: Timed runs that a kept result must have; one for runs that last minutes.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Benchmark:
     spark: bool = True
     kafka: bool = False
     when_missed: str = ""
+    least_runs: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,6 +125,7 @@ _ALL = (
         counted="partitions",
         run=_lazy("spark.live_replay", "live_replay"),
         kafka=True,
+        least_runs=1,
     ),
     Benchmark(
         name="live-rate-10000",
@@ -136,6 +137,7 @@ _ALL = (
         counted="partitions",
         run=_lazy("spark.live_replay", "live_replay"),
         kafka=True,
+        least_runs=1,
     ),
     Benchmark(
         name="live-rate-growth",
@@ -147,6 +149,7 @@ _ALL = (
         counted="partitions",
         run=_lazy("spark.live_replay", "live_growth"),
         kafka=True,
+        least_runs=1,
     ),
     Benchmark(
         name="live-hot-keys",
@@ -158,6 +161,7 @@ _ALL = (
         run=_lazy("spark.live_keys", "live_hot_keys"),
         counted="records per second",
         kafka=True,
+        least_runs=1,
     ),
     Benchmark(
         name="growth",
