@@ -91,7 +91,7 @@ def live_growth(context: BenchContext, rows: int, runs: int) -> Sides:
         rival=cost[sizes[0]],
         settings={
             "curve": {str(n): median(values) for n, values in cost.items()},
-            "runs": {str(n): figures for n, figures in curve.items()},
+            "figures": {str(n): figures for n, figures in curve.items()},
         },
     )
 
