@@ -67,10 +67,14 @@ def read_sample(
         raise BadSample(f"partition is {_MOST_PARTITIONS} or more")
     if len(np.unique(partition)) != len(partition):
         raise BadSample("partition has duplicates")
-    named = frozenset(record.get("named") or ())
+    named = _texts(record.get("named") or [], "named")
     offsets = record.get("committed") or {}
     if not isinstance(offsets, dict):
         raise BadSample("committed is not a map")
+    part, of = record.get("part", 0), record.get("of", 1)
+    if not isinstance(part, int) or not isinstance(of, int):
+        raise BadSample("part or of is not an integer")
+    _texts([topic, *offsets], "a name")
     sample = TopicSample(
         topic=topic,
         ts=ts,
@@ -85,7 +89,7 @@ def read_sample(
             for group, values in offsets.items()
             if groups is None or group in groups
         },
-        is_last_part=record.get("part", 0) == record.get("of", 1) - 1,
+        is_last_part=part == of - 1,
     )
     columns = (sample.leader, sample.log_bytes, sample.end_offset, *sample.committed.values())
     if any(len(column) != len(partition) for column in columns):
@@ -97,7 +101,7 @@ def is_older_version(text: bytes | None) -> bool:
     """Whether a telemetry record is of an older version, with a record per partition."""
     try:
         record = json.loads(text or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     version = record.get("v") if isinstance(record, dict) else None
     return isinstance(version, int) and version < VERSION
@@ -108,7 +112,7 @@ def _parsed(text: bytes | None) -> dict[str, Any]:
         raise BadSample("no value")
     try:
         record = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadSample("not JSON, or a field of another type") from error
     if not isinstance(record, dict):
         raise BadSample("not JSON, or a field of another type")
@@ -118,6 +122,17 @@ def _parsed(text: bytes | None) -> dict[str, Any]:
     if version != VERSION:
         raise BadSample(f"version {version} instead of {VERSION}")
     return record
+
+
+def _texts(values: Any, name: str) -> frozenset[str]:
+    """Texts that can be written as UTF-8: JSON can also have half of a surrogate pair."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise BadSample(f"{name} is not a list of texts")
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError as error:
+        raise BadSample(f"{name} is not UTF-8") from error
+    return frozenset(values)
 
 
 def _column(

@@ -108,3 +108,28 @@ def test_a_record_that_cannot_be_used_is_rejected_with_its_reason(
 )
 def test_an_older_version_is_known_by_its_number(record: bytes | None, older: bool) -> None:
     assert is_older_version(record) is older
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"of": "2"},
+        {"part": [1], "of": None},
+        {"named": 5},
+        {"named": [["g"]]},
+        {"topic": "\ud800"},
+        {"committed": {"\ud800": [1, 2]}},
+    ],
+)
+def test_fields_of_another_type_and_names_that_cannot_be_written_are_rejected(
+    changes: dict[str, Any],
+) -> None:
+    """Any other error would end the query, again and again while the record is in the window."""
+    with pytest.raises(BadSample):
+        read_sample(text(**changes), arrived_ts=NOW)
+
+
+def test_json_that_is_nested_too_deeply_is_rejected() -> None:
+    with pytest.raises(BadSample):
+        read_sample(b"[" * 100_000, arrived_ts=NOW)
+    assert not is_older_version(b"[" * 100_000)
