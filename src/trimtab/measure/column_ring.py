@@ -93,6 +93,16 @@ class TopicColumns:
         for group, offsets in self.committed.items():
             self.committed[group] = np.concatenate([offsets, _full(more, NO_OFFSET)])
 
+    def forget(self, before: int) -> None:
+        """Forgets the values of partitions without a sample since then: they are not shown."""
+        gone = (self.newest_ts > 0) & (self.newest_ts < before)
+        if gone.any():
+            self.newest_ts[gone] = 0
+            self.last_bytes_s[gone] = np.nan
+            self.last_records_s[gone] = np.nan
+            for offsets in self.committed.values():
+                offsets[gone] = NO_OFFSET
+
     def take(self, sample: TopicSample) -> None:
         """Stores what is kept of the newest sample of each partition."""
         newer = sample.ts > self.newest_ts[sample.partition]
@@ -175,8 +185,9 @@ class ColumnRing:
         """Drops rows older than the window, and topics without a sample in two windows."""
         start = self.newest_ts - self._window_us
         del self.rows[: bisect_left(self.rows, start, key=lambda row: row.ts)]
-        limit = start - self._window_us
-        gone = [name for name, topic in self.topics.items() if topic.newest_ts.max() < limit]
+        for topic in self.topics.values():
+            topic.forget(start - self._window_us)
+        gone = [name for name, topic in self.topics.items() if not topic.newest_ts.any()]
         for name in gone:
             del self.topics[name]
         if gone:
