@@ -30,6 +30,8 @@ log = structlog.get_logger()
 
 _TIME = re.compile(rb'"ts": ?(\d+)')
 _PART = re.compile(rb'"part": ?(\d+)')
+_KEPT_US = 60 * MICROS
+"""A topic without newer rates is not measured any more."""
 
 
 class RatesFollower:
@@ -39,7 +41,7 @@ class RatesFollower:
         self._cluster = cluster
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rates-follower", daemon=True)
-        self._newest: dict[tuple[bytes, bytes], bytes] = {}
+        self._newest: dict[tuple[bytes, bytes], tuple[int, bytes]] = {}
         self._newest_ts = 0
         self.records = 0
 
@@ -67,22 +69,34 @@ class RatesFollower:
         if found is None:
             return
         self.records += 1
-        part = _PART.search(value, 0, 1000)
-        self._newest[key, part[1] if part else b""] = value
-        self._newest_ts = max(self._newest_ts, int(found[1]))
+        part, ts = _PART.search(value, 0, 1000), int(found[1])
+        self._newest_ts = max(self._newest_ts, ts)
+        place = (key, part[1] if part else b"")
+        if place not in self._newest:
+            self._forget_old()
+        if ts >= self._newest.get(place, (0, b""))[0]:
+            self._newest[place] = (ts, value)
+
+    def _forget_old(self) -> None:
+        """Removes topics that are not measured any more."""
+        oldest = self._newest_ts - _KEPT_US
+        self._newest = {place: kept for place, kept in self._newest.items() if kept[0] >= oldest}
 
     def rates(self) -> Iterator[TopicRates]:
         """The newest complete rates of each topic that is still measured."""
-        parts = RateParts()
-        oldest = self._newest_ts - 60 * MICROS
-        for (key, _), value in sorted(self._newest.copy().items()):
+        parts, found = RateParts(), dict[str, TopicRates]()
+        oldest = self._newest_ts - _KEPT_US
+        for (key, _), (ts, value) in sorted(self._newest.copy().items(), key=lambda kept: kept[1]):
+            if ts < oldest:
+                continue
             try:
                 read = topic_rates_from(parse(value, origin=key.decode(errors="replace")))
             except TrimtabError:
                 continue
-            whole = parts.joined(read) if read.ts >= oldest else None
+            whole = parts.joined(read)
             if whole is not None:
-                yield whole
+                found[whole.topic] = whole  # of a topic that had more parts, older ones are left
+        yield from found.values()
 
     def _show(self, what: str) -> Series:
         return {

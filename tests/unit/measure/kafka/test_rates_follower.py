@@ -62,6 +62,30 @@ def test_a_topic_that_is_not_measured_any_more_is_left_out() -> None:
     assert shown(rates) == {0: 20.0}
 
 
+def test_a_topic_that_is_not_measured_any_more_takes_no_memory() -> None:
+    rates = follower()
+    for number in range(100):
+        rates.take(b"t%d" % number, record(NOW + number * 10_000_000, load(0, 10.0)))
+    assert len(rates._newest) <= 7 + 1
+
+
+def test_an_older_record_does_not_replace_a_newer_one() -> None:
+    """Two jobs may publish rates of the same topic."""
+    rates = follower()
+    rates.take(b"t", record(NOW + 1, load(0, 20.0)))
+    rates.take(b"t", record(NOW, load(0, 10.0)))
+    assert shown(rates) == {0: 20.0}
+
+
+def test_parts_of_earlier_rates_do_not_hide_a_later_record() -> None:
+    """A group that had made the record too long for one part is gone."""
+    rates = follower()
+    rates.take(b"t", record(NOW, load(0, 10.0), part=0))
+    rates.take(b"t", record(NOW, load(1, 10.0), part=1))
+    rates.take(b"t", record(NOW + 1, load(0, 20.0), load(1, 20.0)))
+    assert shown(rates) == {0: 20.0, 1: 20.0}
+
+
 def test_records_that_cannot_be_read_are_ignored() -> None:
     rates = follower()
     for value in (b"", b"nonsense", b'{"ts": 5, "v": 9}', b'{"ts": 5'):
