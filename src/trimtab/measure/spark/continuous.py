@@ -99,7 +99,8 @@ class _Job:
 
     def rates(self, beat: JobIntervals) -> RatesJob:
         """The telemetry query, on the driver or on executors."""
-        identity = self._identity(window_s=beat.window_s, groups=self.asked.groups)
+        groups = None if self.asked.groups is None else sorted(self.asked.groups)
+        identity = self._identity(window_s=beat.window_s, groups=groups)
         output = self._ends("rates", identity, self.cluster.topics.rates)
         tables = WindowTables(
             self.session,
