@@ -62,6 +62,15 @@ class WindowTables:
     def _width(self) -> int:
         return round(self._window_s * MICROS)
 
+    @property
+    def _grace(self) -> int:
+        """How long after its end a window is written.
+
+        Samples of large clusters take seconds, and arrive that much after their time. Those that
+        take longer than a third of the window are too far apart for complete rates anyway.
+        """
+        return max(round(GRACE_S * MICROS), self._width // 3)
+
     def closed_until(self) -> int:
         """End of the newest window in the tables, in microseconds; the current one at first."""
         closed = max((int(name) for name in self.marks.names(self._session)), default=0)
@@ -70,11 +79,11 @@ class WindowTables:
             self.marks.mark(self._session, str(closed))
         return closed
 
-    def write(self, start: int, end: int, *, with_rejects: bool) -> None:
-        """Writes the windows of a span together."""
+    def write(self, start: int, end: int, *, with_rejects: bool) -> bool:
+        """Writes the windows of a span together; False if the telemetry cannot be read now."""
         raw = self.telemetry(from_ts=start, to_ts=end)
         if raw is None:
-            return
+            return False
         parsed = raw.transform(sources.telemetry)
         samples = parsed.transform(sources.samples).where(
             sources.between("ts", start, end)
@@ -99,6 +108,7 @@ class WindowTables:
                 write(rejects, "rejects")
         self.marks.mark(self._session, str(end))
         log.info("windows_written", windows=(end - start) // self._width)
+        return True
 
     def telemetry(self, *, from_ts: int, to_ts: int) -> DataFrame | None:
         """Raw telemetry records of a span; None if the topic has no partition with a leader."""
@@ -123,9 +133,13 @@ class WindowTables:
             if not self._closed_until:
                 self._session.sparkContext.setLocalProperty("spark.scheduler.pool", _POOL)
                 self._closed_until = self.closed_until()
-            ready = (wall_clock_us() - round(GRACE_S * MICROS)) // self._width * self._width
+            ready = (wall_clock_us() - self._grace) // self._width * self._width
             if ready > self._closed_until:
-                self.write(self._closed_until, ready, with_rejects=True)
-                self._closed_until = ready
+                if self.write(self._closed_until, ready, with_rejects=True):
+                    self._closed_until = ready
+                else:
+                    log.warning("tables_not_written", why="no leader of the telemetry topic")
         except TEMPORARY_ERRORS as error:
             log.warning("tables_not_written", why=cause_of(error))
+        except Exception:
+            log.exception("tables_not_written")  # nobody reads the result of this thread
