@@ -47,9 +47,13 @@ class RingFiles:
         folder.mkdir(parents=True, exist_ok=True)
         before = [path for offset, path in self._files(log_partition) if offset != next_offset]
         handle, unfinished = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "wb") as file:
-            _write(ring, file)
-        Path(unfinished).rename(folder / f"{next_offset}{_SUFFIX}")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                _write(ring, file)
+            Path(unfinished).rename(folder / f"{next_offset}{_SUFFIX}")
+        except BaseException:
+            Path(unfinished).unlink(missing_ok=True)
+            raise
         for path in before:
             with suppress(OSError):
                 path.unlink()

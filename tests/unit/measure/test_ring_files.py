@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from trimtab.measure import ring_files
 from trimtab.measure.column_ring import ColumnRing
 from trimtab.measure.rate_text import rates_texts
 from trimtab.measure.ring_files import RingFiles
@@ -97,3 +98,19 @@ def test_an_empty_ring_can_be_stored(tmp_path: Path) -> None:
     found = files.load(0)
     assert found is not None
     assert found[0].rows == []
+
+
+def test_a_ring_that_cannot_be_written_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every attempt would take some more of a disk that is full."""
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    files = RingFiles(tmp_path)
+    files.save(0, ring_until(6), 60)
+    monkeypatch.setattr(ring_files, "_write", full)
+    with pytest.raises(OSError, match="no space"):
+        files.save(0, ring_until(7), 70)
+    assert [path.name for path in (tmp_path / "0").iterdir()] == ["60.ring"]
