@@ -95,6 +95,12 @@ class RatesJob:
     def _choose(self) -> None:
         """Starts the query in its place; never moves it back to the driver."""
         if self.place is RatesPlace.EXECUTORS:
+            if self.is_old_telemetry():
+                log.warning(
+                    "telemetry_of_an_older_monitor",
+                    hint="Executors do not read it, so its topics have no rates. Restart the "
+                    "monitor with this version.",
+                )
             return
         partitions = self.partitions()
         place = chosen_place(self.wanted, partitions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
+from structlog.testing import capture_logs
 
 from trimtab.errors import BrokerUnavailable
 from trimtab.measure.spark.rates_job import RatesJob
@@ -97,6 +98,19 @@ def test_telemetry_of_an_older_monitor_is_read_on_the_driver_until_it_is_newer()
     for _ in range(60):
         job.tick()
     assert str(job.place) == "executors"
+
+
+def test_telemetry_that_executors_do_not_read_is_told_while_they_run() -> None:
+    """A monitor of an older version was started later: its topics have no rates."""
+    world = World(partitions=ON_EXECUTORS_FROM)
+    job = world.job()
+    job.tick()
+    world.old_telemetry = True
+    with capture_logs() as logs:
+        for _ in range(60):
+            job.tick()
+    assert [line["event"] for line in logs] == ["telemetry_of_an_older_monitor"]
+    assert not world.executors[0].stopped
 
 
 def test_stopping_a_job_that_never_ran_is_no_error() -> None:
