@@ -258,8 +258,9 @@ def _why_columns_rejected(of: str) -> Column:
             *((F.col(f"{of}.{name}").isNull(), F.lit(f"no {name}")) for name in _TELEMETRY_NEEDED),
             (length == 0, F.lit("no partition")),
             *(
-                (F.array_size(values) != length, F.lit(f"{name} is not as long as partition"))
-                for name, values in column.items()
+                (F.array_size(column[name]) != length, F.lit(f"{name} is not as long as partition"))
+                for name in _TELEMETRY_VALUES
+                if name != "partition"
             ),
             (F.exists(committed, is_other_length), F.lit("committed is not as long as partition")),
             *(
