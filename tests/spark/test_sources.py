@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from tests.spark.frames import events_frame
 from trimtab.errors import BadFile, SchemaMismatch
-from trimtab.measure.spark.spans import from_files
+from trimtab.measure.spark.spans import MeasureQuery, from_files, wanted_samples
 from trimtab.model.cluster import BrokerId, Replicas
 from trimtab.model.codec import dumps
 from trimtab.model.telemetry import MOST_PARTITIONS, TelemetrySample, telemetry_records
@@ -272,3 +273,17 @@ def test_the_generator_gives_the_same_events_whatever_the_number_of_tasks(
         ).collect()
 
     assert made(1) == made(3)
+
+
+def test_samples_have_the_topics_groups_and_span_that_were_asked_for(spark: SparkSession) -> None:
+    later = GOOD | {"ts": 1_500_000}
+    other, own = GOOD | {"topic": "u"}, GOOD | {"topic": "trimtab.rates"}
+    parsed = _parsed(spark, [dumps(r).encode() for r in (GOOD, later, other, own)])
+
+    def found(asked: MeasureQuery) -> list[tuple[str, dict[str, int | None]]]:
+        return [(r.topic, r.committed) for r in wanted_samples(parsed, asked, "trimtab.").collect()]
+
+    everything = MeasureQuery(from_ts=0, to_ts=1_400_000)
+    assert sorted(t for t, _ in found(everything)) == ["t", "u"]
+    asked = replace(everything, topics=frozenset({"t"}), groups=frozenset({"g"}))
+    assert found(asked) == [("t", {"g": 3})]

@@ -257,17 +257,22 @@ def _samples(
         return None, None
     raw = telemetry_between(session, cluster, placed, from_ts=asked.from_ts, to_ts=asked.to_ts)
     parsed = raw.transform(sources.telemetry).persist()
-    samples = parsed.transform(sources.samples).where(
-        sources.between("ts", asked.from_ts, asked.to_ts)
-        & asked.named("topic", cluster.topics.prefix)
-    )
-    if asked.groups is not None:
-        groups = sorted(asked.groups)
-        samples = samples.withColumn(
-            "committed", F.map_filter("committed", lambda group, _: group.isin(groups))
-        )
+    samples = parsed.transform(wanted_samples, asked, cluster.topics.prefix)
     rejects = parsed.transform(sources.rejects, source=cluster.topics.telemetry)
     return samples, rejects
+
+
+def wanted_samples(parsed: DataFrame, asked: MeasureQuery, own_prefix: str) -> DataFrame:
+    """Parsed telemetry → the samples of the span, with the topics and groups asked for."""
+    samples = parsed.transform(sources.samples).where(
+        sources.between("ts", asked.from_ts, asked.to_ts) & asked.named("topic", own_prefix)
+    )
+    if asked.groups is None:
+        return samples
+    groups = sorted(asked.groups)
+    return samples.withColumn(
+        "committed", F.map_filter("committed", lambda group, _: group.isin(groups))
+    )
 
 
 def telemetry_between(

@@ -7,6 +7,7 @@ Promise  Every window is written once, also after a restart: the end of the last
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -17,7 +18,7 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.measure.ring import GRACE_S
 from trimtab.measure.spark.lag import lag
 from trimtab.measure.spark.rates import rates_from_samples
-from trimtab.measure.spark.spans import MeasureQuery, telemetry_between
+from trimtab.measure.spark.spans import MeasureQuery, telemetry_between, wanted_samples
 from trimtab.measure.spark.streaming_queries import TEMPORARY_ERRORS, QueryOutput
 from trimtab.measure.windows import MICROS
 from trimtab.observe import metrics
@@ -85,10 +86,8 @@ class WindowTables:
         if raw is None:
             return False
         parsed = raw.transform(sources.telemetry)
-        samples = parsed.transform(sources.samples).where(
-            sources.between("ts", start, end)
-            & self._asked.named("topic", self._cluster.topics.prefix)
-        )
+        asked = replace(self._asked, from_ts=start, to_ts=end)
+        samples = parsed.transform(wanted_samples, asked, self._cluster.topics.prefix)
         rates = samples.transform(
             rates_from_samples,
             window_s=self._window_s,
