@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeysOptions:
+class KeySimulationOptions:
     """The records, the topic, and the policies to compare."""
 
     policies: Annotated[
@@ -126,7 +126,7 @@ class KeysOptions:
 
 
 @with_options
-def keys(options: KeysOptions) -> None:
+def keys(options: KeySimulationOptions) -> None:
     """Compare policies that route the records of hot keys to partitions.
 
     Partitions are FIFO queues with a constant processing time. All policies get the same records.
@@ -153,7 +153,7 @@ def keys(options: KeysOptions) -> None:
     )
 
 
-def _comparison(options: KeysOptions) -> KeyComparison:
+def _comparison(options: KeySimulationOptions) -> KeyComparison:
     names = [name.strip() for name in options.policies.split(",") if name.strip()]
     if not names:
         raise ConfigError("--policies needs at least one policy, such as hash,trim.")
@@ -177,7 +177,7 @@ def _comparison(options: KeysOptions) -> KeyComparison:
     )
 
 
-def _document(asked: KeyComparison, options: KeysOptions, found: KeySimulation) -> dict[str, Any]:
+def _document(asked: KeyComparison, options: KeySimulationOptions, found: KeySimulation) -> dict[str, Any]:
     return {
         "rate_s": asked.rate_s,
         "partitions": asked.partitions,
