@@ -16,7 +16,7 @@ OptionsT = TypeVar("OptionsT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPlanner(Generic[RuleT, OptionsT]):
-    """A planner by name: its rule, a pure function, and the options that the rule reads.
+    """A planner by name: its rule, a pure function, its options, and the facts that it uses.
 
     Options are a frozen dataclass. Each field has a default, and its type says what it means:
     `Annotated[float, "text for the command line and the reference"]`.
@@ -25,6 +25,7 @@ class NamedPlanner(Generic[RuleT, OptionsT]):
     name: str
     rule: RuleT
     options: OptionsT
+    uses: frozenset[str] = frozenset()
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -40,8 +41,8 @@ class NamedPlanner(Generic[RuleT, OptionsT]):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The names of everything that its result may depend on, beside the loads."""
-        return frozenset(self.option_names)
+        """Everything that its result may depend on: options, and facts of the context."""
+        return self.uses.union(self.option_names)
 
     def with_options(self, **named: Any) -> Self:
         """This planner with other options; one that it does not have is refused."""

@@ -74,6 +74,11 @@ class KeyOptions:
     ] = None
     max_moves: Annotated[int | None, "Most keys that one plan may move."] = None
 
+    @property
+    def balances(self) -> BalancedLoad:
+        """The load that the planner makes even."""
+        return BalancedLoad.TOTAL
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyContext:
@@ -118,13 +123,7 @@ class KeyRule(Protocol[_OptionsT_contra]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPlanner(NamedPlanner[KeyRule[Any], KeyOptions]):
-    """A planner of the keys layer by name; `balances` is the load that it makes even."""
-
-    @property
-    def balances(self) -> BalancedLoad:
-        """The load that it makes even."""
-        load = getattr(self.options, "load", BalancedLoad.TOTAL)
-        return BalancedLoad(load)
+    """A planner of the keys layer by name; `uses` are fields of `KeyContext`."""
 
     def __call__(self, counts: KeyCounts, context: KeyContext = FIRST_PLAN, /) -> KeyDecision:
         """Decides which keys move."""

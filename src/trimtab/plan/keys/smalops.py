@@ -54,6 +54,11 @@ class SmalopsOptions(KeyOptions):
         BalancedLoad, "The load that is made even: records of hot keys, or all records."
     ] = BalancedLoad.HOT
 
+    @property
+    def balances(self) -> BalancedLoad:
+        """The load that the planner makes even."""
+        return self.load
+
 
 PAPER_MODE = SmalopsOptions(cool_below=CoolBelow.THRESHOLD)
 """The options of the paper."""
@@ -80,8 +85,6 @@ def _send_home(draft: Draft, tracked: TrackedKeys) -> None:
     for key, home in tracked.cooled:
         if not draft.may_move(key, home):
             draft.routes[key.key] = key.partition
-            if draft.loads is not draft.totals:
-                draft.loads[key.partition] += key.count
             continue
         numbers = {"upper": key.most, "threshold": tracked.threshold}
         draft.add(key, home, KeyReason.COOL, numbers)
@@ -147,4 +150,9 @@ def _rebalance(draft: Draft, tracked: TrackedKeys, accepts: Accepts | None) -> N
         draft.add(key, step.target, KeyReason.BALANCE, numbers)
 
 
-SMALOPS = KeyPlanner(name="smalops", rule=smalops, options=SmalopsOptions())
+SMALOPS = KeyPlanner(
+    name="smalops",
+    rule=smalops,
+    options=SmalopsOptions(),
+    uses=frozenset({"plan_number", "busy"}),
+)

@@ -22,6 +22,7 @@ Paper    Ours, an alternative to Bhattacharya & Wood.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
@@ -30,6 +31,7 @@ from trimtab.model.key_counts import KeyCount, KeyCounts
 from trimtab.model.murmur2 import homes
 from trimtab.model.plan import KeyReason
 from trimtab.plan.keys.draft import Draft
+from trimtab.plan.keys.greedy import Accepts
 from trimtab.plan.keys.planner import (
     FIRST_PLAN,
     BalancedLoad,
@@ -47,7 +49,7 @@ from trimtab.plan.keys.worth import worth_test
 class TrimKeysOptions(KeyOptions):
     """Options of `trim` for keys."""
 
-    noise: Annotated[int, "Dead band of trim, in standard deviations of a partition's count."] = 4
+    noise: Annotated[int, "Dead band of trim, in standard deviations of a partition's count."] = 5
     tolerance: Annotated[
         float, "Dead band of trim, at least this share of a partition's mean load."
     ] = 0.01
@@ -92,7 +94,10 @@ def _relieve(
             keys[key.partition].append(key)
     band = DeadBand(options.noise, Fraction(str(options.tolerance)))
     relief = Relief(draft.totals, keys, at_home, band)
-    accepts = worth_test(options, relief.loads, counts.window_s)
+
+    def accepts(loads: Sequence[int]) -> Accepts | None:
+        return worth_test(options, loads, counts.window_s)
+
     for step, partitions, total in relief.steps(most=options.max_moves, accepts=accepts):
         numbers = {
             "load_from": step.load_from,
@@ -118,4 +123,4 @@ def _send_home(draft: Draft, tracked: TrackedKeys, *, highest: int) -> None:
         draft.shift_total(key.count, key.partition, home)
 
 
-TRIM = KeyPlanner(name="trim", rule=trim, options=TrimKeysOptions())
+TRIM = KeyPlanner(name="trim", rule=trim, options=TrimKeysOptions(), uses=frozenset({"busy"}))
