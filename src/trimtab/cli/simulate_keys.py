@@ -177,7 +177,9 @@ def _comparison(options: KeySimulationOptions) -> KeyComparison:
     )
 
 
-def _document(asked: KeyComparison, options: KeySimulationOptions, found: KeySimulation) -> dict[str, Any]:
+def _document(
+    asked: KeyComparison, options: KeySimulationOptions, found: KeySimulation
+) -> dict[str, Any]:
     return {
         "rate_s": asked.rate_s,
         "partitions": asked.partitions,

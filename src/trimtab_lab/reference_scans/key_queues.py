@@ -27,10 +27,8 @@ class PlainQueues:
     """The state of the loop, and its result: partition and delay of each record."""
 
     free: list[int]
-    partition: dict[int, int] = field(default_factory=dict)
-    delay_ns: dict[int, int] = field(default_factory=dict)
-    order: list[tuple[int, int]] = field(default_factory=list)
-    """Partition and number of each record, in order of service within a partition."""
+    partition: list[int]
+    delay_ns: list[int]
     routing: Routing = field(default_factory=Routing)
     moves: list[dict[str, int]] = field(default_factory=list)
     release: dict[int, int] = field(default_factory=dict)
@@ -43,7 +41,6 @@ class PlainQueues:
         self.free[partition] = begins + service
         self.partition[number] = partition
         self.delay_ns[number] = begins - arrived
-        self.order.append((partition, number))
 
     def enter_parked(self, until: int, service: int) -> None:
         """Lets parked records enter that are due until then."""
@@ -59,7 +56,8 @@ def plain_queues(
 ) -> PlainQueues:
     """Runs a key-level policy over records, one after another."""
     m, service = topic.partitions, topic.service_ns
-    world = PlainQueues(free=[0] * m)
+    count = len(keys)
+    world = PlainQueues(free=[0] * m, partition=[0] * count, delay_ns=[0] * count)
     homes: dict[int, int] = {}
     counts: Counter[int] = Counter()
     loads, home_loads = [0] * m, [0] * m
