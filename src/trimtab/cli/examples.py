@@ -126,6 +126,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trimtab simulate brokers --brokers 5 --utilisation 0.9 --policies node,sqf,jsq "
         "--plot waits.svg",
     ),
+    "simulate keys": (
+        "trimtab simulate keys --policies hash,smalops,trim --rate 112400 --report keys.html",
+        "trimtab simulate keys --policies all --shift 10 --duration 4m --service-time 20us",
+    ),
 }
 
 

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -215,6 +216,11 @@ class LossyCounter:
             complete = self._n // self.width
             self._tracked = {k: e for k, e in self._tracked.items() if e[0] + e[1] > complete}
             self._bucket = complete + 1
+
+    def add_batch(self, keys: Iterable[bytes]) -> None:
+        """Counts a batch of records, the same keys together: faster than one after another."""
+        for key, c in Counter(keys).items():
+            self.add(key, c)
 
     def summary(self) -> Summary:
         """Returns the current summary."""

@@ -381,6 +381,28 @@ _ALL = (
         when_missed="The overlapping pairs are counted with a bit per group for every leader, so "
         "that part grows with the square of the groups, divided by the width of a word.",
     ),
+    Benchmark(
+        name="simulate-keys",
+        what="queues of 8 partitions with smalops as in the paper, from given records to delays",
+        rival="the same model as a plain loop, with the same result",
+        bar=5.0,
+        unit=BenchUnit.ROWS_S,
+        rows=2 * MILLION,
+        run=_lazy("key_queues", "simulated_keys"),
+        counted="records",
+        spark=False,
+    ),
+    Benchmark(
+        name="count-keys",
+        what="lossy counting of Zipf–Mandelbrot keys in batches of 1 000, as a gateway counts",
+        rival="a bare collections.Counter, which keeps every key",
+        bar=0.25,
+        unit=BenchUnit.MICROS_ROW,
+        rows=MILLION,
+        run=_lazy("key_queues", "counted_keys"),
+        counted="records",
+        spark=False,
+    ),
 )
 
 BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType({b.name: b for b in _ALL})
