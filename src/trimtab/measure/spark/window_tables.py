@@ -94,7 +94,11 @@ class WindowTables:
             min_span_s=self._min_span_s,
             max_gap_s=self._window_s / 3,
         )
-        write = partial(self._output.warehouse.write, run=f"{self._output.run}-{start}-{end}")
+        # By the start alone: a span that failed is written again together with later windows.
+        warehouse, run = self._output.warehouse, f"{self._output.run}-{start}"
+        write = partial(warehouse.write, run=run)
+        # The lag is that of the end of the span, so what was written of it may be of another date.
+        warehouse.forget(self._session, "lag", run=run)
         write(samples.transform(lag), "lag")
         write(rates, "partition_rates")
         if with_rejects:
