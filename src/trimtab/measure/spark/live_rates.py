@@ -25,9 +25,9 @@ from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Source
 from trimtab.observe import metrics
 from trimtab.observe.clock import wall_clock_us
-from trimtab.spark import sources
 from trimtab.spark.schemas import LAG, PARTITION_RATES, REJECTS
 from trimtab.spark.session import cause_of
+from trimtab.spark.telemetry_records import telemetry
 from trimtab.spark.warehouse import Folder
 
 log = structlog.get_logger()
@@ -165,7 +165,7 @@ class RatesQuery:
 def telemetry_rows(raw: DataFrame) -> DataFrame:
     """Telemetry records, parsed and checked; the time of a sample is `micros`."""
     # As a number: collected timestamps are in local time, in which an hour may occur twice.
-    parsed = raw.transform(sources.telemetry)
+    parsed = raw.transform(telemetry)
     return parsed.withColumn("micros", F.unix_micros("ts")).drop("ts")
 
 

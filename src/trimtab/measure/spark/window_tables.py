@@ -25,6 +25,7 @@ from trimtab.observe import metrics
 from trimtab.observe.clock import wall_clock_us
 from trimtab.spark import sources
 from trimtab.spark.session import cause_of
+from trimtab.spark.telemetry_records import telemetry
 from trimtab.spark.warehouse import Folder
 
 log = structlog.get_logger()
@@ -85,7 +86,7 @@ class WindowTables:
         raw = self.telemetry(from_ts=start, to_ts=end)
         if raw is None:
             return False
-        parsed = raw.transform(sources.telemetry)
+        parsed = raw.transform(telemetry)
         asked = replace(self._asked, from_ts=start, to_ts=end)
         samples = parsed.transform(wanted_samples, asked, self._cluster.topics.prefix)
         rates = samples.transform(

@@ -26,6 +26,7 @@ def record(second: int, topic: str = "t", *, part: int = 0, of: int = 1) -> byte
     numbers = [2 * part, 2 * part + 1]
     value = {
         "v": 2,
+        "sample_id": "s",
         "ts": (START + second) * SECOND,
         "topic": topic,
         "partition": numbers,
