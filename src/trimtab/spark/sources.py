@@ -160,6 +160,11 @@ def events(raw: DataFrame) -> DataFrame:
     )
 
 
+def log_records(raw: DataFrame) -> DataFrame:
+    """Kafka records as they are: place, time of arrival in microseconds, and value."""
+    return raw.select("partition", "offset", F.unix_micros("timestamp").alias("arrived"), "value")
+
+
 _RECEIPT_TEXTS = ("run", "group", "topic", "incarnation")
 _RECEIPT_COUNTS = ("partition", "offset", "consumer")
 _RECEIPT_TIMES = ("event_ts", "started_ts", "finished_ts")

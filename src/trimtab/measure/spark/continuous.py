@@ -16,7 +16,7 @@ from trimtab.measure.kafka.telemetry_log import newest_record
 from trimtab.measure.ring import SampleRing
 from trimtab.measure.spark.executor_rates import RatesTask, start_executor_rates
 from trimtab.measure.spark.live_keys import KeyCounting, KeysQuery
-from trimtab.measure.spark.live_rates import RatesQuery, telemetry_rows
+from trimtab.measure.spark.live_rates import RatesQuery
 from trimtab.measure.spark.rates_job import ContinuousQuery, ExecutorQuery, RatesJob
 from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.measure.spark.streaming_queries import (
@@ -132,7 +132,7 @@ class _Job:
         )
         self._refill(query, tables)
         pattern = pattern_of([self.cluster.topics.telemetry])
-        stream = self._stream("rates", identity, pattern, telemetry_rows, beat.trigger_s)
+        stream = self._stream("rates", identity, pattern, sources.log_records, beat.trigger_s)
         return SupervisedQuery(
             stream.name,
             partial(stream.start, self.session, query.on_batch),

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from trimtab.kafka.cluster import Cluster
@@ -137,7 +136,7 @@ def start_executor_rates(
         max_records=MOST_RECORDS_PER_TRIGGER,
     )
     return (
-        log_records(raw)
+        raw.transform(sources.log_records)
         .mapInArrow(task, _SCHEMA)
         .writeStream.queryName("rates")
         .format("kafka")
@@ -148,11 +147,6 @@ def start_executor_rates(
         .trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds")
         .start()
     )
-
-
-def log_records(raw: DataFrame) -> DataFrame:
-    """The columns of a Kafka log that a task reads."""
-    return raw.select("partition", "offset", F.unix_micros("timestamp").alias("arrived"), "value")
 
 
 def _folder() -> Path:
