@@ -68,8 +68,8 @@ def test_a_span_that_failed_half_way_is_in_no_table_twice(
         tables.sample(start + second * SECOND)
 
     with pytest.raises(OSError, match="no space"):
-        tables.write(start, start + WINDOW, with_rejects=True)
-    assert tables.write(start, start + 2 * WINDOW, with_rejects=True)
+        tables.write(start, start + WINDOW)
+    assert tables.write(start, start + 2 * WINDOW)
 
     lags = warehouse.read(spark, "lag").select(F.unix_micros("ts")).collect()
     assert [ts for (ts,) in lags] == [start + 55 * SECOND]

@@ -51,7 +51,8 @@ class KafkaSpan:
         return all(self.ends[p] <= start for p, start in self.starts.items())
 
 
-def _offsets(offsets: Mapping[TopicPartition, int]) -> str:
+def offsets_text(offsets: Mapping[TopicPartition, int]) -> str:
+    """Offsets as Spark's options take them."""
     tree: dict[str, dict[str, int]] = {}
     for partition, offset in offsets.items():
         tree.setdefault(partition.topic, {})[str(partition.partition)] = offset
@@ -73,8 +74,8 @@ def read_span(
         session.read.format("kafka")
         # By partition number, so that partitions added meanwhile are ignored.
         .option("assign", _names(span.starts))
-        .option("startingOffsets", _offsets(span.starts))
-        .option("endingOffsets", _offsets(span.ends))
+        .option("startingOffsets", offsets_text(span.starts))
+        .option("endingOffsets", offsets_text(span.ends))
         .option("failOnDataLoss", "false")
         .options(**span.cluster.for_spark())
         .options(**dict(span.options))
