@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,6 +37,7 @@ from trimtab.measure.topic_samples import is_older_version
 from trimtab.model.codec import short_hash
 from trimtab.model.rates_place import RatesPlace
 from trimtab.spark import sources
+from trimtab.spark.folder_lock import used_alone
 from trimtab.spark.session import storage_path
 from trimtab.spark.warehouse import Warehouse
 
@@ -76,17 +78,20 @@ def run_continuously(  # noqa: PLR0913 - independent options
     Returns how many records executors have published, beside those of `results.outlet`.
     """
     job = _Job(session, admin, cluster, asked, results)
-    rates = job.rates(beat)
-    queries: list[ContinuousQuery] = [rates, *more]
-    if keys is not None:
-        queries.append(job.keys(keys))
-    try:
-        while not stop.wait(1.0):
+    with ExitStack() as locks:
+        for folder in job.folders(beat, keys, more):
+            locks.enter_context(used_alone(folder))
+        rates = job.rates(beat)
+        queries: list[ContinuousQuery] = [rates, *more]
+        if keys is not None:
+            queries.append(job.keys(keys))
+        try:
+            while not stop.wait(1.0):
+                for query in queries:
+                    query.tick()
+        finally:
             for query in queries:
-                query.tick()
-    finally:
-        for query in queries:
-            query.stop()
+                query.stop()
     return rates.published_by_executors
 
 
@@ -99,6 +104,15 @@ class _Job:
     cluster: Cluster
     asked: MeasureQuery
     results: Results
+
+    def folders(
+        self, beat: JobIntervals, keys: KeyCounting | None, more: Sequence[SupervisedQuery]
+    ) -> list[str]:
+        """The checkpoints of all queries."""
+        found = [self._folder("rates", self._rates_identity(beat))]
+        if keys is not None:
+            found.append(self._folder("keys", self._keys_identity(keys)))
+        return found + [query.folder for query in more if query.folder is not None]
 
     def _rates_identity(self, beat: JobIntervals) -> str:
         groups = None if self.asked.groups is None else sorted(self.asked.groups)
@@ -166,14 +180,14 @@ class _Job:
         return ExecutorQuery(SupervisedQuery("rates", start), tables, follower)
 
     def task(self, beat: JobIntervals, identity: str) -> RatesTask:
-        """What executors do."""
+        """What executors do; rings of another application are never used."""
         return RatesTask(
             cluster=self.cluster,
             window_s=beat.window_s,
             min_span_s=beat.min_span_s,
             topics=self.asked.filter(self.cluster.topics.prefix),
             groups=self.asked.groups,
-            identity=identity,
+            identity=f"{self.session.sparkContext.applicationId}-{identity}",
         )
 
     def _partitions(self) -> int:
