@@ -38,6 +38,7 @@ from trimtab.measure.spark.continuous import JobIntervals, Results, run_continuo
 from trimtab.measure.spark.hot_keys import CountingMode
 from trimtab.measure.spark.jobs import measure
 from trimtab.measure.spark.live_keys import KeyCounting, KeysQuery
+from trimtab.measure.spark.live_rates import RatesQuery
 from trimtab.measure.spark.measure_input import MeasureMethod
 from trimtab.measure.spark.spans import MeasureQuery, from_kafka
 from trimtab.model.cluster import TopicPartition
@@ -506,6 +507,60 @@ def test_rates_go_on_after_a_restart_with_the_samples_that_came_meanwhile(
     speeds = [p["bytes_s"] for v in published for p in v["partitions"].values()]
     assert speeds == pytest.approx([1000.0] * len(speeds), rel=0.05)
     assert speeds
+
+
+def test_a_driver_that_returns_after_long_reads_no_old_telemetry_as_new(
+    cluster: LocalCluster,
+    own: OwnTopics,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after days of rates on executors: its checkpoint is old, and so is most of the log."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    batches: list[int] = []
+    on_batch = RatesQuery.on_batch
+
+    def counted(self: RatesQuery, batch: Any, number: int) -> None:
+        batches.append(batch.count())
+        on_batch(self, batch, number)
+
+    monkeypatch.setattr(RatesQuery, "on_batch", counted)
+
+    def sample(ts: int) -> int:
+        producer.produce(own.telemetry, _sampled(ts, 2), b"t", timestamp=ts // 1000)
+        return ts
+
+    def published() -> list[int]:
+        return [v["ts"] for v in _published(cluster, own.rates)]
+
+    driver = (spark, cluster, own, tmp_path, _everything({"t"}), None, RatesPlace.DRIVER)
+    with _running(*driver):
+        pass
+    width, now = 6 * SECOND, time.time_ns() // 1000
+    hour_ago = (now // width - 600) * width
+    (marks,) = (tmp_path / "checkpoints").glob("rates-*-closed")
+    (mark,) = (path for path in marks.iterdir() if path.name.isdecimal())
+    mark.rename(marks / str(hour_ago))
+    old = {sample(hour_ago + n * SECOND) for n in range(600)}
+    producer.produce(own.telemetry, b"{nonsense", b"t", timestamp=(hour_ago + width) // 1000)
+    assert producer.flush(30) == 0
+
+    with _running(*driver):
+
+        def fed() -> bool:
+            sample(time.time_ns() // 1000)
+            assert producer.flush(30) == 0
+            return len(published()) >= 3
+
+        wait_until(fed, what="rates of new samples")
+    assert not old & set(published())
+    assert sum(batches) < 300, "the old samples did not go through the driver"
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    windows = warehouse.read(spark, "partition_rates").where("topic = 't'").collect()
+    kept = {round(r.window_start.timestamp()) * SECOND: r.samples for r in windows}
+    assert {hour_ago + n * width: 6 for n in range(100)}.items() <= kept.items()
+    assert [r.raw for r in warehouse.read(spark, "rejects").collect()] == ["{nonsense"]
 
 
 def test_a_batch_that_failed_is_done_again_with_what_came_meanwhile(

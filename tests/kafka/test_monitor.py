@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,8 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics, ensure_topics
 from trimtab.local.cluster import LocalCluster
 from trimtab.measure.kafka.monitor import MonitorScope, in_background, open_monitor
+from trimtab.measure.kafka.telemetry_log import recent_sample_times
+from trimtab.services.measure import _is_sampled
 
 
 @pytest.fixture
@@ -177,3 +180,25 @@ def test_the_verb_samples_for_a_while_and_reports(cluster, own, topic, monkeypat
     assert report["samples"] >= 2
     assert report["published"] == report["samples"]
     assert len(telemetry(cluster, own)) == 3 * report["samples"]
+
+
+def test_a_monitor_is_found_also_if_its_interval_has_grown(
+    cluster: LocalCluster, admin: KafkaAdmin, own: OwnTopics
+) -> None:
+    target = Cluster(cluster.bootstrap_servers, topics=own)
+    partitions = [p.partition for p in admin.topics([own.telemetry])]
+    assert recent_sample_times(target, partitions) == ()
+    assert not _is_sampled(target, admin, 1.0)
+
+    # Samples of ten topics every 40 s, as of a cluster that is slow to answer; then one is due.
+    now = time.time_ns() // 1000
+    times = [now - age_s * 1_000_000 for age_s in (60, 100, 140, 180)]
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for ts in reversed(times):
+        for number in range(10):
+            value = json.dumps({"v": 2, "sample_id": "s", "ts": ts, "topic": f"t{number}"})
+            producer.produce(own.telemetry, value, f"t{number}", timestamp=ts // 1000 + number)
+    assert producer.flush(30) == 0
+
+    assert recent_sample_times(target, partitions) == tuple(times[:3])
+    assert _is_sampled(target, admin, 1.0)

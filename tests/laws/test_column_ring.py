@@ -54,6 +54,7 @@ def records(ts: int, rows: Mapping[tuple[str, int], Row]) -> dict[str, bytes]:
         found[topic] = json.dumps(
             {
                 "v": 2,
+                "sample_id": "s",
                 "ts": ts,
                 "topic": topic,
                 "partition": list(mine),

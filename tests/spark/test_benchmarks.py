@@ -16,7 +16,7 @@ from trimtab_lab.benchmarks.registry import BENCHMARKS
 from trimtab_lab.benchmarks.spark import data, sweep
 from trimtab_lab.benchmarks.spark.batch import our_keys
 from trimtab_lab.benchmarks.spark.live_keys import Pace, check_bounds, processed_s
-from trimtab_lab.benchmarks.spark.resident_memory import memory_mb
+from trimtab_lab.benchmarks.spark.process_usage import memory_mb
 
 ROWS = 4000
 FEW = {"cells": 3}

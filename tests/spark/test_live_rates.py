@@ -26,11 +26,13 @@ def test_the_rates_of_a_large_topic_are_published_in_parts(tmp_path: Path) -> No
         folder=str(tmp_path / "q"),
     )
     query = RatesQuery(SampleRing(window_s=30, min_span_s=0), ends, source="telemetry")
-    one: dict[str, Any] = {"topic": "t", "leader": 1, "log_bytes": 1, "end_offset": 1}
-    rows = [
-        SimpleNamespace(reason=None, micros=1, partition=n, committed={"g": 1}, **one)
-        for n in range(10_000)
-    ]
+    numbers = range(10_000)
+    columns = ("leader", "log_bytes", "end_offset")
+    value: dict[str, Any] = {"v": 2, "sample_id": "s", "ts": 1, "topic": "t"}
+    value |= {"partition": [*numbers], **dict.fromkeys(columns, [1] * len(numbers))}
+    value |= {"committed": {"g": [1] * len(numbers)}}
+    text = bytearray(json.dumps(value).encode())  # as Spark collects it
+    rows = [SimpleNamespace(partition=0, offset=0, arrived=1, value=text)]
     batch = SimpleNamespace(sparkSession=None, collect=lambda: rows)
 
     query.on_batch(cast("DataFrame", batch), 0)

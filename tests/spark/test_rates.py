@@ -75,6 +75,20 @@ def test_it_does_not_matter_where_and_in_which_order_spark_reads_the_samples(
     assert _by_place(found) == wanted
 
 
+def test_a_span_that_is_a_microsecond_too_short_is_incomplete(spark: SparkSession) -> None:
+    """1.001 s times a million is a little less than 1 001 000 as a floating-point number."""
+
+    def grown(micros: int) -> list[PartitionSample]:
+        return [PartitionSample(ts=ts, leader=1, log_bytes=ts, end_offset=0) for ts in (1, micros)]
+
+    series = {TopicPartition("t", 0): grown(1_001_000), TopicPartition("t", 1): grown(1_001_001)}
+    found = rates_from_samples(
+        samples_frame(spark, series), window_s=30, min_span_s=1.001, max_gap_s=1.001
+    ).collect()
+    assert {r.partition: r.complete for r in found} == {0: False, 1: True}
+    assert _by_place(found) == _plain_rates(series, min_span_s=1.001, max_gap_s=1.001)
+
+
 def test_rates_of_a_stream_of_samples_are_those_of_the_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -14,10 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from tests.spark.frames import events_frame
 from trimtab.errors import BadFile, SchemaMismatch
 from trimtab.measure.spark.spans import MeasureQuery, from_files, wanted_samples
+from trimtab.measure.topic_samples import BadSample, read_any_sample
 from trimtab.model.cluster import BrokerId, Replicas
 from trimtab.model.codec import dumps
 from trimtab.model.telemetry import MOST_PARTITIONS, TelemetrySample, telemetry_records
 from trimtab.spark import sources
+from trimtab.spark.telemetry_records import telemetry
 from trimtab.workload.key_streams import ZipfMandelbrot
 from trimtab_lab.benchmarks.spark.generated import generated_events
 
@@ -53,7 +55,7 @@ COLUMNS: dict[str, Any] = GOOD | {
 
 def _parsed(spark: SparkSession, values: list[bytes | None]):
     raw = spark.createDataFrame([(v,) for v in values], "value binary")
-    return raw.withColumn("timestamp", F.timestamp_seconds(F.lit(1))).transform(sources.telemetry)
+    return raw.withColumn("timestamp", F.timestamp_seconds(F.lit(1))).transform(telemetry)
 
 
 def test_a_record_of_version_1_is_one_row(spark: SparkSession) -> None:
@@ -206,6 +208,61 @@ def test_malformed_telemetry_is_kept_aside_with_its_reason(
     assert len(bad) == 1
     assert any(part in bad[0].reason for part in reason.split("|"))
     assert sources.samples(parsed).count() == 1
+
+
+ODD: tuple[Any, ...] = (
+    *(None, True, 0, 5, -5, 1.7, 1.0, 10**18, 2**63, "5", "x", "", {}, []),
+    *([None], [1], [1, 2, 3], [1, 2, None], [1, 2, 1.7], [1, 2, "5"], [1, 2, True], [1, 2, [3]]),
+    *([0, 1, 1], [0, 1, -1], [0, 1, -2], [0, 1, 10**6], [0, 1, 2**31], [0, 1, 2**63]),
+    *([[1], [2], None], [[1], [2], [None]], [[1], [2], ["3"]], [[1], [2], 3], [[1], [2], [2**31]]),
+    *({"g": [1, 2, 3]}, {"g": [1, 2]}, {"g": [1, 2, -3]}, {"g": [1, 2, 1.7]}, {"g": [1, 2, True]}),
+    *({"g": None}, {"g": 5}, {"g": -5}, {"g": 1.7}, {"g": "5"}, {"g": True}, ["g"], ["g", 5]),
+)
+PLAIN = json.dumps(COLUMNS)
+
+
+def test_both_readers_of_telemetry_reject_the_same_records_for_the_same_reasons(
+    spark: SparkSession,
+) -> None:
+    """Tables are written from what Spark reads, rates from what plain Python does."""
+    changed = [
+        json.dumps({"v": base["v"], "case": number} | base | {name: value}).encode()
+        for number, base in enumerate((GOOD, COLUMNS))
+        for name in (*COLUMNS, "part", "of")
+        for value in ODD
+    ]
+    absent = [
+        json.dumps({k: v for k, v in base.items() if k != name}).encode()
+        for base in (GOOD, COLUMNS)
+        for name in base
+    ]
+    odd = [
+        *(b" ", b"null", b"5", b"{nonsense", f"[{PLAIN}]".encode(), f"[{dumps(GOOD)}]".encode()),
+        *(f"{PLAIN} x".encode(), f"\n {PLAIN} \n".encode()),
+        *(
+            PLAIN.replace('"', "'").encode(),
+            PLAIN.encode("utf-16"),
+            b"\xef\xbb\xbf" + PLAIN.encode(),
+        ),
+        *(PLAIN.replace('"t"', '"t\xff"').encode("latin1"), PLAIN.replace('"t"', '"t\n"').encode()),
+        *(PLAIN.replace("1000001", n).encode() for n in ("1e6", "01", "-0", "NaN", "1" * 30)),
+    ]
+    records = dict.fromkeys([*changed, *absent, *odd])
+
+    rows = _parsed(spark, [*records]).select("raw", "reason").distinct().collect()
+
+    by_spark = {row.raw: row.reason for row in rows if row.reason is not None}
+    by_python = {}
+    for record in records:
+        try:
+            read_any_sample(record, arrived_ts=1_000_000)
+        except BadSample as error:
+            by_python[record.decode(errors="replace")] = str(error)
+    assert len(by_python) > 1000
+    differ = [text for text in by_spark | by_python if by_spark.get(text) != by_python.get(text)]
+    # Without a version Spark reads a record as one of the first, which columns are not.
+    assert [text for text in differ if by_python.get(text) != "no version"] == []
+    assert {by_spark.get(text) for text in differ} == {sources.OTHER_TYPE}
 
 
 def test_parquet_of_events_is_measured_like_the_frame_it_came_from(

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.measure.topic_samples import NO_OFFSET, UNKNOWN, Integers, TopicSample
-from trimtab.measure.windows import MICROS
+from trimtab.measure.windows import MICROS, as_micros
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -230,7 +230,7 @@ class _Rates:
             np.copyto(self._last_has_size, log_bytes != UNKNOWN, where=sampled)
         self._bytes_s, self._records_s = sizes.slopes(), ends.slopes()
         self._complete = sizes.complete(
-            min_span_us=ring.min_span_s * MICROS, max_gap_us=ring.window_s / 3 * MICROS
+            min_span_us=as_micros(ring.min_span_s), max_gap_us=as_micros(ring.window_s / 3)
         )
 
     def of(self, name: str, topic: TopicColumns, part: slice) -> RateColumns | None:
@@ -240,7 +240,7 @@ class _Rates:
         if not last_ts.any():
             return None
         ts, window_start = int(last_ts.max()), int(first_ts[first_ts > 0].min())
-        if ts - window_start < ring.min_span_s * MICROS:
+        if ts - window_start < as_micros(ring.min_span_s):
             return None
         bytes_s, records_s = self._bytes_s[part], self._records_s[part]
         known = ~np.isnan(bytes_s)
@@ -317,12 +317,10 @@ class _Runs:
         slopes: Floats = (self._last - self._first) / seconds
         return slopes
 
-    def complete(self, *, min_span_us: float, max_gap_us: float) -> Flags:
+    def complete(self, *, min_span_us: int, max_gap_us: int) -> Flags:
         """Whether the run is long enough and the series has no gap."""
         span = self._last_ts - self._first_ts
-        complete: Flags = (
-            (span / MICROS >= min_span_us / MICROS) & (span > 0) & (self._widest_us <= max_gap_us)
-        )
+        complete: Flags = (span >= max(min_span_us, 1)) & (self._widest_us <= max_gap_us)
         return complete
 
 

@@ -15,7 +15,15 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from trimtab.measure.windows import MICROS, PartitionSample, Speed, lag_records, lag_seconds, speed
+from trimtab.measure.windows import (
+    MICROS,
+    PartitionSample,
+    Speed,
+    as_micros,
+    lag_records,
+    lag_seconds,
+    speed,
+)
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import PartitionLoad, Source
 
@@ -83,7 +91,7 @@ class SampleRing:
         for topic, names in by_topic.items():
             recent = {n: [s for s in self._series[n].samples if s.ts >= start] for n in names}
             times = [s.ts for samples in recent.values() for s in samples]
-            if not times or max(times) - min(times) < self.min_span_s * MICROS:
+            if not times or max(times) - min(times) < as_micros(self.min_span_s):
                 continue
             loads = tuple(self._load(n, recent[n]) for n in names)
             stale = frozenset(n.partition for n in names if self._stale(recent[n], max(times)))

@@ -10,12 +10,19 @@ Promise  A whole multiple of the period. Longer as soon as three of the last fiv
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from trimtab.measure.windows import as_micros
 
 _RECENT = 5
 _SLOW = 3
 _SPARE = 0.8
 """The share of a shorter interval that samples may take before it is used again."""
+
+_MISSED = 3
+"""A monitor without a sample for so many intervals has ended."""
 
 _GAPS = 3
 """Rates are incomplete if two samples are further apart than this part of their window."""
@@ -76,3 +83,19 @@ class SampleInterval:
     def is_too_long(self) -> bool:
         """Whether rates over their window are incomplete at this interval."""
         return self.window_s is not None and self.least_window_s > self.window_s
+
+
+def is_sampled(times: Sequence[int], now: int, *, period_s: float) -> bool:
+    """Whether a monitor runs, from the times of its last three samples, newest first.
+
+    Its interval may have grown to a multiple of the period. The shorter of the last two counts: the
+    other may be a pause between two monitors.
+
+    >>> seconds = [1_000_000 * second for second in (100, 92, 84)]
+    >>> is_sampled(seconds, 120_000_000, period_s=1), is_sampled(seconds, 125_000_000, period_s=1)
+    (True, False)
+    """
+    if not times:
+        return False
+    interval_us = min((later - earlier for later, earlier in pairwise(times)), default=0)
+    return now - times[0] <= _MISSED * max(interval_us, as_micros(period_s))

@@ -24,6 +24,15 @@ from itertools import pairwise
 MICROS = 1_000_000
 
 
+def as_micros(seconds: float) -> int:
+    """Seconds in whole microseconds, the nearest number of them.
+
+    >>> as_micros(1.001), int(1.001 * MICROS)
+    (1001000, 1000999)
+    """
+    return round(seconds * MICROS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSample:
     """A sample of one partition; None means unknown."""
@@ -50,13 +59,13 @@ def speed(samples: Sequence[PartitionSample], *, min_span_s: float, max_gap_s: f
     sizes = [(s.ts, s.log_bytes, s.leader) for s in samples if s.log_bytes is not None]
     ends = [(s.ts, s.end_offset, 0) for s in samples if s.end_offset is not None]
     size_start, end_start = _restart(sizes), _restart(ends)
-    span_s = (sizes[-1][0] - sizes[size_start][0]) / MICROS if sizes else 0.0
+    span_us = sizes[-1][0] - sizes[size_start][0] if sizes else 0
     widest_us = max((b[0] - a[0] for a, b in pairwise(sizes)), default=0)
     return Speed(
         bytes_s=_slope(sizes[size_start:]),
         records_s=_slope(ends[end_start:]),
         samples=len(samples),
-        complete=span_s >= min_span_s and span_s > 0 and widest_us <= max_gap_s * MICROS,
+        complete=span_us >= max(as_micros(min_span_s), 1) and widest_us <= as_micros(max_gap_s),
     )
 
 

@@ -5,7 +5,7 @@ Why      A record per partition repeats every name for each of them; in columns 
 Promise  Every partition is in one record of its topic. A record has at most `MOST_PARTITIONS` and
          `MOST_BYTES`; a topic that has more takes several (`part`, `of`) with the same key.
          A null offset of a group in `named` is unknown; of any other group it means that the group
-         has no offset there, as if it were absent. Readers also take version 1 (`spark/sources`).
+         has no offset there, as if it were absent. Readers also take version 1.
 """
 
 from __future__ import annotations
@@ -24,6 +24,19 @@ TELEMETRY_VERSION = 2
 MOST_PARTITIONS = 2_000
 MOST_BYTES = 900_000
 """Below the million bytes that brokers and producers take by default."""
+
+MOST_NUMBERS = 1_000_000
+"""Partitions have lower numbers: columns of readers are as long as the highest, so that a wrong one
+must not use up their memory."""
+
+HALF_CHARACTER = (
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+"""Half of a surrogate pair, which JSON can have and UTF-8 cannot; for Python and Java."""
+
+AHEAD_S = 60
+"""A sample whose time is further ahead of its arrival is rejected."""
 
 _COLUMNS = tuple(f.name for f in fields(Replicas) if f.name not in {"topic", "elr"})
 _Offsets = Mapping[str, Mapping[int, int]]

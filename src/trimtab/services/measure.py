@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from trimtab.errors import ConfigError
 from trimtab.measure.counters import Share, Threshold
+from trimtab.measure.sample_interval import is_sampled
 from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps, hot_keys_to, rates_records, rates_to
@@ -414,14 +415,12 @@ def _monitor(cluster: Cluster, request: MeasureRequest) -> Iterator[None]:
 
 def _is_sampled(cluster: Cluster, admin: Admin, period_s: float) -> bool:
     """Whether a monitor writes telemetry now: two monitors would disturb each other."""
-    from trimtab.kafka.spans import offsets_between
+    from trimtab.measure.kafka.telemetry_log import recent_sample_times
     from trimtab.observe.clock import wall_clock_us
 
-    now = wall_clock_us()
-    recent = now - round(3 * period_s * MICROS)
-    names = [p.name for p in admin.topics([cluster.topics.telemetry]) if not p.offline]
-    found = offsets_between(cluster, names, from_ts=recent, to_ts=now)
-    return any(found.ends[p] > start for p, start in found.starts.items())
+    placed = admin.topics([cluster.topics.telemetry])
+    times = recent_sample_times(cluster, [p.partition for p in placed if not p.offline])
+    return is_sampled(times, wall_clock_us(), period_s=period_s)
 
 
 def _mode(name: str) -> CountingMode:

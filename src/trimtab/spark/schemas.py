@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VariantType,
 )
 
 from trimtab.errors import SchemaMismatch
@@ -157,7 +158,12 @@ def _as_json(table: StructType, **other: DataType) -> StructType:
     )
 
 
-TELEMETRY = _as_json(SAMPLES)
+_ANY = VariantType()
+"""Spark reads anything as a text; of a variant it tells what it was."""
+
+_NAMES = {"cluster": _ANY, "topic": _ANY, "sample_id": _ANY}
+
+TELEMETRY = _as_json(SAMPLES, **_NAMES)
 """A record of version 1: one partition."""
 
 TELEMETRY_COLUMNS = _as_json(
@@ -170,7 +176,10 @@ TELEMETRY_COLUMNS = _as_json(
     begin_offset=ArrayType(_LONG),
     end_offset=ArrayType(_LONG),
     committed=MapType(_TEXT, ArrayType(_LONG)),
-    named=ArrayType(_TEXT),
+    named=ArrayType(_ANY),
+    part=_LONG,
+    of=_LONG,
+    **_NAMES,
 )
 """A record of version 2: a column for each value of the partitions."""
 

@@ -20,7 +20,7 @@ from trimtab.errors import BadFile
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION
-from trimtab.model.telemetry import TELEMETRY_VERSION
+from trimtab.model.telemetry import AHEAD_S
 from trimtab.spark.schemas import (
     DECISION,
     DECISIONS,
@@ -28,13 +28,12 @@ from trimtab.spark.schemas import (
     RECEIPTS,
     SAMPLES,
     TABLES,
-    TELEMETRY,
-    TELEMETRY_COLUMNS,
     fitting,
 )
 from trimtab.spark.session import storage_path
 
 RAW_JSON = "_not_json"
+OTHER_TYPE = "not JSON, or a field of another type"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,8 @@ class KafkaSpan:
         return all(self.ends[p] <= start for p, start in self.starts.items())
 
 
-def _offsets(offsets: Mapping[TopicPartition, int]) -> str:
+def offsets_text(offsets: Mapping[TopicPartition, int]) -> str:
+    """Offsets as Spark's options take them."""
     tree: dict[str, dict[str, int]] = {}
     for partition, offset in offsets.items():
         tree.setdefault(partition.topic, {})[str(partition.partition)] = offset
@@ -74,8 +74,8 @@ def read_span(
         session.read.format("kafka")
         # By partition number, so that partitions added meanwhile are ignored.
         .option("assign", _names(span.starts))
-        .option("startingOffsets", _offsets(span.starts))
-        .option("endingOffsets", _offsets(span.ends))
+        .option("startingOffsets", offsets_text(span.starts))
+        .option("endingOffsets", offsets_text(span.ends))
         .option("failOnDataLoss", "false")
         .options(**span.cluster.for_spark())
         .options(**dict(span.options))
@@ -138,11 +138,11 @@ def read_files(session: SparkSession, path: Path, table: str) -> DataFrame:
     return fitting(session.read.parquet(storage_path(path)), table, source=str(path))
 
 
-def _json(text: Column | str, schema: StructType) -> Column:
+def json_of(text: Column | str, schema: StructType, **options: str) -> Column:
     """Parses JSON; text that does not match the schema is kept in `RAW_JSON`."""
     # A new schema, because `StructType.add` modifies the schema it is called on.
     kept = StructType([*schema.fields, StructField(RAW_JSON, StringType())])
-    return F.from_json(text, kept, {"columnNameOfCorruptRecord": RAW_JSON})
+    return F.from_json(text, kept, {"columnNameOfCorruptRecord": RAW_JSON} | options)
 
 
 # ---------------------------------------------------------------- steps
@@ -161,121 +161,9 @@ def events(raw: DataFrame) -> DataFrame:
     )
 
 
-_TELEMETRY_NEEDED = ("ts", "topic", "partition", "leader", "sample_id")
-_TELEMETRY_COUNTS = ("partition", "log_bytes", "begin_offset", "end_offset")
-_TELEMETRY_VALUES = ("partition", "leader", "replicas", "isr", *_TELEMETRY_COUNTS[1:])
-"""What a record of version 1 has of its partition, and one of version 2 as a column."""
-
-
-def telemetry(raw: DataFrame) -> DataFrame:
-    """Telemetry records → samples with a `reason` for rejection, null for valid rows.
-
-    A record of version 1 is one row, a record of version 2 a row per partition. A rejected record
-    is one row, with its text in `raw`.
-    """
-    text = F.col("value").cast("string")
-    columns = _has_version(text, TELEMETRY_VERSION)
-    parsed = raw.select(
-        text.alias("raw"),
-        F.col("timestamp").alias("arrived"),
-        columns.alias("columns"),
-        _json(F.when(~columns, text), TELEMETRY).alias("one"),
-        _json(F.when(columns, text), TELEMETRY_COLUMNS).alias("many"),
-    )
-    why = F.when(F.col("columns"), _why_columns_rejected("many")).otherwise(
-        _why_rejected("one", _TELEMETRY_NEEDED, ("ts", *_TELEMETRY_COUNTS), ("ts",))
-    )
-    rows = parsed.withColumn("reason", why).select(_telemetry_rows().alias("rows"))
-    # `reason` is in the array too: Spark would push a filter on a column beside it below the
-    # parsing, and parse once more for every column that the filter needs. Not `explode`, which
-    # gets a filter on the size of the array, with the same effect; the array is never empty.
-    return rows.select(F.explode_outer("rows").alias("row")).select("row.*")
-
-
-def _has_version(text: Column, version: int) -> Column:
-    """Whether `v` of a JSON object is this version; the whole text is read only if `v` is late."""
-    head = F.substring(text, 1, 40)
-    early = head.rlike(r'^\s*\{\s*"v"\s*:\s*\d+\s*[,}]')
-    found = F.when(early, head.rlike(rf'^\s*\{{\s*"v"\s*:\s*{version}\s*[,}}]'))
-    late = F.get_json_object(text, "$.v") == F.lit(str(version))
-    return F.coalesce(found, late, F.lit(False))
-
-
-def _telemetry_rows() -> Column:
-    """The rows of a parsed record, as an array."""
-    kinds = {f.name: f.dataType for f in SAMPLES.fields}
-
-    def row(**known: Column) -> Column:
-        unknown = {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
-        texts = dict.fromkeys(("raw", "reason"), F.lit(None).cast("string"))
-        values = texts | unknown | known | {"arrived": F.col("arrived")}
-        return F.struct(*(value.alias(name) for name, value in values.items()))
-
-    def sampled(of: str) -> dict[str, Column]:
-        shared = {name: F.col(f"{of}.{name}") for name in ("cluster", "topic", "sample_id")}
-        return shared | {"ts": F.timestamp_micros(F.col(f"{of}.ts"))}
-
-    def of_partition(_: Column, at: Column) -> Column:
-        values = {name: F.get(F.col(f"many.{name}"), at) for name in _TELEMETRY_VALUES}
-        return row(**sampled("many"), **values, committed=_committed("many", at))
-
-    one = {name: F.col(f"one.{name}") for name in (*_TELEMETRY_VALUES, "committed")}
-    rejected = row(raw=F.col("raw"), reason=F.col("reason"))
-    return (
-        F.when(F.col("reason").isNotNull(), F.array(rejected))
-        .when(F.col("columns"), F.transform("many.partition", of_partition))
-        .otherwise(F.array(row(**sampled("one"), **one)))
-    )
-
-
-def _committed(of: str, at: Column) -> Column:
-    """The offsets of groups at a position; null stays only for groups that were named."""
-    here = F.transform_values(f"{of}.committed", lambda _, offsets: F.get(offsets, at))
-    named = F.col(f"{of}.named")
-    return F.map_filter(
-        here,
-        lambda group, offset: (
-            offset.isNotNull() | F.coalesce(F.array_contains(named, group), F.lit(False))
-        ),
-    )
-
-
-def _why_columns_rejected(of: str) -> Column:
-    """Why a record in columns is rejected as a whole; null for valid ones."""
-    column = {name: F.col(f"{of}.{name}") for name in _TELEMETRY_VALUES}
-    length = F.array_size(column["partition"])
-    committed = F.map_values(f"{of}.committed")
-
-    def is_other_length(values: Column) -> Column:
-        return F.coalesce(F.array_size(values) != length, F.lit(True))
-
-    def is_negative(values: Column) -> Column:
-        return F.array_min(values) < 0
-
-    return _first(
-        [
-            *_envelope(of, TELEMETRY_VERSION),
-            *((F.col(f"{of}.{name}").isNull(), F.lit(f"no {name}")) for name in _TELEMETRY_NEEDED),
-            (length == 0, F.lit("no partition")),
-            *(
-                (F.array_size(column[name]) != length, F.lit(f"{name} is not as long as partition"))
-                for name in _TELEMETRY_VALUES
-                if name != "partition"
-            ),
-            (F.exists(committed, is_other_length), F.lit("committed is not as long as partition")),
-            *(
-                (F.exists(column[name], F.isnull), F.lit(f"{name} has an unknown value"))
-                for name in ("partition", "leader")
-            ),
-            (F.col(f"{of}.ts") < 0, F.lit("ts is negative")),
-            *(
-                (is_negative(column[name]), F.lit(f"{name} is negative"))
-                for name in _TELEMETRY_COUNTS
-            ),
-            (F.exists(committed, is_negative), F.lit("committed is negative")),
-            (F.col(f"{of}.ts") > _latest(), F.lit("ts lies in the future")),
-        ]
-    )
+def log_records(raw: DataFrame) -> DataFrame:
+    """Kafka records as they are: place, time of arrival in microseconds, and value."""
+    return raw.select("partition", "offset", F.unix_micros("timestamp").alias("arrived"), "value")
 
 
 _RECEIPT_TEXTS = ("run", "group", "topic", "incarnation")
@@ -332,7 +220,7 @@ def _checked(
 ) -> DataFrame:
     """Parsed records of one of Trimtab's topics; `why` is null for valid records."""
     text = F.col("value").cast("string")
-    parsed = _json(text, schema)
+    parsed = json_of(text, schema)
     frame = raw.select(text.alias("raw"), F.col("timestamp").alias("arrived"), parsed.alias("t"))
     rejected = _why_rejected("t", needed, counts, times).alias(why)
     whole = frame.select("raw", "arrived", "t.*", rejected)
@@ -347,12 +235,9 @@ def between(ts: str, from_ts: int, to_ts: int) -> Column:
     return (micros >= from_ts) & (micros < to_ts)
 
 
-_AHEAD_S = 60
-"""A sample whose timestamp is further ahead of its arrival is rejected."""
-
-
-def _latest() -> Column:
-    return F.unix_micros("arrived") + _AHEAD_S * 1_000_000
+def latest() -> Column:
+    """The latest time that a record of ours may have, in microseconds."""
+    return F.unix_micros("arrived") + AHEAD_S * 1_000_000
 
 
 def _why_rejected(
@@ -360,35 +245,35 @@ def _why_rejected(
 ) -> Column:
     """Why a record, parsed into the column `of`, is rejected; null for valid ones."""
     field = {name: F.col(f"{of}.{name}") for name in (*needed, *counts, *times)}
-    return _first(
+    return first_reason(
         [
-            *_envelope(of, VERSION),
+            *envelope(of, VERSION),
             *((field[name].isNull(), F.lit(f"no {name}")) for name in needed),
             *((field[name] < 0, F.lit(f"{name} is negative")) for name in counts),
-            *((field[name] > _latest(), F.lit(f"{name} lies in the future")) for name in times),
+            *((field[name] > latest(), F.lit(f"{name} lies in the future")) for name in times),
         ]
     )
 
 
-def _envelope(of: str, version: int) -> list[tuple[Column, Column]]:
+def envelope(of: str, version: int) -> list[tuple[Column, Column]]:
     """The rules for every record: it has a value, which is JSON of this version."""
     found = F.col(f"{of}.v")
     return [
-        (F.col("raw").isNull() | (F.trim("raw") == ""), F.lit("no value")),
+        (F.col("raw").isNull() | F.col("raw").rlike(r"^\s*$"), F.lit("no value")),
         (found != version, F.concat(F.lit("unknown version "), found)),
-        (F.col(f"{of}.{RAW_JSON}").isNotNull(), F.lit("not JSON, or a field of another type")),
+        (F.col(f"{of}.{RAW_JSON}").isNotNull(), F.lit(OTHER_TYPE)),
         (found.isNull(), F.lit("no version")),
     ]
 
 
-def _first(rules: Iterable[tuple[Column, Column]]) -> Column:
+def first_reason(rules: Iterable[tuple[Column, Column]]) -> Column:
     """The reason of the first rule that holds; null if none does."""
     first, *rest = rules
     return reduce(lambda chain, rule: chain.when(*rule), rest, F.when(*first))
 
 
 def samples(parsed: DataFrame) -> DataFrame:
-    """The valid rows of `telemetry`."""
+    """The valid rows of `telemetry_records.telemetry`."""
     return parsed.where("reason is null").select(*SAMPLES.names)
 
 
@@ -398,7 +283,7 @@ def receipts(parsed: DataFrame) -> DataFrame:
 
 
 def rejects(parsed: DataFrame, *, source: str) -> DataFrame:
-    """The rejected rows of `telemetry` or `receipt_records`, with their original text."""
+    """The rejected rows of telemetry or of `receipt_records`, with their original text."""
     return parsed.where("reason is not null").select(
         F.col("arrived").alias("ts"), F.lit(source).alias("source"), "reason", "raw"
     )
@@ -417,7 +302,7 @@ def split_files(frame: DataFrame, *, source: str, table: str) -> tuple[DataFrame
     bad = frame.where(lacking | unread).select(
         F.lit(None).cast("timestamp").alias("ts"),
         F.lit(source).alias("source"),
-        F.when(unread, "not JSON, or a field of another type")
+        F.when(unread, OTHER_TYPE)
         .otherwise(f"one of {', '.join(needed)} is missing")
         .alias("reason"),
         (F.coalesce(F.col(RAW_JSON), raw) if RAW_JSON in frame.columns else raw).alias("raw"),
@@ -438,7 +323,7 @@ def _from_json(lines: DataFrame, table: str) -> DataFrame:
     fields = [StructField(f.name, shape.get(f.name, f.dataType)) for f in schema.fields]
     if "key" in schema.names:
         fields.append(StructField("key_b64", StringType()))
-    parsed = lines.select(_json("value", StructType(fields)).alias("row")).select("row.*")
+    parsed = lines.select(json_of("value", StructType(fields)).alias("row")).select("row.*")
     dated = parsed.withColumns({t: F.when(F.col(t) >= 0, F.timestamp_micros(t)) for t in times})
     if "key" not in schema.names:
         return dated

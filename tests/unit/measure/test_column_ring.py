@@ -16,6 +16,7 @@ SECOND = 1_000_000
 def sample(second: int, partitions: int, *, groups: tuple[str, ...] = ("g",)) -> TopicSample:
     value = {
         "v": 2,
+        "sample_id": "s",
         "ts": second * SECOND,
         "topic": "t",
         "partition": list(range(partitions)),

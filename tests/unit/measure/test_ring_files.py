@@ -19,6 +19,7 @@ SECOND = 1_000_000
 def sample(second: int, topic: str = "t", partitions: int = 3) -> TopicSample:
     value = {
         "v": 2,
+        "sample_id": "s",
         "ts": second * SECOND,
         "topic": topic,
         "partition": list(range(partitions)),

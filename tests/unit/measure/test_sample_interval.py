@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 
 import pytest
 
-from trimtab.measure.sample_interval import SampleInterval
+from trimtab.measure.sample_interval import SampleInterval, is_sampled
 
 
 def after(*took_s: float, period_s: float = 1.0, multiple: int = 1) -> list[float]:
@@ -93,3 +93,25 @@ def test_rates_need_samples_at_most_a_third_of_their_window_apart(
 def test_a_period_is_positive(period_s: float) -> None:
     with pytest.raises(ValueError, match="period"):
         SampleInterval(period_s=period_s)
+
+
+@pytest.mark.parametrize(
+    ("ages_s", "sampled"),
+    [
+        ((), False),
+        ((2.9,), True),
+        ((3.1,), False),
+        ((2.9, 3.9, 4.9), True),
+        ((3.1, 4.1, 5.1), False),
+        ((20.0, 28.0, 36.0), True),  # samples of a large cluster, every 8 s
+        ((25.0, 33.0, 41.0), False),
+        ((3.1, 603.1, 604.1), False),  # one sample of a monitor that was started again
+        ((3.1, 4.1, 604.1), False),
+    ],
+)
+def test_a_monitor_runs_if_its_newest_sample_is_within_three_of_its_intervals(
+    ages_s: tuple[float, ...], sampled: bool
+) -> None:
+    now = 1_700_000_000_000_000
+    times = [now - round(age_s * 1_000_000) for age_s in ages_s]
+    assert is_sampled(times, now, period_s=1.0) is sampled

@@ -89,3 +89,11 @@ def test_lag_older_than_the_history_is_unknown_not_guessed() -> None:
 def test_lag_across_a_topic_made_anew_is_unknown() -> None:
     history = [at(0, None, end=50), at(1, None, end=3), at(2, None, end=9)]
     assert lag_seconds(history, 2) is None
+
+
+def test_limits_are_exact_to_the_microsecond() -> None:
+    """As floating-point numbers both limits are a little less than 1 001 000 microseconds."""
+    start, end = at(0, 0), PartitionSample(ts=1_001_000, leader=1, log_bytes=9, end_offset=9)
+    assert speed([start, end], min_span_s=1.001, max_gap_s=1.001).complete
+    assert not speed([start, end], min_span_s=1.001001, max_gap_s=2).complete
+    assert not speed([start, end], min_span_s=1, max_gap_s=1.000999).complete

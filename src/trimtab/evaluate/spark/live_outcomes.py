@@ -98,6 +98,7 @@ def outcomes_query(
         stream.name,
         partial(stream.start, session, query.on_batch),
         on_idle=partial(query.caught_up, session),
+        folder=folder,
     )
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.measure.kafka.rates_follower import RatesFollower
 from trimtab.measure.kafka.telemetry_log import newest_record
 from trimtab.measure.ring import SampleRing
-from trimtab.measure.spark.executor_rates import RatesTask, start_executor_rates
+from trimtab.measure.spark.driver_rates import DriverStart
+from trimtab.measure.spark.executor_rates import (
+    MOST_RECORDS_PER_TRIGGER,
+    RatesTask,
+    start_executor_rates,
+)
 from trimtab.measure.spark.live_keys import KeyCounting, KeysQuery
-from trimtab.measure.spark.live_rates import RatesQuery, telemetry_rows
+from trimtab.measure.spark.live_rates import RatesQuery
 from trimtab.measure.spark.rates_job import ContinuousQuery, ExecutorQuery, RatesJob
 from trimtab.measure.spark.spans import MeasureQuery
 from trimtab.measure.spark.streaming_queries import (
@@ -28,11 +34,10 @@ from trimtab.measure.spark.streaming_queries import (
 )
 from trimtab.measure.spark.window_tables import WindowTables
 from trimtab.measure.topic_samples import is_older_version
-from trimtab.measure.windows import MICROS
 from trimtab.model.codec import short_hash
 from trimtab.model.rates_place import RatesPlace
-from trimtab.observe.clock import wall_clock_us
 from trimtab.spark import sources
+from trimtab.spark.folder_lock import used_alone
 from trimtab.spark.session import storage_path
 from trimtab.spark.warehouse import Warehouse
 
@@ -73,17 +78,20 @@ def run_continuously(  # noqa: PLR0913 - independent options
     Returns how many records executors have published, beside those of `results.outlet`.
     """
     job = _Job(session, admin, cluster, asked, results)
-    rates = job.rates(beat)
-    queries: list[ContinuousQuery] = [rates, *more]
-    if keys is not None:
-        queries.append(job.keys(keys))
-    try:
-        while not stop.wait(1.0):
+    with ExitStack() as locks:
+        for folder in job.folders(beat, keys, more):
+            locks.enter_context(used_alone(folder))
+        rates = job.rates(beat)
+        queries: list[ContinuousQuery] = [rates, *more]
+        if keys is not None:
+            queries.append(job.keys(keys))
+        try:
+            while not stop.wait(1.0):
+                for query in queries:
+                    query.tick()
+        finally:
             for query in queries:
-                query.tick()
-    finally:
-        for query in queries:
-            query.stop()
+                query.stop()
     return rates.published_by_executors
 
 
@@ -97,10 +105,22 @@ class _Job:
     asked: MeasureQuery
     results: Results
 
+    def folders(
+        self, beat: JobIntervals, keys: KeyCounting | None, more: Sequence[SupervisedQuery]
+    ) -> list[str]:
+        """The checkpoints of all queries."""
+        found = [self._folder("rates", self._rates_identity(beat))]
+        if keys is not None:
+            found.append(self._folder("keys", self._keys_identity(keys)))
+        return found + [query.folder for query in more if query.folder is not None]
+
+    def _rates_identity(self, beat: JobIntervals) -> str:
+        groups = None if self.asked.groups is None else sorted(self.asked.groups)
+        return self._identity(window_s=beat.window_s, groups=groups)
+
     def rates(self, beat: JobIntervals) -> RatesJob:
         """The telemetry query, on the driver or on executors."""
-        groups = None if self.asked.groups is None else sorted(self.asked.groups)
-        identity = self._identity(window_s=beat.window_s, groups=groups)
+        identity = self._rates_identity(beat)
         output = self._ends("rates", identity, self.cluster.topics.rates)
         tables = WindowTables(
             self.session,
@@ -114,15 +134,15 @@ class _Job:
         return RatesJob(
             wanted=beat.rates_on,
             partitions=self._partitions,
-            on_driver=partial(self._rates_on_driver, beat, identity, output, tables),
+            on_driver=partial(self._rates_on_driver, beat, output, tables),
             on_executors=partial(self._rates_on_executors, beat, identity, tables),
             is_old_telemetry=self._is_old_telemetry,
         )
 
     def _rates_on_driver(
-        self, beat: JobIntervals, identity: str, output: QueryOutput, tables: WindowTables
+        self, beat: JobIntervals, output: QueryOutput, tables: WindowTables
     ) -> SupervisedQuery:
-        """The telemetry query, with its ring filled."""
+        """The telemetry query, with its ring filled at its start."""
         query = RatesQuery(
             SampleRing(window_s=beat.window_s, min_span_s=beat.min_span_s),
             output,
@@ -130,36 +150,45 @@ class _Job:
             wanted=self.asked.filter(self.cluster.topics.prefix).wants,
             groups=self.asked.groups,
         )
-        self._refill(query, tables)
-        pattern = pattern_of([self.cluster.topics.telemetry])
-        stream = self._stream("rates", identity, pattern, telemetry_rows, beat.trigger_s)
+        stream = Stream(
+            name="rates",
+            cluster=self.cluster,
+            pattern=pattern_of([self.cluster.topics.telemetry]),
+            shape=sources.log_records,
+            folder=output.folder,
+            trigger_s=beat.trigger_s,
+            max_records=MOST_RECORDS_PER_TRIGGER,
+        )
         return SupervisedQuery(
             stream.name,
-            partial(stream.start, self.session, query.on_batch),
+            DriverStart(self.session, query, tables, stream),
             on_stop=query.finish,
         )
 
     def _rates_on_executors(
         self, beat: JobIntervals, identity: str, tables: WindowTables
     ) -> ExecutorQuery:
-        task = RatesTask(
-            cluster=self.cluster,
-            window_s=beat.window_s,
-            min_span_s=beat.min_span_s,
-            topics=self.asked.filter(self.cluster.topics.prefix),
-            groups=self.asked.groups,
-            identity=identity,
-        )
         start = partial(
             start_executor_rates,
             self.session,
-            task,
+            self.task(beat, identity),
             folder=self._folder("rates-executors", identity),
             trigger_s=beat.trigger_s,
         )
         follower = RatesFollower(self.cluster)
         follower.start()
         return ExecutorQuery(SupervisedQuery("rates", start), tables, follower)
+
+    def task(self, beat: JobIntervals, identity: str) -> RatesTask:
+        """What executors do; rings of another application are never used."""
+        return RatesTask(
+            cluster=self.cluster,
+            window_s=beat.window_s,
+            min_span_s=beat.min_span_s,
+            topics=self.asked.filter(self.cluster.topics.prefix),
+            groups=self.asked.groups,
+            identity=f"{self.session.sparkContext.applicationId}-{identity}",
+        )
 
     def _partitions(self) -> int:
         """The number of partitions that are measured."""
@@ -174,19 +203,29 @@ class _Job:
 
     def keys(self, how: KeyCounting) -> SupervisedQuery:
         """The query of the data topics, with the counts of the previous driver."""
-        identity = self._identity(
+        identity = self._keys_identity(how)
+        ends = self._ends("keys", identity, self.cluster.topics.hotkeys)
+        query = KeysQuery(how, ends, admin=self.admin)
+        query.resume(self.session)
+        stream = Stream(
+            name="keys",
+            cluster=self.cluster,
+            pattern=self._data_pattern(),
+            shape=sources.events,
+            folder=ends.folder,
+            trigger_s=how.window_s,
+        )
+        caught_up = partial(query.caught_up, self.session)
+        return SupervisedQuery(
+            stream.name, partial(stream.start, self.session, query.on_batch), on_idle=caught_up
+        )
+
+    def _keys_identity(self, how: KeyCounting) -> str:
+        return self._identity(
             window_s=how.window_s,
             epsilon=how.epsilon,
             mode=str(how.mode),
             threshold=repr(how.threshold),
-        )
-        ends = self._ends("keys", identity, self.cluster.topics.hotkeys)
-        query = KeysQuery(how, ends, admin=self.admin)
-        query.resume(self.session)
-        stream = self._stream("keys", identity, self._data_pattern(), sources.events, how.window_s)
-        caught_up = partial(query.caught_up, self.session)
-        return SupervisedQuery(
-            stream.name, partial(stream.start, self.session, query.on_batch), on_idle=caught_up
         )
 
     def _identity(self, **how: object) -> str:
@@ -212,23 +251,6 @@ class _Job:
     def _folder(self, name: str, identity: str) -> str:
         return f"{storage_path(self.results.checkpoint)}/{name}-{identity}"
 
-    def _stream(
-        self,
-        name: str,
-        identity: str,
-        pattern: str,
-        shape: Callable[[DataFrame], DataFrame],
-        trigger_s: float,
-    ) -> Stream:
-        return Stream(
-            name=name,
-            cluster=self.cluster,
-            pattern=pattern,
-            shape=shape,
-            folder=self._folder(name, identity),
-            trigger_s=trigger_s,
-        )
-
     def _data_pattern(self) -> str:
         """The requested topics as a Java pattern; internal topics only if named."""
         named = [pattern_of(self.asked.topics)] if self.asked.topics else []
@@ -237,21 +259,3 @@ class _Job:
             prefix = self.cluster.topics.prefix.replace(".", "\\.")
             named.append(f"^(?!__)(?!{prefix})(?:{wanted})$")
         return "|".join(named)
-
-    def _refill(self, query: RatesQuery, tables: WindowTables) -> None:
-        """Restores the ring to its state when the last driver ended.
-
-        The first start begins with the current window. After a long time without a driver, the
-        missed windows are computed together by the batch step, so that new rates are not delayed.
-        """
-        width, now = round(query.ring.window_s * MICROS), wall_clock_us()
-        recent = now // width * width
-        closed = tables.closed_until()
-        if closed < recent - width:
-            recent -= width
-            tables.write(closed, recent, with_rejects=False)
-            closed = recent
-        query.ring.closed_until = closed
-        raw = tables.telemetry(from_ts=min(closed, now - width), to_ts=now)
-        if raw is not None:
-            query.refill(raw)

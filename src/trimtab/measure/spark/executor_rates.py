@@ -9,16 +9,18 @@ Cost     Some ten microseconds per partition and sample; the driver only starts 
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+import structlog
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from trimtab.kafka.cluster import Cluster
@@ -34,8 +36,13 @@ from trimtab.spark import sources
 from trimtab.spark.warehouse import Folder
 from trimtab.spark.workers import forget_zip_importers
 
+log = structlog.get_logger()
+
 _SCHEMA = "key binary, value binary"
 _ARROW = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+_TELL_EVERY_S = 60.0
+_told_at = [-math.inf]
 
 MOST_RECORDS_PER_TRIGGER = 50_000
 """Bounds the memory of a task when a query has fallen behind."""
@@ -69,7 +76,10 @@ class RatesTask:
         files = RingFiles(_folder() / self.identity)
         ring = self._ring(files, log_partition, records[0])
         topics = self._add(ring, records)
-        files.save(log_partition, ring, records[-1].offset + 1)
+        try:
+            files.save(log_partition, ring, records[-1].offset + 1)
+        except OSError as error:  # the next task reads from the log what is missing
+            _tell_not_stored(error)
         keys, values = [], []
         for rates in ring.rates(topics):
             for text in rates_texts(rates):
@@ -137,7 +147,7 @@ def start_executor_rates(
         max_records=MOST_RECORDS_PER_TRIGGER,
     )
     return (
-        log_records(raw)
+        raw.transform(sources.log_records)
         .mapInArrow(task, _SCHEMA)
         .writeStream.queryName("rates")
         .format("kafka")
@@ -150,9 +160,12 @@ def start_executor_rates(
     )
 
 
-def log_records(raw: DataFrame) -> DataFrame:
-    """The columns of a Kafka log that a task reads."""
-    return raw.select("partition", "offset", F.unix_micros("timestamp").alias("arrived"), "value")
+def _tell_not_stored(error: OSError) -> None:
+    """Warns that rings are not kept, once in a while: a disk that is full is often the log's."""
+    now = time.monotonic()
+    if now - _told_at[0] >= _TELL_EVERY_S:
+        _told_at[0] = now
+        log.warning("ring_not_stored", why=str(error), hint="Samples are read again instead.")
 
 
 def _folder() -> Path:

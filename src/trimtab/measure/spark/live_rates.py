@@ -1,24 +1,25 @@
 """The continuous job for rates and lag: telemetry → rates, by plain Python in the driver.
 
+Spark only brings the records: parsing a few of them in Python is quicker than a plan that does.
 Rates keep no state: a restart reads the samples of the open window from Kafka again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from trimtab.measure.lag_rules import LagState, Reading, verdict
 from trimtab.measure.rate_metrics import show_rates
 from trimtab.measure.ring import SampleRing
 from trimtab.measure.spark.measure_input import as_time
 from trimtab.measure.spark.streaming_queries import TEMPORARY_ERRORS, QueryOutput
+from trimtab.measure.topic_samples import BadSample, TopicSample, read_any_sample
 from trimtab.measure.windows import MICROS, PartitionSample, lag_records, lag_seconds, speed
 from trimtab.model import codec
 from trimtab.model.cluster import TopicPartition
@@ -69,23 +70,16 @@ class RatesQuery:
 
     def refill(self, raw: DataFrame) -> None:
         """Reads the samples of the windows that were open when the last driver ended."""
-        rows = telemetry_rows(raw).where("reason is null").orderBy("micros").collect()
-        self._take(rows, past=True)
+        samples, _ = self._read(raw.transform(sources.log_records).collect())
+        self._take(samples, past=True)
 
-    def on_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """Processes one trigger; `batch` has `telemetry_rows`."""
+    def on_batch(self, batch: DataFrame, _: int) -> None:
+        """Processes one trigger; `batch` has `sources.log_records`."""
         session = batch.sparkSession
-        rows = batch.collect()
-        bad = [r for r in rows if r.reason is not None]
-        if bad:
-            metrics.measure_rejects_total.labels("rates").inc(len(bad))
-            log.warning("telemetry_rejected", records=len(bad), first=bad[0].reason)
-            kept = [(r.arrived, self.source, r.reason, r.raw) for r in bad]
-            self.ends.warehouse.write(
-                session.createDataFrame(kept, REJECTS), "rejects", run=f"{self.ends.run}-{batch_id}"
-            )
-        good = (r for r in rows if r.reason is None)
-        self._take(sorted(good, key=lambda r: r.micros))
+        samples, rejects = self._read(batch.collect())
+        if rejects:
+            self._reject(session, rejects)
+        self._take(samples)
         rates = tuple(self.ring.rates())
         show_rates(rates)
         for topic in rates:
@@ -116,26 +110,45 @@ class RatesQuery:
                 return
             self._unwritten.popleft()
 
-    def _take(self, rows: Iterable[Row], *, past: bool = False) -> None:
+    def _read(self, rows: Iterable[Row]) -> tuple[list[TopicSample], list[_Reject]]:
+        """The samples of wanted topics in order of time, and the records that are none."""
+        samples: list[TopicSample] = []
+        rejects: list[_Reject] = []
+        for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
+            value = None if row.value is None else bytes(row.value)
+            try:
+                sample = read_any_sample(value, arrived_ts=row.arrived, groups=self.groups)
+            except BadSample as error:
+                rejects.append(_Reject(row.partition, row.offset, row.arrived, str(error), value))
+                continue
+            if self.wanted(sample.topic):
+                samples.append(sample)
+        return sorted(samples, key=lambda sample: sample.ts), rejects
+
+    def _take(self, samples: Iterable[TopicSample], *, past: bool = False) -> None:
         late = self.ring.late
-        for row in rows:
-            if self.wanted(row.topic):
-                name = TopicPartition(row.topic, row.partition)
-                self.ring.add(name, self._sample(row), past=past)
+        for whole in samples:
+            for name, sample in whole.partitions():
+                self.ring.add(name, sample, past=past)
                 self._unwritten.extend(self.ring.close())
         metrics.measure_late_total.labels("rates").inc(self.ring.late - late)
 
-    def _sample(self, row: Row) -> PartitionSample:
-        committed = row.committed or {}
-        if self.groups is not None:
-            committed = {g: c for g, c in committed.items() if g in self.groups}
-        return PartitionSample(
-            ts=row.micros,
-            leader=row.leader,
-            log_bytes=row.log_bytes,
-            end_offset=row.end_offset,
-            committed=committed,
-        )
+    def _reject(self, session: SparkSession, rejects: Sequence[_Reject]) -> None:
+        """Counts and keeps records that cannot be read."""
+        metrics.measure_rejects_total.labels("rates").inc(len(rejects))
+        log.warning("telemetry_rejected", records=len(rejects), first=rejects[0].reason)
+        rows = [
+            (
+                as_time(r.arrived),
+                self.source,
+                r.reason,
+                r.value and r.value.decode(errors="replace"),
+            )
+            for r in rejects
+        ]
+        # By the place of the first: a batch that is repeated after a crash has the same rejects.
+        run = f"{self.ends.run}-{rejects[0].partition}-{rejects[0].offset}"
+        self.ends.warehouse.write(session.createDataFrame(rows, REJECTS), "rejects", run=run)
 
     def _keep(
         self,
@@ -162,11 +175,14 @@ class RatesQuery:
         self.marks.mark(session, str(end))
 
 
-def telemetry_rows(raw: DataFrame) -> DataFrame:
-    """Telemetry records, parsed and checked; the time of a sample is `micros`."""
-    # As a number: collected timestamps are in local time, in which an hour may occur twice.
-    parsed = raw.transform(sources.telemetry)
-    return parsed.withColumn("micros", F.unix_micros("ts")).drop("ts")
+class _Reject(NamedTuple):
+    """A telemetry record that cannot be read, and why."""
+
+    partition: int
+    offset: int
+    arrived: int
+    reason: str
+    value: bytes | None
 
 
 def _lags(name: TopicPartition, history: tuple[PartitionSample, ...]) -> Iterable[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from trimtab.measure.activity import SLOTS
-from trimtab.measure.windows import MICROS
+from trimtab.measure.windows import MICROS, as_micros
 from trimtab.model.load import Source
 from trimtab.spark.schemas import PARTITION_RATES
 
@@ -102,9 +102,8 @@ def rates_from_samples(
             "source": F.lit(str(Source.LOG_DIRS)),
             "samples": F.size("all").cast("long"),
             "complete": F.coalesce(
-                (size_us >= int(min_span_s * MICROS))
-                & (size_us > 0)
-                & (_widest_gap() <= int(max_gap_s * MICROS)),
+                (size_us >= max(as_micros(min_span_s), 1))
+                & (_widest_gap() <= as_micros(max_gap_s)),
                 F.lit(False),
             ),
         }

@@ -22,6 +22,7 @@ from trimtab.measure.windows import MICROS
 from trimtab.model.cluster import Replicas, TopicPartition
 from trimtab.observe.clock import wall_clock_us
 from trimtab.spark import sources
+from trimtab.spark.telemetry_records import telemetry
 
 _LEAST_MISSING_S = 2.5
 _RECENT_S = 60.0
@@ -256,7 +257,7 @@ def _samples(
     if not placed:
         return None, None
     raw = telemetry_between(session, cluster, placed, from_ts=asked.from_ts, to_ts=asked.to_ts)
-    parsed = raw.transform(sources.telemetry).persist()
+    parsed = raw.transform(telemetry).persist()
     samples = parsed.transform(wanted_samples, asked, cluster.topics.prefix)
     rejects = parsed.transform(sources.rejects, source=cluster.topics.telemetry)
     return samples, rejects

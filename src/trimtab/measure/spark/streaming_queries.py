@@ -129,12 +129,16 @@ def committed_offsets(session: SparkSession, progress: Folder) -> dict[TopicPart
 
 @dataclass(slots=True)
 class SupervisedQuery:
-    """A query that is restarted when it fails, with increasing pauses."""
+    """A query that is restarted when it fails, with increasing pauses.
+
+    `folder` is that of its checkpoint, if no other driver may use it.
+    """
 
     name: str
     start: Callable[[], StreamingQuery]
     on_idle: Callable[[int], None] | None = None
     on_stop: Callable[[], None] | None = None
+    folder: str | None = None
     query: StreamingQuery | None = None
     _pause_s: float = 1.0
     _again_at: float = 0.0

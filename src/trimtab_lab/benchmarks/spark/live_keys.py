@@ -37,7 +37,7 @@ from trimtab.workload.key_streams import KeyStream
 from trimtab_lab.benchmarks.benchmark import BenchContext, Sides
 from trimtab_lab.benchmarks.kafka.filled_topic import keyed_topic
 from trimtab_lab.benchmarks.spark.batch import EPSILON, SHARE
-from trimtab_lab.benchmarks.spark.resident_memory import MemoryCurve, watched_memory
+from trimtab_lab.benchmarks.spark.process_usage import MemoryCurve, watched_memory
 
 CLUSTER = "bench"
 PARTITIONS = 12

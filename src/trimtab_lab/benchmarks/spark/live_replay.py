@@ -22,8 +22,8 @@ from trimtab.observe.clock import wall_clock_us
 from trimtab_lab.benchmarks.benchmark import BenchContext, Sides
 from trimtab_lab.benchmarks.kafka.latency import rate_times
 from trimtab_lab.benchmarks.kafka.replay import replaying, topic_names
-from trimtab_lab.benchmarks.process_tree import TreeMeter
 from trimtab_lab.benchmarks.spark.continuous_job import measuring
+from trimtab_lab.benchmarks.spark.process_usage import TreeMeter
 
 CLUSTER = "bench-replay"
 STARTED_WITHIN_S = 300.0

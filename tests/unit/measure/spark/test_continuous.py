@@ -1,10 +1,22 @@
-"""A restart finds the folders of the measurement before it."""
+"""A restart finds the folders of the measurement before it; two at once do not share them."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from trimtab.errors import ConfigError
+from trimtab.kafka.cluster import Cluster
+from trimtab.measure.spark.continuous import JobIntervals, Results, _Job, run_continuously
+from trimtab.measure.spark.spans import MeasureQuery
+from trimtab.measure.spark.streaming_queries import SupervisedQuery
+from trimtab.spark.folder_lock import used_alone
 
 _SCRIPT = """
 from unittest.mock import MagicMock
@@ -34,3 +46,45 @@ def test_the_folder_of_several_groups_does_not_depend_on_the_process() -> None:
     first, second = folder("1"), folder("2")
     assert first == second
     assert first.startswith("/nowhere/rates-")
+
+
+def job(folder: str, *, application: str = "app-1") -> _Job:
+    session, admin = MagicMock(), MagicMock()
+    session.sparkContext.applicationId = application
+    admin.cluster.return_value.cluster = "c"
+    results = Results(outlet=MagicMock(), warehouse=MagicMock(), checkpoint=folder)
+    return _Job(session, admin, Cluster("127.0.0.1:1"), MeasureQuery(from_ts=0, to_ts=1), results)
+
+
+BEAT = JobIntervals(window_s=30, min_span_s=3, trigger_s=0.2)
+
+
+@pytest.mark.parametrize("which", ["rates", "another query"])
+def test_a_second_measurement_with_the_same_checkpoints_is_refused(
+    tmp_path: Path, which: str
+) -> None:
+    """Before it has touched anything: at its start it would delete what the first one needs."""
+    one, stop = job(str(tmp_path)), threading.Event()
+    stop.set()
+    more = SupervisedQuery("outcomes", MagicMock(), folder=str(tmp_path / "outcomes"))
+    folder = one.folders(BEAT, None, [more])[0 if which == "rates" else 1]
+
+    def run() -> None:
+        run_continuously(
+            *(one.session, one.admin, one.cluster, one.asked),
+            beat=BEAT,
+            keys=None,
+            results=one.results,
+            stop=stop,
+            more=[more],
+        )
+
+    run()
+    with used_alone(folder), pytest.raises(ConfigError, match="already uses"):
+        run()
+    run()
+
+
+def test_two_applications_never_use_the_same_rings() -> None:
+    first, second = (job("/nowhere", application=name) for name in ("app-1", "app-2"))
+    assert first.task(BEAT, "i").identity != second.task(BEAT, "i").identity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from trimtab.kafka.cluster import Cluster
 from trimtab.measure.kafka.telemetry_log import LogRecord
+from trimtab.measure.ring_files import RingFiles
 from trimtab.measure.spark import executor_rates
 from trimtab.measure.spark.executor_rates import RatesTask
 from trimtab.measure.topic_filter import TopicFilter
@@ -26,6 +29,7 @@ def record(second: int, topic: str = "t", *, part: int = 0, of: int = 1) -> byte
     numbers = [2 * part, 2 * part + 1]
     value = {
         "v": 2,
+        "sample_id": "s",
         "ts": (START + second) * SECOND,
         "topic": topic,
         "partition": numbers,
@@ -145,6 +149,26 @@ def test_a_batch_that_is_repeated_gives_the_same_rates(world: World) -> None:
     fill(world, 8)
     world.run(0, 6)
     assert world.run(6, 8) == world.run(6, 8)
+
+
+def test_a_disk_that_is_full_costs_no_rates(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be stored is read from the log again."""
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    fill(world, 7)
+    world.run(0, 4)
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(RingFiles, "save", full)
+        patched.setattr(executor_rates, "_told_at", [-math.inf])
+        found = [world.run(offset, offset + 1) for offset in (4, 5)]
+    assert world.read_again == [4]
+    assert [rates["window_start"] for (rates,) in found] == [(START + 1) * SECOND] * 2
+    assert [speeds(rates) for (rates,) in found] == [{"0": 100.0, "1": 200.0}] * 2
+    assert [line["event"] for line in logs] == ["ring_not_stored"], "it is not told at every batch"
+    (rates,) = world.run(6)
+    assert (rates["ts"], world.read_again) == ((START + 7) * SECOND, [4, 4, 5])
 
 
 def test_a_log_that_was_made_anew_is_read_from_its_start(world: World) -> None:

@@ -39,8 +39,7 @@ class Tables(WindowTables):
     def closed_until(self) -> int:
         return START
 
-    def write(self, start: int, end: int, *, with_rejects: bool) -> bool:
-        assert with_rejects
+    def write(self, start: int, end: int) -> bool:
         if self.failure is not None:
             raise self.failure
         if self.is_readable:
@@ -105,4 +104,32 @@ def test_no_error_is_hidden_in_the_thread(clock: Clock) -> None:
 def test_without_telemetry_that_can_be_read_nothing_counts_as_written() -> None:
     tables = Tables()
     cast("MagicMock", tables._admin).topics.return_value = ()
-    assert WindowTables.write(tables, START, START + 1, with_rejects=True) is False
+    assert WindowTables.write(tables, START, START + 1) is False
+
+
+def placed(*offline: bool) -> list[Any]:
+    return [MagicMock(offline=is_offline, leader=1) for is_offline in offline]
+
+
+def test_a_window_is_not_written_while_a_part_of_the_telemetry_cannot_be_read() -> None:
+    """The topics whose samples are in that partition would be missing in the tables."""
+    tables = Tables()
+    cast("MagicMock", tables._admin).topics.return_value = placed(False, True, False)
+    assert tables.telemetry(from_ts=START, to_ts=START + 1) is None
+    assert tables.offsets_at(START) is None
+    assert WindowTables.write(tables, START, START + 1) is False
+
+
+def test_waiting_for_a_leader_is_told_once(clock: Clock) -> None:
+    tables = Tables()
+    clock.now = START + 41 * SECOND
+    tables.is_readable = False
+    with capture_logs() as logs:
+        tables.look()
+        tables.look()
+        tables.is_readable = True
+        tables.look()
+        tables.is_readable = False
+        clock.now = START + 71 * SECOND
+        tables.look()
+    assert [line["event"] for line in logs] == ["tables_not_written"] * 2

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from trimtab.observe.clock import wait_until
-from trimtab_lab.benchmarks.process_tree import TreeMeter, tree
+from trimtab_lab.benchmarks.spark.process_usage import TreeMeter, tree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, which Linux has")
 
