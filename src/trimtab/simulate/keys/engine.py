@@ -415,7 +415,7 @@ class _RecordLane(_Lane):
                 hot_loads=tuple(hot.astype(np.int64).tolist()),
                 moves={},
                 skipped=0,
-                tracked=0,
+                tracked=self._policy.entries,
                 keys=common.counts.distinct,
                 held=pairs.size,
                 split_keys=int(np.count_nonzero(places > 1)),

@@ -69,7 +69,7 @@ class PolicyWindow:
         hot_loads: Records of hot keys sent to each.
         moves: Keys that migrated at its beginning, by reason.
         skipped: Keys that should have migrated then, but whose last migration was not finished.
-        tracked: Entries of the routing table.
+        tracked: Keys that the policy remembers: entries of the routing table, with its buckets.
         keys: Distinct keys.
         held: Partitions that have records of a key, summed over the keys.
         split_keys: Keys with records on more than one partition.
