@@ -24,6 +24,7 @@ from typer.main import get_command
 import trimtab
 from trimtab.cli.main import app
 from trimtab.cli.output import say, write_file
+from trimtab.cli.reference_policies import key_policies_page
 from trimtab.cli.reference_topics import table_row, topics_page
 from trimtab.errors import TrimtabError
 from trimtab.model.plan import Layer
@@ -68,6 +69,7 @@ def pages() -> dict[str, str]:
         "api.md": _api(),
         "cli.md": _cli(),
         "errors.md": _errors(),
+        "key-policies.md": key_policies_page(),
         "metrics.md": _metrics(),
         "planners.md": _planners(),
         "settings.md": _settings(),

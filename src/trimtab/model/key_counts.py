@@ -109,7 +109,8 @@ class KeyCounts:
     @property
     def max_error(self) -> int:
         """The widest distance between the bounds of a listed key."""
-        return max((key.most - key.count for key in self.keys), default=0)
+        errors = [key.upper - key.count for key in self.keys if key.upper is not None]
+        return max(errors, default=0)
 
     @property
     def routes(self) -> Mapping[bytes, int]:

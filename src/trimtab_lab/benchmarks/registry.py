@@ -205,6 +205,28 @@ _ALL = (
         spark=False,
     ),
     Benchmark(
+        name="plan-keys",
+        what="the decision of smalops for 100 000 new hot keys on 1 000 partitions",
+        rival="the same moves, scanning all partitions for every key in numpy",
+        bar=1.5,
+        unit=BenchUnit.SECONDS,
+        rows=100_000,
+        run=_lazy("key_planners", "plan_keys"),
+        counted="keys",
+        spark=False,
+    ),
+    Benchmark(
+        name="plan-keys-growth",
+        what="time of a plan over n log n at 100 000 keys, the slower of smalops and trim",
+        rival="the same at 1 000 keys",
+        bar=0.5,  # no worse than n log n by a factor of 2
+        unit=BenchUnit.NANOS_N_LOG_N,
+        rows=100_000,
+        run=_lazy("key_planners", "plan_keys_growth"),
+        counted="keys",
+        spark=False,
+    ),
+    Benchmark(
         name="decide-growth",
         what="time per partition of a decision that changes nothing, from the records of rates",
         rival="json.loads of the same records, and the sum of each consumer's loads",

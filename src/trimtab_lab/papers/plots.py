@@ -407,5 +407,5 @@ _DRAWN: Mapping[str, Mapping[str, Callable[[Part, Figure], None]]] = {
     "utilisation": {"gain": keys.gain_over_utilisation},
     "shifting": {"time": keys.shifting_load},
     "rivals": {"scatter": keys.rival_scatter},
-    "ours": {"scatter": keys.our_bars},
+    "ours": {"scatter": keys.our_scatter},
 }

@@ -85,8 +85,11 @@ class Relief:
         self.homes = homes
         self.band = band
         self.keys: Mapping[int, Sequence[_Entry]] = {
-            p: sorted(((k.count, k.key, k) for k in of if k.count > 0), key=lambda c: c[:2])
-            for p, of in keys.items()
+            p: sorted([(k.count, k.key, k) for k in of if k.count > 0]) for p, of in keys.items()
+        }
+        self.away = {
+            p: [entry for entry in reversed(of) if homes[entry[1]] != p]
+            for p, of in self.keys.items()
         }
 
     def steps(
@@ -126,6 +129,7 @@ class _Search:
         self._variant = variant
         self._random = Random(number)
         self._own: dict[int, list[_Entry]] = {}  # keys of partitions that gave some
+        self._taken: set[bytes] = set()
         self._order = sorted((load, p) for p, load in enumerate(self.loads))
         self._total = sum(self.loads)
 
@@ -183,7 +187,7 @@ class _Search:
             return GreedyStep(near.key, source, lowest, load, lightest)
         if fits < 0:
             return None
-        home = self._homeward(keys, most, ceiling)
+        home = self._homeward(source, most, ceiling)
         if home is not None and 2 * home.count >= largest:
             target = self._problem.homes[home.key]
             return GreedyStep(home, source, target, load, self.loads[target])
@@ -198,15 +202,15 @@ class _Search:
     def _chance(self, of_hundred: int) -> bool:
         return of_hundred > 0 and int(self._random.random() * 100) < of_hundred
 
-    def _homeward(self, keys: Sequence[_Entry], most: int, ceiling: int) -> KeyCount | None:
+    def _homeward(self, source: int, most: int, ceiling: int) -> KeyCount | None:
         """The largest key away from home that fits there."""
         homes = self._problem.homes
         fitting = (
             key
-            for count, name, key in reversed(keys)
+            for count, name, key in self._problem.away.get(source, ())
             if count <= most
-            and homes[name] != key.partition
             and self.loads[homes[name]] + count <= ceiling
+            and name not in self._taken
         )
         return next(fitting, None)
 
@@ -219,7 +223,8 @@ class _Search:
         if source not in self._own:
             self._own[source] = list(self._problem.keys[source])
         keys = self._own[source]
-        del keys[bisect_left(keys, (key.count, key.key), key=lambda c: c[:2])]
+        del keys[bisect_left(keys, (key.count, key.key))]
+        self._taken.add(key.key)
 
     def _shift(self, count: int, source: int, target: int) -> None:
         for p, change in ((source, -count), (target, count)):

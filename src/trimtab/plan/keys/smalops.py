@@ -99,33 +99,31 @@ def _place(
     accepts: Accepts | None,
 ) -> None:
     """Places the keys that have become hot, the largest first."""
-    hot_only = draft.loads is not draft.totals
-    m, loads = len(draft.loads), draft.loads
-    draws = options.initial is InitialPlace.TWO_CHOICES
+    loads, m = draft.loads, len(draft.loads)
+    hot_only = loads is not draft.totals
+    if options.initial is InitialPlace.HOME:
+        for key in tracked.fresh:
+            draft.routes[key.key] = key.partition
+            if hot_only:
+                loads[key.partition] += key.count
+        return
     for key in sorted(tracked.fresh, key=lambda k: (-k.count, k.key)):
-        target = source = key.partition
-        numbers: dict[str, int] = {}
-        if draws and key.key not in draft.busy:
-            if not hot_only:
-                loads[source] -= key.count
-            pair = two_choices(key.key, plan_number=context.plan_number, partitions=m)
-            target = min(pair, key=lambda p: (loads[p], p))
-            numbers = {
-                "choice_a": pair[0],
-                "choice_b": pair[1],
-                "load_a": loads[pair[0]],
-                "load_b": loads[pair[1]],
-            }
-            if not hot_only:
-                loads[source] += key.count
-            load = loads[source] + key.count if hot_only else loads[source]
-            step = GreedyStep(key, source, target, load, loads[target])
-            if not draft.may_move(key, target) or not (accepts is None or accepts(step)):
+        source = key.partition
+        if not hot_only:
+            loads[source] -= key.count
+        a, b = two_choices(key.key, plan_number=context.plan_number, partitions=m)
+        load_a, load_b = loads[a], loads[b]
+        target = a if (load_a, a) < (load_b, b) else b
+        if target != source:
+            step = GreedyStep(key, source, target, loads[source] + key.count, loads[target])
+            if draft.may_move(key, target) and (accepts is None or accepts(step)):
+                numbers = {"choice_a": a, "choice_b": b, "load_a": load_a, "load_b": load_b}
+                draft.add(key, target, KeyReason.PLACE, numbers)
+                if hot_only:
+                    draft.shift_total(key.count, source, target)
+            else:
                 target = source
-        draft.add(key, target, KeyReason.PLACE, numbers)
-        draft.shift_total(key.count, source, target)
-        if hot_only:
-            loads[target] += key.count
+        loads[target] += key.count
         draft.routes[key.key] = target
 
 

@@ -9,6 +9,7 @@ Paper    Bhattacharya & Wood. Differs: by default a key cools down at half the t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple, assert_never
 
 from trimtab.measure.counters import (
@@ -59,18 +60,20 @@ class TrackedKeys:
 
 def tracked_keys(counts: KeyCounts, options: KeyOptions) -> TrackedKeys:
     """Sorts the keys of a window; raises if the threshold is not above the error of counting."""
-    threshold, hot = _hot(counts, options.threshold)
+    threshold, chosen = _hot(counts, options.threshold)
     check_threshold(counts.max_error, threshold)
     twice = 2 * threshold if options.cool_below is CoolBelow.THRESHOLD else threshold
-    ordered = sorted(counts.keys, key=lambda key: key.key)
     known, fresh, cooled = [], [], []
-    for key in ordered:
-        if key.routed and (key.key in hot or 2 * key.most >= twice):
+    for key in sorted(counts.keys, key=attrgetter("key")):
+        most = key.count if key.upper is None else key.upper
+        is_hot = most >= threshold if chosen is None else key.key in chosen
+        if not key.routed:
+            if is_hot:
+                fresh.append(key)
+        elif is_hot or 2 * most >= twice:
             known.append(key)
-        elif key.routed:
+        else:
             cooled.append(key)
-        elif key.key in hot:
-            fresh.append(key)
     at_home = homes([key.key for key in cooled], counts.partitions).tolist() if cooled else []
     return TrackedKeys(
         threshold=threshold,
@@ -81,18 +84,17 @@ def tracked_keys(counts: KeyCounts, options: KeyOptions) -> TrackedKeys:
     )
 
 
-def _hot(counts: KeyCounts, form: Threshold | None) -> tuple[int, set[bytes]]:
-    """The threshold in records, and the hot keys."""
+def _hot(counts: KeyCounts, form: Threshold | None) -> tuple[int, set[bytes] | None]:
+    """The threshold in records, and the hot keys if they are not just all that reach it."""
     match form:
         case None:
-            threshold = counts.threshold
+            return counts.threshold, None
         case Count() | Share():
-            threshold = threshold_records(form, counts.records)
+            return threshold_records(form, counts.records), None
         case Coverage():
             return _covering(counts, form)
         case _:
             assert_never(form)
-    return threshold, {key.key for key in counts.keys if key.most >= threshold}
 
 
 def _covering(counts: KeyCounts, form: Coverage) -> tuple[int, set[bytes]]:

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.measure.counters import Count, Threshold
+from trimtab.model.key_counts import KeyCount
+from trimtab.plan.keys.bounds import imbalance, least_peak, relative
 from trimtab.simulate.keys.arrivals import (
     BLOCK_RECORDS,
     NANOS,
@@ -41,7 +43,6 @@ from trimtab.simulate.keys.result import (
     KeySimulation,
     PolicyRun,
     PolicyWindow,
-    imbalance,
 )
 from trimtab.simulate.keys.routing import Partitions, Routing
 from trimtab.simulate.keys.window_counts import CountedKeys, WindowCounting, WindowCounts
@@ -199,11 +200,13 @@ class _CommonCounts:
         )
 
     def _window(self, number: int) -> ArrivalWindow:
-        counts, m = self.counts, self.topic.partitions
-        coldest = int(self.finished(self.home_loads, Routing()).cold_loads().min())
-        largest = int(counts.all_keys.counts.max(initial=0))
-        hottest = int(self.hot.counts.max(initial=0))
-        bound = max(largest, hottest + coldest) * m / counts.n if counts.n else 1.0
+        counts = self.counts
+        at_home = self.finished(self.home_loads, Routing()).homes(self.hot.keys).tolist()
+        movable = [
+            KeyCount(key=b"", count=count, partition=home)
+            for count, home in zip(self.hot.counts.tolist(), at_home, strict=True)
+        ]
+        loads, shards = self.home_loads.tolist(), self._shards.tolist()
         return ArrivalWindow(
             number=number,
             records=counts.n,
@@ -212,8 +215,8 @@ class _CommonCounts:
             hot_records=int(self.hot.counts.sum()),
             threshold=self.threshold,
             sketch_entries=counts.sketch_entries,
-            bound=max(1.0, bound),
-            shard_imbalance=imbalance(self._shards) if self._shards.size > 1 else None,
+            bound=float(relative(least_peak(loads, movable), loads)),
+            shard_imbalance=float(imbalance(shards)) if len(shards) > 1 else None,
         )
 
 
@@ -415,7 +418,7 @@ class _RecordLane(_Lane):
                 hot_loads=tuple(hot.astype(np.int64).tolist()),
                 moves={},
                 skipped=0,
-                tracked=0,
+                tracked=self._policy.entries,
                 keys=common.counts.distinct,
                 held=pairs.size,
                 split_keys=int(np.count_nonzero(places > 1)),

@@ -17,7 +17,7 @@ from trimtab.simulate.keys.policy import FinishedWindow, RoutingDecision
 from trimtab.simulate.keys.routing import Routing
 
 
-class PlannedKeys:
+class PlannerPolicy:
     """Routes hot keys as a planner decides."""
 
     def __init__(self, planner: KeyPlanner) -> None:

@@ -100,6 +100,11 @@ class KeyLevelPolicy(Protocol):
 class RecordLevelPolicy(Protocol):
     """Chooses a partition for each record."""
 
+    @property
+    def entries(self) -> int:
+        """The number of keys that it remembers."""
+        ...
+
     def choose(self, block: KeyedArrivals) -> Partitions:
         """The partition of each record, in order of arrival."""
         ...

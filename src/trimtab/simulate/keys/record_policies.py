@@ -25,6 +25,8 @@ _NOT_HEAVY = -1
 class RoundRobin:
     """Records go to the partitions in turn: the bound for topics without keys."""
 
+    entries = 0
+
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
         self._next = 0
@@ -41,6 +43,8 @@ class RoundRobin:
 
 class PartialKeyGrouping:
     """Each record goes to the less loaded of the two partitions that hashes of its key give."""
+
+    entries = 0
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -70,6 +74,11 @@ class MoreChoices:
         self._loads = [0] * partitions
         self._heavy = np.full(1, _NOT_HEAVY, np.int64)  # the last stands for all keys beyond
         self._choices: list[tuple[int, ...]] = []
+
+    @property
+    def entries(self) -> int:
+        """The number of heavy keys."""
+        return len(self._choices)
 
     def choose(self, block: KeyedArrivals) -> Partitions:
         """The least loaded of two partitions, or of those that a heavy key may go to."""

@@ -25,7 +25,7 @@ _TABLE = "a routing table of hot keys"
 
 def planner_policy(planner: KeyPlanner, *, name: str, what: str, chosen: str) -> KeyPolicyKind:
     """A policy that asks a planner with these options at the end of each window."""
-    from trimtab.simulate.keys.planned import PlannedKeys
+    from trimtab.simulate.keys.planned import PlannerPolicy
 
     return KeyPolicyKind(
         name=name,
@@ -33,7 +33,7 @@ def planner_policy(planner: KeyPlanner, *, name: str, what: str, chosen: str) ->
         whole_state=True,
         memory=_TABLE,
         chosen=chosen,
-        create=lambda _: PlannedKeys(planner),
+        create=lambda _: PlannerPolicy(planner),
     )
 
 

@@ -12,24 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-
+from trimtab.plan.keys.bounds import balancing_error, imbalance
 from trimtab.simulate.keys.delays import DelayHistogram
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 WARM_UP_WINDOWS = 1
-
-
-def imbalance(loads: ArrayLike) -> float:
-    """The largest load divided by the mean; 1 without load.
-
-    >>> imbalance([30, 10, 20])
-    1.5
-    """
-    given = np.asarray(loads)
-    total = int(given.sum())
-    return float(given.max() * given.size / total) if total else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +56,7 @@ class PolicyWindow:
         hot_loads: Records of hot keys sent to each.
         moves: Keys that migrated at its beginning, by reason.
         skipped: Keys that should have migrated then, but whose last migration was not finished.
-        tracked: Entries of the routing table.
+        tracked: Keys that the policy remembers: entries of the routing table, with its buckets.
         keys: Distinct keys.
         held: Partitions that have records of a key, summed over the keys.
         split_keys: Keys with records on more than one partition.
@@ -88,13 +75,12 @@ class PolicyWindow:
     @property
     def imbalance(self) -> float:
         """The largest load divided by the mean, over all records."""
-        return imbalance(self.loads)
+        return float(imbalance(self.loads))
 
     @property
     def e_lb(self) -> float:
         """The balancing error of the paper, eq. (2): over hot keys, in records."""
-        mean = sum(self.hot_loads) / len(self.hot_loads)
-        return sum(abs(load - mean) for load in self.hot_loads)
+        return float(balancing_error(self.hot_loads))
 
     @property
     def moved(self) -> int:

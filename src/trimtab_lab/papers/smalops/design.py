@@ -96,9 +96,9 @@ class SmalopsDesign:
         return {
             "seeds": self.seeds,
             "partitions": paper.PARTITIONS,
-            "duration_s": self.duration_s,
+            "duration_s": round(self.duration_s),
             "threshold": f"{paper.HOT_COUNT} records per window",
-            "window_s": paper.DECISION_INTERVAL_S,
+            "window_s": round(paper.DECISION_INTERVAL_S),
         }
 
     def rate(self, utilisation: float, service_us: float = 50.0) -> float:

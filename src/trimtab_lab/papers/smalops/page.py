@@ -295,11 +295,24 @@ def _why_overloaded(policies: Mapping[str, Any]) -> list[str]:
 
 
 def _rivals(part: Part) -> str:
+    found = part.figures
     lines = ["## Rivals on the same arrivals\n", conditions(part), rows_table(part.rows), ""]
-    for load, policies in part.figures["loads"].items():
-        lines += [f"### {load.capitalize()}\n", *_table(policies), ""]
-    lines += ["What each gives up:\n", cells("policy", "gives up"), cells("---", "---")]
-    lines += [cells(name, text) for name, text in part.figures["gives up"].items()]
+    for load, policies in found["loads"].items():
+        lines += [f"### {load.capitalize()}\n", *_table(policies)]
+        lines.append(
+            f"\nLeast imbalance of any policy that keeps keys whole: "
+            f"{found['least imbalance'][load]:.3f}.\n"
+        )
+    lines += [
+        "### What each gives up, and what was chosen\n",
+        "A policy that splits a key needs another step that joins its state, and its records are "
+        "processed out of order.\n",
+        cells("policy", "gives up", "chosen where its source leaves it open"),
+        cells("---", "---", "---"),
+    ]
+    lines += [
+        cells(name, text, found["chosen"][name] or "–") for name, text in found["gives up"].items()
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ _COLOURS = {
     "gedik": RED,
     "dkg": RED,
 }
+_MARKERS = ("o", "s", "^", "D", "v")
 _NINES = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999)
 
 
@@ -192,55 +194,90 @@ def shifting_load(part: Part, canvas: Figure) -> None:
 def rival_scatter(part: Part, canvas: Figure) -> None:
     """The 99th percentile against the migrations of every policy, a panel per load."""
     loads = part.figures["loads"]
-    whole = part.figures["whole keys"]
-    canvas.set_size_inches(2.0 + 3.0 * len(loads), 4.2)
-    for axes, (load, policies) in zip(
-        canvas.subplots(1, len(loads), squeeze=False)[0], loads.items(), strict=True
-    ):
+    canvas.set_size_inches(8.6, 3.6)
+    panels = canvas.subplots(1, len(loads), sharey=True, sharex=True, squeeze=False)[0]
+    for axes, (load, policies) in zip(panels, loads.items(), strict=True):
         points = {name: (found["migrations"], found["p99_us"]) for name, found in policies.items()}
-        _labelled(axes, points, whole)
+        _scatter(axes, points, part.figures["whole keys"])
         axes.set_title(load, fontsize=9)
         axes.set_xlabel("migrations")
-    canvas.axes[0].set_ylabel("p99 of the delay, µs")
+    panels[0].set_ylabel("p99 of the delay, µs")
+    canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     canvas.supxlabel(
         "filled: keys stay whole; hollow: records and state of a key are split", fontsize=8
     )
 
 
-def our_bars(part: Part, canvas: Figure) -> None:
+def our_scatter(part: Part, canvas: Figure) -> None:
     """`trim` and the settings of SMALOPS: p99 by hash's against migrations."""
     found = part.figures["shifting"]
     panels = [(w, shift) for w, shifts in found.items() for shift in shifts]
+    if not panels:
+        return
     columns = 2
     rows = -(-len(panels) // columns)
-    canvas.set_size_inches(7.6, 0.6 + 2.6 * rows)
-    grid = [axes for row in canvas.subplots(rows, columns, squeeze=False) for axes in row]
-    for axes, (window_s, shift) in zip(grid, panels, strict=False):
+    canvas.set_size_inches(7.6, 0.8 + 2.4 * rows)
+    grid = canvas.subplots(rows, columns, squeeze=False, sharex=True)
+    legend: dict[str, Any] = {}
+    places = [axes for row in grid for axes in row]
+    for axes, (window_s, shift) in zip(places, panels, strict=False):
         policies = found[window_s][shift]
         hashed = policies["hash"]["p99_us"]
         points = {
             name: (each["migrations"], each["p99_us"] / hashed) for name, each in policies.items()
         }
-        _labelled(axes, points, dict.fromkeys(points, True))
-        axes.set_title(f"windows of {window_s} s, shift {shift}", fontsize=9)
+        _scatter(axes, points, dict.fromkeys(points, True))
+        axes.set_title(f"windows of {window_s} s, keys shift by {shift}", fontsize=9)
+        handles, names = axes.get_legend_handles_labels()
+        legend |= dict(zip(names, handles, strict=True))
+    for row in grid:
+        row[0].set_ylabel("p99, hash's = 1")
+    for axes in grid[-1]:
         axes.set_xlabel("migrations")
-        axes.set_ylabel("p99, hash's = 1")
+    canvas.legend(legend.values(), legend.keys(), loc="outside upper center", ncols=3, fontsize=8)
 
 
-def _labelled(
+def _scatter(
     axes: Axes, points: Mapping[str, tuple[float, float]], whole: Mapping[str, bool]
 ) -> None:
-    axes.set_xscale("symlog", linthresh=1)
-    axes.set_yscale("log")
+    """A colour for each family, a marker for each policy of it."""
+    from matplotlib.ticker import FuncFormatter
+
+    used: Counter[str] = Counter()
     for name, (x, y) in points.items():
         colour = _colour(name)
-        axes.scatter(x, y, s=30, color=colour if whole[name] else "white", edgecolors=colour)
-        axes.annotate(name, (x, y), (5, 3), textcoords="offset points", fontsize=7)
-    _plain(axes.xaxis)
+        marker = "*" if name == "trim" else _MARKERS[used[colour]]
+        used[colour] += 1
+        axes.scatter(
+            x,
+            y,
+            s=110 if name == "trim" else 34,
+            marker=marker,
+            color=colour if whole[name] else "white",
+            edgecolors=colour,
+            label=name,
+            zorder=3,
+        )
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_yscale("log")
+    axes.set_xlim(-0.5, 1e6)
+    axes.set_xticks([0, 1, 100, 10_000, 1_000_000])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     _plain(axes.yaxis)
-    axes.set_xlim(left=-0.5)
-    axes.margins(x=0.25, y=0.12)
+    axes.margins(y=0.15)
     axes.grid()
+
+
+def _short(value: float) -> str:
+    """A large number in few characters.
+
+    >>> _short(100), _short(10_000), _short(1_000_000)
+    ('100', '10 k', '1 M')
+    """
+    for size, unit in ((1e6, " M"), (1e3, " k")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
 
 
 def _nines(share: float) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trimtab.simulate.keys.policy import KeyPolicyKind
 from trimtab.simulate.keys.registry import key_policy_of
 from trimtab_lab.papers.published import smalops as paper
 from trimtab_lab.papers.smalops.design import HASH, ROUND_ROBIN, SMALOPS, TRIM, KeyContestant
@@ -18,39 +17,33 @@ TOTAL = SMALOPS.with_options("smalops, from home, total load", initial="home", l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRival:
-    """A policy with what the simulation says about it."""
+    """A policy, whether the records of a key stay together, what it gives up, what was chosen."""
 
     contestant: KeyContestant
-    kind: KeyPolicyKind
-
-    @property
-    def whole_keys(self) -> bool:
-        """Whether the records and the state of a key are on one partition."""
-        return self.kind.whole_state
-
-    @property
-    def gives_up(self) -> str:
-        """What it gives up, and what it has to remember."""
-        return f"{self.kind.gives_up}; remembers {self.kind.memory}"
+    whole_keys: bool
+    gives_up: str
+    chosen: str
 
 
-def _rival(contestant: KeyContestant) -> KeyRival:
-    return KeyRival(contestant=contestant, kind=key_policy_of(contestant.policy))
-
-
-RIVALS = tuple(
-    map(
-        _rival,
-        (
-            HASH,
-            SMALOPS,
-            DEFAULT,
-            TOTAL,
-            TRIM,
-            *(KeyContestant(name, name) for name in _OTHERS),
-            ROUND_ROBIN,
-        ),
+def _rival(contestant: KeyContestant, known: str = "", chosen: str = "") -> KeyRival:
+    """What the simulation says about a policy, which it may know by another name."""
+    kind = key_policy_of(known or contestant.policy)
+    return KeyRival(
+        contestant=contestant,
+        whole_keys=kind.whole_state,
+        gives_up=f"{kind.gives_up}; remembers {kind.memory}",
+        chosen=chosen or kind.chosen,
     )
+
+
+RIVALS = (
+    _rival(HASH),
+    _rival(SMALOPS, "smalops-paper"),
+    _rival(DEFAULT),
+    _rival(TOTAL, chosen="A key that becomes hot stays, and all records are balanced."),
+    _rival(TRIM),
+    *(_rival(KeyContestant(name, name)) for name in _OTHERS),
+    _rival(ROUND_ROBIN),
 )
 
 _FEWER = SMALOPS.with_options("smalops, 10 records", threshold=f"count:{paper.HOT_COUNT // 10}")

@@ -102,7 +102,11 @@ def workload(design: SmalopsDesign, run: Runner) -> Part:
         "sketch_entries": mean("sketch_entries"),
         "sketch_hot": mean("sketch_hot"),
     }
-    settings = {"seeds": design.seeds, **parameters, "rate_s": paper.RECORDS / paper.WORKLOAD_S}
+    settings = {
+        "seeds": design.seeds,
+        **parameters,
+        "records/s": round(paper.RECORDS / paper.WORKLOAD_S),
+    }
     return Part(settings=settings, rows=tuple(rows), figures=figures)
 
 
@@ -178,7 +182,7 @@ def delays(design: SmalopsDesign, run: Runner) -> Part:
             for service_us in (20.0, 50.0)
         },
     }
-    settings = {**design.settings, "rate_s": rate_s, "service times_us": [20.0, 50.0]}
+    settings = {**design.settings, "records/s": round(rate_s), "service_us": [20, 50]}
     return Part(settings=settings, rows=tuple(rows), figures=figures)
 
 
@@ -207,7 +211,11 @@ def service_times(design: SmalopsDesign, run: Runner) -> Part:
             sum(gap > gaps[-1] for gap in gaps),
         )
     )
-    settings = {**design.settings, "rate_s": rate_s, "service times_us": list(times)}
+    settings = {
+        **design.settings,
+        "records/s": round(rate_s),
+        "service_us": list(map(round, times)),
+    }
     figures = {"service_times_us": list(times), "p99_us": p99}
     return Part(settings=settings, rows=tuple(rows), figures=figures)
 
@@ -256,7 +264,12 @@ def thresholds(design: SmalopsDesign, run: Runner) -> Part:
         "count p99_us": over_seeds(found, SMALOPS.name, "p99_us"),
         "count tracked": over_seeds(found, SMALOPS.name, "tracked"),
     }
-    settings = {**design.settings, "rate_s": rate_s, "service_us": 50.0, "draws": design.draws}
+    settings = {
+        **design.settings,
+        "records/s": round(rate_s),
+        "service_us": 50,
+        "draws": design.draws,
+    }
     del settings["threshold"]
     return Part(settings=settings, rows=tuple(rows), figures=figures)
 
@@ -319,7 +332,7 @@ def utilisation(design: SmalopsDesign, run: Runner) -> Part:
             for one in (HASH, SMALOPS, TRIM)
         },
     }
-    settings = {**design.settings, "service_us": 50.0}
+    settings = {**design.settings, "service_us": 50}
     return Part(settings=settings, rows=tuple(rows), figures=figures)
 
 

@@ -250,6 +250,19 @@ def test_shards_have_an_imbalance_of_their_own():
     ]
 
 
+def test_no_policy_that_keeps_keys_whole_and_cold_ones_at_home_is_below_the_bound():
+    kinds = [kind for kind in KINDS.values() if kind.whole_state and kind.name != "dkg"]
+    stream = replace(STREAM, distribution=ZipfMandelbrot(keys=2000, s=2.0), shift=0)
+
+    found = simulate_keys(stream, TOPIC, kinds, duration_s=4.0)
+
+    assert min(window.bound for window in found.arrivals) > 1.2, "one key is too large"
+    for run in found.runs:
+        for own, common in zip(run.windows, found.arrivals, strict=True):
+            # Keys that are hot no longer may be away from home for one window.
+            assert own.imbalance >= 0.97 * common.bound
+
+
 def test_a_coverage_makes_as_many_keys_hot_as_it_needs():
     topic = replace(TOPIC, threshold=Coverage(0.3))
     result = simulate_keys(STREAM, topic, [KINDS["smalops"]], duration_s=2.0)

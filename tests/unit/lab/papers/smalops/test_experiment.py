@@ -148,7 +148,7 @@ def _times(policy: str, figure: str, factor: float, **at: Any) -> Change:
         ("shifting", _set("smalops", minutes_p99_us=[500, 500, 540, 500]), "largest distance"),
         ("shifting", _set("smalops", minutes_p99_us=[500, 500, 500, 601]), "is not below hash's"),
         ("shifting", _set("smalops", minutes_p99_us=[500, 500, 500, 500]), "in the worst minute"),
-        ("rivals", _set("trim", imbalance_bound=1.05), "less than the least imbalance: trim"),
+        ("rivals", _set("gedik", p99_us=1, migrations=4), "no more migrations than trim: gedik"),
         ("ours", _set("trim", imbalance=1.02), "steady: imbalance"),
         ("ours", _times("trim", "p99_us", 1.02, shift=0), "steady: p99"),
         ("ours", _set("trim", migrations=40), "steady: migrations"),
