@@ -16,7 +16,6 @@ from trimtab.cli.options import (
     Output,
     ReportFile,
     duration_option,
-    input_path,
     topic_option,
     with_options,
 )
@@ -129,16 +128,13 @@ class KeyPlanOptions:
 
     counts: Annotated[
         Path | None,
-        typer.Option(
-            "--counts", metavar="FILE", callback=input_path, help="A counts file of one window."
-        ),
+        typer.Option("--counts", metavar="FILE", help="A counts file of one window."),
     ] = None
     loads: Annotated[
         Path | None,
         typer.Option(
             "--loads",
             metavar="FILE",
-            callback=input_path,
             help="A measurement, written by `trimtab measure -o`, instead of counts.",
         ),
     ] = None
