@@ -1,9 +1,10 @@
-"""Rates on the executors of a real Spark cluster, of which a worker is killed."""
+"""Rates on the executors of a real Spark cluster: a worker is paused, then the driver; one dies."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.standalone import standalone_cluster
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics, ensure_topics
 from trimtab.local.cluster import LocalCluster
+from trimtab_lab.benchmarks.spark.process_usage import tree
 
 TOPICS = [f"t{number}" for number in range(8)]
 WINDOW_S = 60
@@ -36,29 +38,54 @@ def own(cluster: LocalCluster) -> OwnTopics:
     return topics
 
 
-@contextmanager
-def _sampling(cluster: LocalCluster, telemetry: str) -> Iterator[None]:
-    """A sample of every topic twice a second, of one partition that grows by a byte per ms."""
-    stop = threading.Event()
+class Sampler:
+    """A sample of every topic twice a second, of one partition that grows by a byte per ms.
 
-    def sample() -> None:
-        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
-        while not stop.wait(0.5):
-            ts = time.time_ns() // 1000
-            for topic in TOPICS:
-                columns = {"partition": [0], "leader": [1], "log_bytes": [ts // 1000]}
-                value = {"v": 2, "sample_id": "s", "ts": ts, "topic": topic, **columns}
-                more = {"replicas": [[1]], "isr": [[1]], "begin_offset": [0], "end_offset": [0]}
-                producer.produce(telemetry, json.dumps(value | more).encode(), topic.encode())
-            producer.flush(30)
+    Its records grow ever faster, and `groups` are where the log once ended. So the lag of a group
+    in seconds is exact only if that very sample is known.
+    """
 
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    def __init__(self, cluster: LocalCluster, telemetry: str) -> None:
+        self._cluster, self._telemetry = cluster, telemetry
+        self._started = time.time_ns() // 1000
+        self.times: list[int] = []
+        self.groups: dict[str, int] = {}
+
+    def end_offset(self, ts: int) -> int:
+        return (ts - self._started) ** 2 // 10**9
+
+    def watch(self, times: list[int]) -> None:
+        """From now on there is a group where the log ended at each of these samples."""
+        self.groups = {str(ts): self.end_offset(ts) for ts in times}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        stop = threading.Event()
+
+        def sample() -> None:
+            producer = Producer({"bootstrap.servers": self._cluster.bootstrap_servers})
+            while not stop.wait(0.5):
+                self._take(producer)
+
+        thread = threading.Thread(target=sample, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _take(self, producer: Producer) -> None:
+        ts = time.time_ns() // 1000
+        columns: dict[str, Any] = {"partition": [0], "leader": [1], "log_bytes": [ts // 1000]}
+        columns |= {"replicas": [[1]], "isr": [[1]], "begin_offset": [0]}
+        columns |= {"end_offset": [self.end_offset(ts)]}
+        columns |= {"committed": {group: [offset] for group, offset in self.groups.items()}}
+        for topic in TOPICS:
+            value = {"v": 2, "sample_id": "s", "ts": ts, "topic": topic, **columns}
+            producer.produce(self._telemetry, json.dumps(value).encode(), topic.encode())
+        assert producer.flush(30) == 0
+        self.times.append(ts)
 
 
 class Rates:
@@ -70,6 +97,7 @@ class Rates:
         )
         self._consumer.assign([TopicPartition(topic, 0, 0)])
         self.newest: dict[str, dict[str, Any]] = {}
+        self.times: dict[str, list[int]] = {topic: [] for topic in TOPICS}
 
     def newer_than(self, ts: int) -> bool:
         """Whether every topic has rates of a sample after this time."""
@@ -77,11 +105,47 @@ class Rates:
             if message.error() is None:
                 value = json.loads(message.value() or b"")
                 self.newest[value["topic"]] = value
+                self.times[value["topic"]].append(value["ts"])
         return all(topic in self.newest and self.newest[topic]["ts"] > ts for topic in TOPICS)
 
 
 @contextmanager
-def _measuring(cluster: LocalCluster, own: OwnTopics, master: str, folder: Path) -> Iterator[None]:
+def _paused(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """A process and its descendants do not run, as on a machine that is suspended."""
+    pids = list(tree(process.pid))
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def _check_pause(sampler: Sampler, rates: Rates, process: subprocess.Popen[bytes]) -> None:
+    """After a pause every sample that came meanwhile is known, and no rate is there twice."""
+    before = len(sampler.times)
+    with _paused(process):
+        wait_until(lambda: len(sampler.times) >= before + 6, what="samples during the pause")
+        missed = sampler.times[before : before + 6]
+    sampler.watch(missed)
+    watched = sampler.times[-1] + 1_000_000
+    wait_until(lambda: rates.newer_than(watched), what="rates after the pause")
+    for found in rates.newest.values():
+        partition = found["partitions"]["0"]
+        assert partition["bytes_s"] == pytest.approx(1000, rel=0.05)
+        assert partition["complete"]
+        lags = {ts: (found["ts"] - ts) / 1_000_000 for ts in missed}
+        assert {int(ts): s for ts, s in partition["lag_s"].items()} == pytest.approx(lags, abs=1e-5)
+    for topic, times in rates.times.items():
+        assert times == sorted(set(times)), f"rates of {topic} were published twice, or late"
+
+
+@contextmanager
+def _measuring(
+    cluster: LocalCluster, own: OwnTopics, master: str, folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     (folder / "events").mkdir()
     command = [sys.executable, "-m", "trimtab.cli.main", "measure", "--continuous"]
     command += ["--bootstrap-server", cluster.bootstrap_servers, "--no-monitor", "--keys", "none"]
@@ -103,7 +167,7 @@ def _measuring(cluster: LocalCluster, own: OwnTopics, master: str, folder: Path)
     with (folder / "measure.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         process.wait(120)
@@ -121,13 +185,14 @@ def _tasks_by_executor(folder: Path) -> Counter[str]:
     return found
 
 
-def test_both_workers_compute_rates_and_the_death_of_one_loses_nothing(
+def test_both_workers_compute_rates_and_neither_pauses_nor_a_death_lose_anything(
     cluster: LocalCluster, own: OwnTopics, tmp_path: Path
 ) -> None:
+    sampler = Sampler(cluster, own.telemetry)
     with (
         standalone_cluster(tmp_path) as spark,
-        _sampling(cluster, own.telemetry),
-        _measuring(cluster, own, spark.master, tmp_path),
+        sampler.running(),
+        _measuring(cluster, own, spark.master, tmp_path) as driver,
     ):
         rates = Rates(cluster, own.rates)
         start = time.time_ns() // 1000
@@ -136,6 +201,9 @@ def test_both_workers_compute_rates_and_the_death_of_one_loses_nothing(
             lambda: len([n for n in _tasks_by_executor(tmp_path).values() if n >= 3]) >= 2,
             what="tasks on both workers",
         )
+
+        _check_pause(sampler, rates, spark.workers[1])
+        _check_pause(sampler, rates, driver)
 
         before = dict(rates.newest)
         spark.workers[0].kill()
