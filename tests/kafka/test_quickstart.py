@@ -53,5 +53,8 @@ def test_the_quickstart_measures_what_its_load_sent(tmp_path: Path) -> None:
         assert found["keys"]
     assert not any(p["complete"] for p in recent["partitions"])  # a topic younger than the span
     assert plan["after"]["max_load"] > 0
+    imbalance = re.search(r"imbalance\s+([\d.]+) → ([\d.]+)", ran.stdout)
+    assert imbalance, ran.stdout
+    assert float(imbalance[2]) < float(imbalance[1])
     assert "not over the requested 600 s" in ran.stdout
     assert "all loads are 0" not in ran.stdout
