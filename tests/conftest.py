@@ -9,6 +9,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests.failed_waits import FailedWaits
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -34,6 +36,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
     rank = {name: number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tells failed waits from other failures."""
+    config.pluginmanager.register(FailedWaits())
 
 
 @pytest.fixture(autouse=True)

@@ -44,9 +44,10 @@ from trimtab.model.cluster import (
     Replicas,
     TopicPartition,
 )
-from trimtab.model.codec import read_loads, read_snapshot
+from trimtab.model.codec import read_counts, read_loads, read_snapshot
 from trimtab.model.control import Action
-from trimtab.model.json_files import write_loads, write_plan, write_snapshot
+from trimtab.model.json_files import write_counts, write_loads, write_plan, write_snapshot
+from trimtab.model.key_counts import KeyCount, KeyCounts
 from trimtab.model.load import (
     GroupLimits,
     KeyLoad,
@@ -63,6 +64,12 @@ from trimtab.model.plan import (
     ConsumerState,
     Cost,
     InverseMove,
+    KeyCost,
+    KeyInverse,
+    KeyMove,
+    KeyPlan,
+    KeyReason,
+    KeyState,
     Layer,
     MemberName,
     Plan,
@@ -86,6 +93,18 @@ from trimtab.plan.consumers.planner import (
     PlannerOptions,
     ScalingDecision,
     ScalingRequest,
+)
+from trimtab.plan.keys.plan import plan_keys
+from trimtab.plan.keys.planner import (
+    BalancedLoad,
+    CoolBelow,
+    InitialPlace,
+    KeyContext,
+    KeyDecision,
+    KeyOptions,
+    KeyPlanner,
+    KeyRule,
+    WorthTest,
 )
 from trimtab.plan.records.leaders import LeaderSnapshot, TopicLeaders
 from trimtab.plan.records.live_weights import LiveWeights
@@ -167,6 +186,7 @@ __all__ = [
     "Assignment",
     "Autoscaler",
     "BadFile",
+    "BalancedLoad",
     "Broker",
     "BrokerId",
     "BrokerUnavailable",
@@ -179,6 +199,7 @@ __all__ = [
     "ConsumerMove",
     "ConsumerPlan",
     "ConsumerState",
+    "CoolBelow",
     "Cost",
     "CountUnit",
     "DirectedConsumer",
@@ -190,9 +211,23 @@ __all__ = [
     "GroupConsumer",
     "GroupLimits",
     "Handler",
+    "InitialPlace",
     "InverseMove",
     "KeptPartitions",
+    "KeyContext",
+    "KeyCost",
+    "KeyCount",
+    "KeyCounts",
+    "KeyDecision",
+    "KeyInverse",
     "KeyLoad",
+    "KeyMove",
+    "KeyOptions",
+    "KeyPlan",
+    "KeyPlanner",
+    "KeyReason",
+    "KeyRule",
+    "KeyState",
     "Lake",
     "Layer",
     "LeaderSnapshot",
@@ -254,6 +289,7 @@ __all__ = [
     "WaitingBatches",
     "Weights",
     "WeightsReader",
+    "WorthTest",
     "__version__",
     "for_kafka_python",
     "leaders_now",
@@ -261,12 +297,15 @@ __all__ = [
     "partitioner_of",
     "plan_consumers",
     "plan_id",
+    "plan_keys",
     "planner_of",
     "ratios",
+    "read_counts",
     "read_loads",
     "read_plan",
     "read_snapshot",
     "with_partitions",
+    "write_counts",
     "write_loads",
     "write_plan",
     "write_routed",

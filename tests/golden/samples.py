@@ -18,6 +18,8 @@ from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import Broker, BrokerId, ClusterSnapshot, Replicas, TopicPartition
 from trimtab.model.codec import (
     Json,
+    counts_from,
+    counts_to,
     dumps,
     hot_keys_to,
     loads_from,
@@ -60,6 +62,7 @@ from trimtab.model.control_codec import (
 from trimtab.model.journal import JournalEntry, PlanState
 from trimtab.model.journal_codec import journal_from, journal_to
 from trimtab.model.json_reader import Node, parse
+from trimtab.model.key_counts import KeyCount, KeyCounts
 from trimtab.model.load import KeyLoad, Loads, LoadStep, Measurement, PartitionLoad, Source, Unit
 from trimtab.model.plan import (
     BrokerCost,
@@ -294,6 +297,19 @@ def _measurement() -> Measurement:
     )
 
 
+def _counts() -> KeyCounts:
+    return KeyCounts(
+        partitions=3,
+        window_s=10.0,
+        threshold=100,
+        keys=(
+            KeyCount(key=b"a", count=1234, partition=2, routed=True),
+            KeyCount(key=b"\xff\x00", count=99, partition=0, upper=104),
+        ),
+        partition_totals=(500, 0, 2000),
+    )
+
+
 _RECEIPT: dict[str, Any] = {
     "run": "r1",
     "group": "g",
@@ -330,6 +346,7 @@ def documents() -> dict[str, str]:
     made: dict[str, Json] = {
         "loads": loads_to(_loads()),
         "loads-least": loads_to(Loads(capacity=1, steps=(LoadStep(loads={TWO[0]: 1.5}),))),
+        "counts": counts_to(_counts()),
         "snapshot": snapshot_to(_snapshot()),
         "measurement": measurement_to(_measurement()),
         "plan-readme-mwf": plan_to(readme_plan("mwf")),
@@ -408,6 +425,7 @@ def documents() -> dict[str, str]:
 
 READERS: Mapping[str, Callable[[Node], object]] = {
     "loads": loads_from,
+    "counts": counts_from,
     "snapshot": snapshot_from,
     "measurement": measurement_from,
     "plan": plan_from,

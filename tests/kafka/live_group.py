@@ -22,11 +22,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
+from tests.kafka.judges import Said, falls, intervals, overlaps
 from tests.kafka.streams import wait_until
 from trimtab.apply.consumers.backends.processes import ProcessBackend
 from trimtab.errors import TrimtabError
@@ -35,7 +36,6 @@ from trimtab.kafka.admin import KafkaAdmin, TopicSpec
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import OwnTopics, ensure
 from trimtab.local.cluster import LocalCluster
-from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
 from trimtab.model.control import (
     ControlMessage,
@@ -43,7 +43,6 @@ from trimtab.model.control import (
     GroupState,
     Hello,
     PlanOrder,
-    ReadingStarted,
     ReadingStopped,
     Receipt,
     Start,
@@ -70,87 +69,6 @@ LOW, HIGH = 10.0, 60.0
 _KEYS = 12
 _PUBLISH_EVERY_S = 0.5
 _DEAD_AFTER_S = 15.0
-
-
-Control = ControlMessage
-
-
-class Said(NamedTuple):
-    """A record of the control topic; `ts` is the sender's."""
-
-    partition: int
-    offset: int
-    ts: int
-    what: Control
-
-
-class Interval(NamedTuple):
-    """From when to when one process read a partition; `until` None: it still does."""
-
-    incarnation: str
-    since: int
-    until: int | None
-
-
-# ---------------------------------------------------------------- judges
-
-
-def intervals(
-    reports: Iterable[Said], receipts: Iterable[Receipt], living: Iterable[str]
-) -> dict[TopicPartition, list[Interval]]:
-    """Who read each partition when, by its own words; a dead process read until its last sign."""
-    heard = list(reports)
-    alive = set(living)
-    last: dict[str, int] = {}
-    for said in heard:
-        name = said.what.incarnation or ""  # type: ignore[union-attr]
-        last[name] = max(last.get(name, 0), said.ts)
-    for receipt in receipts:
-        last[receipt.incarnation] = max(last.get(receipt.incarnation, 0), receipt.finished_ts)
-    opened: dict[tuple[TopicPartition, str], int] = {}
-    found: dict[TopicPartition, list[Interval]] = {}
-    for said in sorted(heard, key=lambda s: s.offset):
-        if isinstance(said.what, ReadingStarted):
-            for partition in said.what.partitions:
-                opened.setdefault((partition, said.what.incarnation), said.ts)
-        elif isinstance(said.what, ReadingStopped):
-            for partition in said.what.partitions:
-                since = opened.pop((partition, said.what.incarnation), None)
-                if since is not None:
-                    interval = Interval(said.what.incarnation, since, said.ts)
-                    found.setdefault(partition, []).append(interval)
-    for (partition, name), since in opened.items():
-        until = None if name in alive else last[name]
-        found.setdefault(partition, []).append(Interval(name, since, until))
-    return {p: sorted(ones, key=lambda i: i.since) for p, ones in found.items()}
-
-
-def overlaps(held: Mapping[TopicPartition, Iterable[Interval]]) -> list[str]:
-    """The partitions that two processes read at once."""
-    found = []
-    for partition, ones in sorted(held.items()):
-        before: Interval | None = None
-        for one in sorted(ones, key=lambda i: i.since):
-            if (
-                before is not None
-                and one.incarnation != before.incarnation
-                and (before.until is None or before.until > one.since)
-            ):
-                found.append(f"{partition}: {before} and {one}")
-            if before is None or before.until is not None:
-                longer = one.until is None or before is None or one.until > (before.until or 0)
-                before = one if longer else before
-    return found
-
-
-def falls(epochs: Iterable[int]) -> list[tuple[int, int]]:
-    """Where an epoch follows a higher one."""
-    found, highest = [], 0
-    for epoch in epochs:
-        if epoch < highest:
-            found.append((highest, epoch))
-        highest = max(highest, epoch)
-    return found
 
 
 # ---------------------------------------------------------------- processes
@@ -631,7 +549,7 @@ class Watch:
             place.offset = self._reader.get_watermark_offsets(place, timeout=30)[1]
         self._reader.assign(places)
 
-    def sees(self, is_it: Callable[[Control | GroupState], bool]) -> Said | GroupState:
+    def sees(self, is_it: Callable[[ControlMessage | GroupState], bool]) -> Said | GroupState:
         """Waits for a record, and returns it."""
         deadline = time.monotonic() + WITHIN_S
         while time.monotonic() < deadline:

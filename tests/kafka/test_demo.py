@@ -128,6 +128,23 @@ def test_the_plan_leaves_no_consumer_overloaded_that_need_not_be(played: DemoOut
         assert load <= capacity or owned <= oversize
 
 
+def test_the_plan_for_hot_keys_levels_the_partitions_that_were_measured(
+    played: DemoOutcome,
+) -> None:
+    planned = played.hot_keys
+    (topic,) = planned.plan.scope.topics
+    measured = {p.partition: p.records_s for p in played.measurement.partitions if p.topic == topic}
+
+    shares = [total / planned.counts.records for total in planned.counts.partition_totals]
+    whole = sum(rate or 0.0 for rate in measured.values())
+    assert shares == pytest.approx(
+        [(measured[n] or 0.0) / whole for n in sorted(measured)], abs=0.01
+    )
+    assert planned.plan.moves
+    assert planned.plan.after.imbalance < planned.plan.before.imbalance
+    assert planned.plan.after.imbalance >= planned.plan.bound - 1e-9
+
+
 def test_the_lines_are_whole_windows_inside_the_span(played: DemoOutcome) -> None:
     found, half = played.measurement, SCRIPT.line_s * 1e6 / 2
 
@@ -150,6 +167,8 @@ def test_what_is_written_can_be_read_again(played: DemoOutcome, folder: Path) ->
 
     assert read_loads(files.measurement)[0] == played.measurement
     assert read_plan(files.plan)[0] == played.plan
+    assert read_plan(files.keys_plan)[0] == played.hot_keys.plan
+    assert plan_id(played.hot_keys.plan) in files.report.read_text(encoding="utf-8")
     assert plan_id(played.plan) in files.report.read_text(encoding="utf-8")
     assert read_snapshot(files.snapshot)[0] == played.placed
     assert "<svg" in files.audit.read_text(encoding="utf-8")

@@ -12,20 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.live_group import (
-    HIGH,
-    LOW,
-    WITHIN_S,
-    Control,
-    Interval,
-    LiveGroup,
-    Run,
-    Said,
-    falls,
-    intervals,
-    live_group,
-    overlaps,
-)
+from tests.kafka.judges import Interval, Said, falls, intervals, overlaps
+from tests.kafka.live_group import HIGH, LOW, WITHIN_S, LiveGroup, Run, live_group
 from tests.kafka.streams import wait_until
 from trimtab.apply.consumers.backends.measure_process import measuring
 from trimtab.apply.consumers.backends.processes import ProcessBackend
@@ -34,6 +22,7 @@ from trimtab.local.cluster import LocalCluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import (
     Action,
+    ControlMessage,
     GroupState,
     ReadingStarted,
     ReadingStopped,
@@ -251,11 +240,11 @@ def test_scaling_down_ends_consumers_between_two_batches(group: LiveGroup) -> No
 # ---------------------------------------------------------------- the controller
 
 
-def is_unclean(what: Control | GroupState) -> bool:
+def is_unclean(what: ControlMessage | GroupState) -> bool:
     return isinstance(what, GroupState) and not what.clean
 
 
-def of_kind(kind: type) -> Callable[[Control | GroupState], bool]:
+def of_kind(kind: type) -> Callable[[ControlMessage | GroupState], bool]:
     return lambda what: isinstance(what, kind)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from tests.kafka.group_members import Members
 from tests.kafka.streams import wait_until
-from tests.kafka.test_group_mode import Members
 from trimtab.apply.consumers.controller_state import GroupVerdict, GroupView
 from trimtab.apply.consumers.decision_goals import DecisionGoals
 from trimtab.apply.consumers.group_facts import NewestRates

@@ -132,6 +132,16 @@ def test_a_lossy_counter_stays_small_when_counts_are_added(additions, epsilon):
 
 
 @untimed
+@given(keys=STREAMS, epsilon=EPSILONS, batch=st.integers(1, 90))
+def test_counting_batches_keeps_all_four_laws(keys, epsilon, batch):
+    counter = LossyCounter(epsilon)
+    for start in range(0, len(keys), batch):
+        counter.add_batch(keys[start : start + batch])
+    check_bounds(counter, Counter(keys), epsilon=epsilon)
+    check_size(counter.entries, counter.n, width=counter.width)
+
+
+@untimed
 @given(keys=STREAMS, epsilon=EPSILONS, buffer=st.integers(1, 90), batch=st.integers(1, 90))
 def test_counting_columns_keeps_all_four_laws(keys, epsilon, buffer, batch):
     summary = on_columns(epsilon, keys, buffer=buffer, batch=batch)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.laws.group_world import World, towards
-from tests.laws.test_policy import P, aim_of, measured
+from tests.laws.policy_cases import P, aim_of, measured
 from tests.laws.test_startup import turns
 from trimtab.apply.consumers.controller import step
 from trimtab.apply.consumers.controller_state import GroupObserved, MoveStage, PartitionMove, Phase

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.laws.group_world import World
-from tests.laws.test_policy import P, aim_of, measured
+from tests.laws.policy_cases import P, aim_of, measured
 from trimtab.apply.consumers.controller_state import ControllerRules, Phase, Policy
 from trimtab.apply.consumers.policy import verdict
 from trimtab.model.control import Action

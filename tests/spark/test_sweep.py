@@ -77,6 +77,22 @@ def test_finished_cells_are_not_run_again_and_failed_ones_are(
     assert sorted(path.name[0] for path in ran.iterdir()) == ["0", "1", "1", "2", "3"]
 
 
+def test_finished_cells_are_run_again_if_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    ran.mkdir()
+
+    def work(parameters):
+        (ran / os.urandom(4).hex()).touch()
+        return {"n": parameters["n"]}
+
+    cells, into = [GridCell({"n": 0}, "v1")], str(tmp_path / "cells")
+    for again in (False, False, True):
+        found = sweep(spark, cells, work, into=into, again=again)
+        assert found[cells[0].key].figures == {"n": 0}
+
+    assert len(list(ran.iterdir())) == 2
+
+
 def test_another_version_of_the_code_is_another_cell(spark: SparkSession, tmp_path: Path) -> None:
     def work(version):
         return lambda _: {"version": version}
@@ -137,3 +153,19 @@ def test_an_experiment_is_run_kept_and_gone_on_with(
     kept = json.loads((tmp_path / "out" / "results" / "landau.json").read_text(encoding="utf-8"))
     assert kept["parts"]["headline"]["rows"] == documents[0]["rows"]
     assert (tmp_path / "out" / "landau.md").exists()
+
+
+def test_simulations_of_hot_keys_run_on_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setattr(cli, "spark_session", lambda *_, **__: spark)
+    monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
+    asked = ["--what", "delays", "--seeds", "1", "--duration", "20s", "--json"]
+
+    code = run(["experiment", "smalops", *asked, "--into", str(tmp_path / "out")])
+
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert code == 0
+    assert {row["verdict"] for row in rows} == {"not comparable"}  # too short to be judged
+    assert rows[0]["ours"] == pytest.approx(0.72, abs=0.1)
+    assert (tmp_path / "out" / "plots" / "smalops-delays-curves.svg").exists()

@@ -30,7 +30,14 @@ from trimtab.model.plan import AnyPlan, ConsumerPlan
 from trimtab.model.plan_codec import plan_id, plan_to, read_plan
 from trimtab.observe.logging import configure
 from trimtab.plan.consumers.situation import situation_of_file
-from trimtab.services.apply import ApplyOptions, carry_out, journal_of, stored_plan, undoing
+from trimtab.services.apply import (
+    ApplyOptions,
+    carry_out,
+    journal_of,
+    not_carried_out,
+    stored_plan,
+    undoing,
+)
 from trimtab.services.groups import present_group
 
 
@@ -159,7 +166,9 @@ def _tell(plan: AnyPlan, *, fresh: bool | None, entry: JournalEntry | None, as_j
         say(f"Its journal: {entry.state}, {entry.step} of {entry.of} moves{why}.")
     if _under_way(entry):
         return
-    if fresh:
+    if not isinstance(plan, ConsumerPlan):
+        say(not_carried_out(plan))
+    elif fresh:
         say("The plan is fresh: partitions and owners are as it found them.")
     else:
         say(

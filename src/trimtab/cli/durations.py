@@ -8,7 +8,7 @@ from trimtab.model.durations import duration_s
 
 
 def seconds(text: str | float) -> float:
-    """Parses `500ms`, `30s`, `2m`, `1.5h` or `1d`; a number without a unit is in seconds.
+    """Parses `50us`, `500ms`, `30s`, `2m`, `1.5h` or `1d`; without a unit it is in seconds.
 
     >>> seconds("500ms"), seconds("2m"), seconds("30")
     (0.5, 120.0, 30.0)
@@ -25,7 +25,9 @@ def seconds_or_zero(text: str | float) -> float:
     >>> seconds_or_zero("0"), seconds_or_zero("0s"), seconds_or_zero("5ms")
     (0.0, 0.0, 0.005)
     """
+    if isinstance(text, float):  # the default of an option; as text, 0.00005 would be 5e-05
+        return text
     try:
-        return duration_s(str(text))
+        return duration_s(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -73,6 +73,12 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trimtab plan consumers --loads loads.json --capacity 2000000 -o plan.json",
         "trimtab plan consumers --loads loads.json --group pay --planner mwf --max-moves 5",
     ),
+    "plan keys": (
+        "trimtab plan keys --counts counts.json -o plan.json --report plan.html",
+        "trimtab plan keys --loads loads.json --topic orders --planner smalops --cool-below "
+        "threshold",
+        "trimtab plan keys --topic orders --since 1m --max-moves 5",
+    ),
     "apply": (
         "trimtab apply plan.json",
         "trimtab apply plan.json --execute --hold 10m",
@@ -125,6 +131,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trimtab simulate brokers --brokers 3",
         "trimtab simulate brokers --brokers 5 --utilisation 0.9 --policies node,sqf,jsq "
         "--plot waits.svg",
+    ),
+    "simulate keys": (
+        "trimtab simulate keys --policies hash,smalops,trim --rate 112400 --report keys.html",
+        "trimtab simulate keys --policies all --shift 10 --duration 4m --service-time 20us",
     ),
 }
 

@@ -22,6 +22,7 @@ from trimtab.cli.options import (
     with_options,
 )
 from trimtab.cli.output import TerminalProgress, result, result_json, warn, write_report
+from trimtab.cli.plan_keys import keys_plan
 from trimtab.cli.planner_options import (
     PlannerChoices,
     PlannerName,
@@ -135,6 +136,9 @@ def consumers_plan(options: PlanOptions) -> None:
         from trimtab.report.plans import plan_view
 
         result(plan_view(found.plan, found.loads))
+
+
+app.command(name="keys")(keys_plan)
 
 
 def _cluster(options: PlanOptions, loads: Loads | Measurement) -> Cluster | None:

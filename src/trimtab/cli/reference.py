@@ -24,10 +24,12 @@ from typer.main import get_command
 import trimtab
 from trimtab.cli.main import app
 from trimtab.cli.output import say, write_file
+from trimtab.cli.reference_policies import key_policies_page
 from trimtab.cli.reference_topics import table_row, topics_page
 from trimtab.errors import TrimtabError
+from trimtab.model.plan import Layer
 from trimtab.observe import metrics
-from trimtab.plan.consumers.planner import PackingPlanner
+from trimtab.plan.planner import NamedPlanner
 from trimtab.plan.registry import PLANNERS, option_texts
 from trimtab.settings import Settings
 
@@ -67,6 +69,7 @@ def pages() -> dict[str, str]:
         "api.md": _api(),
         "cli.md": _cli(),
         "errors.md": _errors(),
+        "key-policies.md": key_policies_page(),
         "metrics.md": _metrics(),
         "planners.md": _planners(),
         "settings.md": _settings(),
@@ -171,15 +174,19 @@ def _default(name: str, field: Any) -> str:
     return f"`{value}`"
 
 
+_CONTEXTS = {Layer.CONSUMERS: "PackingContext", Layer.KEYS: "KeyContext"}
+
+
 def _planners() -> str:
     parts = [
         "# Planners\n",
         "`trimtab plan LAYER --planner NAME`; `trimtab.PLANNERS[layer][name]` in Python. "
         "A planner is a pure function: equal input gives an equal plan.\n",
     ]
-    for layer, named in PLANNERS.items():
+    for layer in PLANNERS:
+        planners: list[NamedPlanner[Any, Any]] = [*PLANNERS[layer].values()]
         parts.append(f"## {layer}\n")
-        for module, members in groupby(named.values(), key=_module_of):
+        for module, members in groupby(planners, key=_module_of):
             family = list(members)
             text, _, _ = inspect.cleandoc(module.__doc__ or "").partition("\n>>> ")
             title, _, body = text.partition("\n")
@@ -187,11 +194,15 @@ def _planners() -> str:
             parts += [f"### {names}\n", f"{title}\n", f"```text\n{body.strip()}\n```\n"]
             parts += [table_row("planner", "options", "facts"), table_row("---", "---", "---")]
             parts += [
-                table_row(f"`{p.name}`", _in_code(p.option_names), _in_code(sorted(p.uses)))
+                table_row(
+                    f"`{p.name}`",
+                    _in_code(p.option_names),
+                    _in_code(sorted(p.reads.difference(p.option_names))),
+                )
                 for p in family
             ]
             parts.append("")
-        parts += _planner_options(named.values())
+        parts += _planner_options(layer, planners)
     return "\n".join(parts)
 
 
@@ -199,7 +210,7 @@ def _in_code(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "–"
 
 
-def _planner_options(planners: Iterable[PackingPlanner]) -> Iterator[str]:
+def _planner_options(layer: Layer, planners: Iterable[NamedPlanner[Any, Any]]) -> Iterator[str]:
     """The table of all options: who has it, its default, and what it means."""
     rows: dict[str, tuple[list[str], Any, str]] = {}
     for planner in planners:
@@ -209,7 +220,7 @@ def _planner_options(planners: Iterable[PackingPlanner]) -> Iterator[str]:
     yield "### Options\n"
     yield (
         "In Python: `planner.with_options(max_moves=3)`. The facts of the tables above are fields "
-        "of `PackingContext`.\n"
+        f"of `{_CONTEXTS[layer]}`.\n"
     )
     yield table_row("option", "of", "default", "meaning")
     yield table_row("---", "---", "---", "---")
@@ -219,7 +230,7 @@ def _planner_options(planners: Iterable[PackingPlanner]) -> Iterator[str]:
     yield ""
 
 
-def _module_of(planner: PackingPlanner) -> ModuleType:
+def _module_of(planner: NamedPlanner[Any, Any]) -> ModuleType:
     rule = planner.rule
     module = inspect.getmodule(rule.func if isinstance(rule, partial) else rule)
     if module is None:

@@ -31,6 +31,7 @@ from trimtab.cli.planner_options import (
     sla_option,
 )
 from trimtab.cli.simulate_brokers import brokers
+from trimtab.cli.simulate_keys import keys
 from trimtab.errors import ConfigError
 from trimtab.model.codec import dumps, loads_to
 from trimtab.model.load import Loads, Unit
@@ -373,3 +374,4 @@ def replay(options: ReplayOptions) -> None:
 
 
 app.command()(brokers)
+app.command()(keys)

@@ -298,12 +298,12 @@ _FORMS = "Write count:100, share:0.001 or coverage:0.1."
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Returns the threshold that `count:N`, `share:F` or `coverage:F` names.
+    """Returns the threshold that `count:N`, `share:F` or `coverage:F` names; `N` is a count.
 
-    >>> parse_threshold("share:0.001")
-    Share(of_records=0.001)
+    >>> parse_threshold("share:0.001"), parse_threshold("100")
+    (Share(of_records=0.001), Count(records=100))
     """
-    form, _, number = text.partition(":")
+    form, _, number = (f"count:{text}" if text.isdecimal() else text).partition(":")
     try:
         match form:
             case "count":

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -211,10 +212,31 @@ class LossyCounter:
             entry[0] += c
         self._n += c
         if self._n >= self._bucket * self.width:
-            # A large count can complete many buckets; pruning after the last includes the others.
-            complete = self._n // self.width
-            self._tracked = {k: e for k, e in self._tracked.items() if e[0] + e[1] > complete}
-            self._bucket = complete + 1
+            self._prune()
+
+    def _prune(self) -> None:
+        """Drops entries at the end of a bucket."""
+        # A large count can complete many buckets; pruning after the last includes the others.
+        complete = self._n // self.width
+        self._tracked = {k: e for k, e in self._tracked.items() if e[0] + e[1] > complete}
+        self._bucket = complete + 1
+
+    def add_batch(self, keys: Sequence[bytes]) -> None:
+        """Counts a batch of records, all of a key together: faster than one after another.
+
+        It counts as if every key came first at the batch's first record. The guarantees hold for
+        the same reason as in `trimtab.measure.columnar_counting`.
+        """
+        tracked, missed = self._tracked, self._bucket - 1
+        for key, c in Counter(keys).items():
+            entry = tracked.get(key)
+            if entry is None:
+                tracked[key] = [c, missed]
+            else:
+                entry[0] += c
+        self._n += len(keys)
+        if self._n >= self._bucket * self.width:
+            self._prune()
 
     def summary(self) -> Summary:
         """Returns the current summary."""

@@ -17,6 +17,7 @@ from typing import Any
 from trimtab.model import wire
 from trimtab.model.cluster import NO_LEADER, ClusterSnapshot, Replicas, TopicPartition
 from trimtab.model.json_reader import Node, parse_file
+from trimtab.model.key_counts import KeyCounts
 from trimtab.model.load import KeyLoad, Loads, Measurement, PartitionLoad, RateSteps
 from trimtab.model.weights import Weights
 
@@ -84,6 +85,20 @@ def measurement_from(node: Node) -> Measurement:
 def measurement_to(measurement: Measurement) -> Json:
     """A measurement file."""
     return {"v": VERSION, "kind": "measurement", **wire.write(measurement)}
+
+
+def counts_from(node: Node) -> KeyCounts:
+    """Reads a counts file."""
+    node.version()
+    try:
+        return wire.read_file(KeyCounts, node, "v")
+    except ValueError as error:  # the counts do not fit together
+        node.fail(str(error))
+
+
+def counts_to(counts: KeyCounts) -> Json:
+    """A counts file."""
+    return {"v": VERSION, **wire.write(counts)}
 
 
 def snapshot_to(snapshot: ClusterSnapshot) -> Json:
@@ -261,3 +276,9 @@ def read_snapshot(path: str | Path) -> tuple[ClusterSnapshot, list[str]]:
     """Reads a snapshot file; also returns the warnings."""
     node = parse_file(path)
     return snapshot_from(node), node.warnings
+
+
+def read_counts(path: str | Path) -> tuple[KeyCounts, list[str]]:
+    """Reads a counts file; also returns the warnings."""
+    node = parse_file(path)
+    return counts_from(node), node.warnings

@@ -1,12 +1,13 @@
-"""Writes plans, loads and snapshots as files for `read_plan`, `read_loads`, `read_snapshot`."""
+"""Writes plans, loads, counts and snapshots as the files that `read_plan` and others read."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from trimtab.model.cluster import ClusterSnapshot
-from trimtab.model.codec import Json, dumps, loads_to, measurement_to, snapshot_to
+from trimtab.model.codec import Json, counts_to, dumps, loads_to, measurement_to, snapshot_to
 from trimtab.model.files import write_atomically
+from trimtab.model.key_counts import KeyCounts
 from trimtab.model.load import Loads, Measurement
 from trimtab.model.plan import AnyPlan
 from trimtab.model.plan_codec import plan_to
@@ -20,6 +21,11 @@ def write_plan(plan: AnyPlan, path: str | Path) -> None:
 def write_loads(loads: Loads | Measurement, path: str | Path) -> None:
     """Writes a loads file or a measurement atomically."""
     _write(loads_to(loads) if isinstance(loads, Loads) else measurement_to(loads), path)
+
+
+def write_counts(counts: KeyCounts, path: str | Path) -> None:
+    """Writes a counts file atomically."""
+    _write(counts_to(counts), path)
 
 
 def write_snapshot(snapshot: ClusterSnapshot, path: str | Path) -> None:

@@ -13,6 +13,7 @@ from trimtab.model.codec import VERSION, Json, short_hash
 from trimtab.model.json_reader import Node, parse_file
 from trimtab.model.load import GroupLimits
 from trimtab.model.plan import AnyPlan, BrokerPlan, ConsumerPlan, KeyPlan, Layer
+from trimtab.model.scalars import key_field
 
 _CLASSES: Mapping[str, type[AnyPlan]] = {
     Layer.CONSUMERS: ConsumerPlan,
@@ -32,6 +33,12 @@ def consumers_snapshot_id(partitions: Iterable[TopicPartition], assignment: Assi
     for topic, partition in sorted(partitions):
         numbers.setdefault(topic, []).append(partition)
     return short_hash({"partitions": numbers, "assignment": wire.by_partition(assignment)})
+
+
+def keys_snapshot_id(partitions: int, places: Mapping[bytes, int]) -> str:
+    """The id of a keys' plan's input: the partition count, and where the keys it moves are."""
+    keys = [{**key_field(key), "partition": places[key]} for key in sorted(places)]
+    return short_hash({"partitions": partitions, "keys": keys})
 
 
 def plan_to(plan: AnyPlan) -> Json:

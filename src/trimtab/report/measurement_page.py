@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.key_counts import KeyCounts
 from trimtab.model.load import Measurement, PartitionLoad, Unit
-from trimtab.model.plan import ConsumerPlan
+from trimtab.model.plan import ConsumerPlan, KeyPlan
 from trimtab.report import plots
 from trimtab.report.html import Figure, template
 from trimtab.report.plan_page import plan_section
@@ -56,6 +57,7 @@ def page(
     plan: ConsumerPlan,
     settings: Mapping[str, str],
     judged: JudgedRow | None = None,
+    hot_keys: tuple[KeyPlan, KeyCounts] | None = None,
 ) -> str:
     """The whole report; `settings` are rows for its last table, such as versions."""
     limits = limits_of(plan)
@@ -78,6 +80,8 @@ def page(
         lags={group: plots.lag(measurement.partitions, group, states) for group in groups},
         plan=plan,
         section=plan_section(plan, loads),
+        keys_plan=hot_keys[0] if hot_keys else None,
+        keys_section=plan_section(hot_keys[0], counts=hot_keys[1]) if hot_keys else None,
         rows=[_row(p, plan, states) for p in measurement.partitions],
         settings=settings,
         judged=judged,

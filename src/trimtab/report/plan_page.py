@@ -11,10 +11,13 @@ from datetime import UTC, datetime
 from typing import NamedTuple, assert_never
 
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.key_counts import KeyCounts
 from trimtab.model.plan import AnyPlan, BrokerPlan, ConsumerPlan, KeyPlan, Layer
 from trimtab.model.plan_codec import plan_id
 from trimtab.report import plots
 from trimtab.report.html import Figure, template
+from trimtab.report.key_plans import key_reason
+from trimtab.report.key_plots import partition_loads
 from trimtab.report.tables import limits_of, quantity, why
 
 _MOST_MOVES = 1000
@@ -41,6 +44,7 @@ class PlanSection(NamedTuple):
     """A plan as texts; `plot` is an SVG image, `headings` are those of the moves' columns."""
 
     plot: str | None
+    caption: str
     facts: Mapping[str, str]
     unplaced: list[str]
     headings: tuple[str, str, str]
@@ -48,25 +52,44 @@ class PlanSection(NamedTuple):
     more_moves: int
 
 
-def plan_page(plan: AnyPlan, loads: Mapping[TopicPartition, float] | None = None) -> str:
-    """The page of a plan; a consumers' plan with `loads` also shows the load of each consumer."""
+def plan_page(
+    plan: AnyPlan,
+    loads: Mapping[TopicPartition, float] | None = None,
+    *,
+    counts: KeyCounts | None = None,
+) -> str:
+    """The page of a plan.
+
+    A consumers' plan with `loads` also shows the load of each consumer, a keys' plan with `counts`
+    that of each partition.
+    """
     return template("plan.html").render(
         title=f"Trimtab: plan for {plan.layer} of {', '.join(plan.scope.topics) or 'no topic'}",
         made=f"{datetime.fromtimestamp(plan.made_ts / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC",
         plan=plan,
         figures=_figures(plan),
-        section=plan_section(plan, loads),
+        section=plan_section(plan, loads, counts=counts),
     )
 
 
-def plan_section(plan: AnyPlan, loads: Mapping[TopicPartition, float] | None = None) -> PlanSection:
+def plan_section(
+    plan: AnyPlan,
+    loads: Mapping[TopicPartition, float] | None = None,
+    *,
+    counts: KeyCounts | None = None,
+) -> PlanSection:
     """The section of a plan, for the template `plan_section.html`."""
-    plot = None
+    plot, caption = None, ""
     if isinstance(plan, ConsumerPlan) and loads is not None:
         plot = plots.consumers(loads, plan.previous, plan.assignment, limits_of(plan))
+        caption = "The load of each consumer before and after the plan; the line is its capacity."
+    elif isinstance(plan, KeyPlan) and counts is not None:
+        plot = partition_loads(counts, plan)
+        caption = "The records of each partition in the window, before and after the plan."
     headings, moves = _moves(plan)
     return PlanSection(
         plot=plot,
+        caption=caption,
         facts=_facts(plan),
         unplaced=_unplaced(plan),
         headings=headings,
@@ -103,7 +126,7 @@ def _moves(plan: AnyPlan) -> tuple[tuple[str, str, str], list[MoveRow]]:
                     what=plots.label(m.key),
                     change=f"{m.source} → {m.target}",
                     amount=str(m.count),
-                    why=_reason(m.reason, m.numbers),
+                    why=key_reason(m),
                 )
                 for m in plan.moves[:_MOST_MOVES]
             ]

@@ -12,26 +12,32 @@ from rich.text import Text
 
 from trimtab.evaluate.forecast import ForecastCheck
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.key_counts import KeyCounts
 from trimtab.model.load import Unit
 from trimtab.model.plan import AnyPlan, BrokerPlan, ConsumerPlan, KeyPlan
 from trimtab.model.plan_codec import plan_id
 from trimtab.report.columns import new_table
+from trimtab.report.key_plans import key_plan_view
 from trimtab.report.tables import consumer_plan_view, quantity
 
 _MOST_ROWS = 40
 
 
-def plan_view(plan: AnyPlan, loads: Mapping[TopicPartition, float] | None = None) -> RenderableType:
-    """The whole plan: figures before → after, each move with its reason."""
+def plan_view(
+    plan: AnyPlan,
+    loads: Mapping[TopicPartition, float] | None = None,
+    *,
+    counts: KeyCounts | None = None,
+) -> RenderableType:
+    """The whole plan: figures before → after, each move with its reason.
+
+    `loads` are those of a consumers' plan, `counts` those of a keys' plan.
+    """
     match plan:
         case ConsumerPlan():
             return consumer_plan_view(plan, loads)
         case KeyPlan():
-            moves = new_table("key", "partition", "count", "reason", title="Moves")
-            for key in plan.moves[:_MOST_ROWS]:
-                name = key.key.decode(errors="backslashreplace")
-                moves.add_row(name, f"{key.source} → {key.target}", str(key.count), str(key.reason))
-            cost = f"{plan.cost.moves} with {plan.cost.count} records"
+            return key_plan_view(plan, counts)
         case BrokerPlan():
             moves = new_table("partition", "replicas", "bytes", "reason", title="Moves")
             for move in plan.moves[:_MOST_ROWS]:
@@ -48,7 +54,7 @@ def _listed(brokers: tuple[int, ...]) -> str:
     return ", ".join(map(str, brokers))
 
 
-def _headline(plan: KeyPlan | BrokerPlan, cost: str) -> Text:
+def _headline(plan: BrokerPlan, cost: str) -> Text:
     before, after = asdict(plan.before), asdict(plan.after)
     gap = f"gap {plan.gap:.0%}" if plan.gap else "no plan can do better"
     lines = [

@@ -16,7 +16,7 @@ from trimtab.model.codec import dumps
 from trimtab.model.control import PlanOrder
 from trimtab.model.control_codec import control_to
 from trimtab.model.journal import JournalEntry, PlanState
-from trimtab.model.plan import AnyPlan, ConsumerPlan
+from trimtab.model.plan import AnyPlan, ConsumerPlan, KeyPlan
 from trimtab.model.plan_codec import plan_id
 from trimtab.observe.clock import wall_clock_us
 from trimtab.plan.consumers.rollback import rollback_of
@@ -137,8 +137,15 @@ def _mark_undone(topic: PlanTopic, cluster: Cluster, plan: AnyPlan, *, by: Journ
 
 def _of_consumers(plan: AnyPlan) -> ConsumerPlan:
     if not isinstance(plan, ConsumerPlan):
-        raise ConfigError(f"Plans for {plan.layer} cannot be carried out by this release.")
+        raise ConfigError(not_carried_out(plan))
     return plan
+
+
+def not_carried_out(plan: AnyPlan) -> str:
+    """Why this release only shows a plan of this layer."""
+    text = f"Plans for {plan.layer} cannot be carried out by this release"
+    is_of_keys = isinstance(plan, KeyPlan)
+    return f"{text}: keys are moved by a gateway, which it lacks." if is_of_keys else f"{text}."
 
 
 def _check_controller(cluster: Cluster, group: str) -> None:

@@ -195,7 +195,7 @@ def _warn_of_mismatch(
     listener: ProgressListener,
 ) -> None:
     """Warns if a measurement may not fit: another cluster, too old, rates with gaps."""
-    from trimtab.plan.consumers.situation import about_age
+    from trimtab.plan.measurement_age import about_age
 
     path = file.path
     if file.step is not None:

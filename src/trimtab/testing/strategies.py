@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
+from trimtab.model.key_counts import KeyCount, KeyCounts
 from trimtab.model.load import GroupLimits
+from trimtab.model.murmur2 import home
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -69,3 +71,46 @@ def packing_problems(
         own=st.one_of(st.just({}), own),
         dead=st.one_of(st.just(frozenset()), st.frozensets(consumers, max_size=3)),
     )
+
+
+def key_windows(
+    *, most_partitions: int = 8, most_keys: int = 30, exact: bool = False
+) -> SearchStrategy[KeyCounts]:
+    """Windows of counts with hot, warm and cold keys, some of them routed away from home.
+
+    Totals include the records of other keys. Unless `exact`, some counts have an upper bound,
+    and the threshold is above the error.
+    """
+    from hypothesis import strategies as st
+
+    @st.composite
+    def windows(draw: Any) -> KeyCounts:
+        m = draw(st.integers(2, most_partitions))
+        names = draw(st.sets(st.integers(0, 999), max_size=most_keys))
+        threshold = draw(st.integers(6, 40))
+        keys, totals = [], draw(st.lists(st.integers(0, 300), min_size=m, max_size=m))
+        for name in sorted(names):
+            key = b"%d" % name
+            routed = draw(st.booleans())
+            count = draw(st.one_of(st.integers(0, 60), st.sampled_from([20, 20, 200, 500])))
+            error = None if exact else draw(st.one_of(st.none(), st.integers(0, 5)))
+            at = draw(st.integers(0, m - 1)) if routed else home(key, m)
+            keys.append(
+                KeyCount(
+                    key=key,
+                    count=count,
+                    partition=at,
+                    routed=routed,
+                    upper=None if error is None else count + error,
+                )
+            )
+            totals[at] += count
+        return KeyCounts(
+            partitions=m,
+            window_s=draw(st.sampled_from([1, 10])),
+            threshold=threshold,
+            keys=tuple(keys),
+            partition_totals=tuple(totals),
+        )
+
+    return windows()

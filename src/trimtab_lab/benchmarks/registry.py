@@ -205,6 +205,28 @@ _ALL = (
         spark=False,
     ),
     Benchmark(
+        name="plan-keys",
+        what="the decision of smalops for 100 000 new hot keys on 1 000 partitions",
+        rival="the same moves, scanning all partitions for every key in numpy",
+        bar=1.5,
+        unit=BenchUnit.SECONDS,
+        rows=100_000,
+        run=_lazy("key_planners", "plan_keys"),
+        counted="keys",
+        spark=False,
+    ),
+    Benchmark(
+        name="plan-keys-growth",
+        what="time of a plan over n log n at 100 000 keys, the slower of smalops and trim",
+        rival="the same at 1 000 keys",
+        bar=0.5,  # no worse than n log n by a factor of 2
+        unit=BenchUnit.NANOS_N_LOG_N,
+        rows=100_000,
+        run=_lazy("key_planners", "plan_keys_growth"),
+        counted="keys",
+        spark=False,
+    ),
+    Benchmark(
         name="decide-growth",
         what="time per partition of a decision that changes nothing, from the records of rates",
         rival="json.loads of the same records, and the sum of each consumer's loads",
@@ -380,6 +402,28 @@ _ALL = (
         spark=False,
         when_missed="The overlapping pairs are counted with a bit per group for every leader, so "
         "that part grows with the square of the groups, divided by the width of a word.",
+    ),
+    Benchmark(
+        name="simulate-keys",
+        what="queues of 8 partitions with smalops as in the paper, from given records to delays",
+        rival="the same model as a plain loop, with the same result",
+        bar=5.0,
+        unit=BenchUnit.ROWS_S,
+        rows=2 * MILLION,
+        run=_lazy("key_queues", "simulated_keys"),
+        counted="records",
+        spark=False,
+    ),
+    Benchmark(
+        name="count-keys",
+        what="lossy counting of Zipf–Mandelbrot keys in batches of 1 000, as a gateway counts",
+        rival="a bare collections.Counter, which keeps every key",
+        bar=0.25,
+        unit=BenchUnit.MICROS_ROW,
+        rows=MILLION,
+        run=_lazy("key_queues", "counted_keys"),
+        counted="records",
+        spark=False,
     ),
 )
 

@@ -66,8 +66,8 @@ class DemoOptions:
             "--output",
             callback=output_folder,
             metavar="DIR",
-            help="Folder for report.html, measurement.json, plan.json, loop.json and tables/. "
-            "Default: reports/demo in TRIMTAB_HOME; each run overwrites it.",
+            help="Folder for report.html, measurement.json, plan.json, keys-plan.json, loop.json "
+            "and tables/. Default: reports/demo in TRIMTAB_HOME; each run overwrites it.",
         ),
     ] = None
     as_json: AsJson = False
@@ -79,10 +79,10 @@ def demo(options: DemoOptions) -> None:
     """Show the whole loop on a real cluster on this machine, in about three minutes.
 
     Three brokers are started and a skewed load is sent to a topic; a consumer group reads it and
-    one of its members falls behind. Spark measures rates, heavy keys and lag, and a plan assigns
-    the partitions differently. Then a controller runs a group on the same skew, and Spark evaluates
-    the result. One HTML page shows everything. All processes are stopped at the end, also after
-    Ctrl-C.
+    one of its members falls behind. Spark measures rates, heavy keys and lag. One plan assigns the
+    partitions differently, another one would move hot keys. Then a controller runs a group on the
+    same skew, and Spark evaluates the result. One HTML page shows everything. All processes are
+    stopped at the end, also after Ctrl-C.
     """
     from trimtab_lab.demo.script import LEAST_DURATION_S, Script
     from trimtab_lab.demo.steps import run_demo
@@ -171,6 +171,7 @@ def _show(outcome: DemoOutcome, files: Files, *, as_json: bool) -> None:
                 "report": str(files.report),
                 "measurement": measurement_to(outcome.measurement),
                 "plan": plan_to(outcome.plan),
+                "keys_plan": plan_to(outcome.hot_keys.plan),
                 "loop": outcome.loop.figures,
             }
         )
@@ -181,6 +182,8 @@ def _show(outcome: DemoOutcome, files: Files, *, as_json: bool) -> None:
     result(measurement_view(outcome.measurement, outcome.states, outcome.stored_ratio))
     result("")
     result(plan_view(outcome.plan, outcome.loads))
+    result("")
+    result(plan_view(outcome.hot_keys.plan, counts=outcome.hot_keys.counts))
 
 
 def _show_next_steps(
@@ -198,6 +201,7 @@ def _show_next_steps(
         f"  trimtab apply {files.plan}",
         f"  trimtab plan consumers --loads {files.measurement} --unit records/s "
         f"--capacity {capacity:.0f} --planner bfd",
+        f"  trimtab plan keys --loads {files.measurement} --planner smalops",
         f"  trimtab audit --snapshot {files.snapshot} --loads {files.measurement} --faults 2",
     ]
     if keep:

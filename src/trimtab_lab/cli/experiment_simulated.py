@@ -1,4 +1,4 @@
-"""`trimtab experiment` without brokers: landau and ezzeddine, on Spark."""
+"""`trimtab experiment` without brokers: landau, ezzeddine and smalops, on Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimtab.cli.durations import seconds_or_zero
-from trimtab.cli.options import AsJson, Verbose, with_options
+from trimtab.cli.options import AsJson, Verbose, duration_option, with_options
 from trimtab.cli.output import progress_bar, say, talk
 from trimtab.cli.spark import spark_session
 from trimtab.errors import ConfigError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from trimtab_lab.papers.grid import CellResult, GridCell, Work
     from trimtab_lab.papers.part import Part, Runner
 
-LANDAU, EZZEDDINE = EXPERIMENTS["landau"], EXPERIMENTS["ezzeddine"]
+LANDAU, EZZEDDINE, SMALOPS = (EXPERIMENTS[name] for name in ("landau", "ezzeddine", "smalops"))
 
 Seeds = Annotated[
     int,
@@ -113,6 +113,28 @@ class EzzeddineOptions:
     verbose: Verbose = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmalopsExperimentOptions:
+    """How long and how often the simulations run."""
+
+    what: Annotated[list[str] | None, parts_option(SMALOPS.parts)] = None
+    seeds: Seeds = 2
+    duration: Annotated[
+        float,
+        duration_option(
+            "--duration",
+            shown="60s",
+            help="Length of a steady run; runs with shifting keys are four times as long.",
+        ),
+    ] = 60.0
+    again: Annotated[
+        bool, typer.Option("--again", help="Repeat runs whose results are kept from earlier.")
+    ] = False
+    run: RunOptions
+    as_json: AsJson = False
+    verbose: Verbose = False
+
+
 @with_options
 def landau(options: LandauOptions) -> None:
     """Compare packing planners: consumers used, load moved, latency.
@@ -160,6 +182,34 @@ def ezzeddine(options: EzzeddineOptions) -> None:
     _run(EZZEDDINE.name, parts, options.run, as_json=options.as_json, verbose=options.verbose)
 
 
+@with_options
+def smalops(options: SmalopsExperimentOptions) -> None:
+    """Balance hot keys over partitions: delays, migrations and rivals.
+
+    Reproduces Bhattacharya & Wood (SMALOPS) as queues.
+
+    The expected figures are means of at least two seeds of 60 s; with less they are shown for
+    information and not checked. Part workload does not depend on the duration.
+    """
+    from trimtab_lab.papers.smalops.design import LEAST_DURATION_S, SmalopsDesign
+
+    if options.duration < LEAST_DURATION_S:
+        raise ConfigError(
+            f"--duration must be at least {LEAST_DURATION_S:g}s: "
+            "the first window of 10 s is warm-up."
+        )
+    design = SmalopsDesign(seeds=options.seeds, duration_s=options.duration)
+    parts = _parts(SMALOPS, options.what, design)
+    _run(
+        SMALOPS.name,
+        parts,
+        options.run,
+        again=options.again,
+        as_json=options.as_json,
+        verbose=options.verbose,
+    )
+
+
 def _parts(
     experiment: PaperExperiment, what: Sequence[str] | None, design: object
 ) -> dict[str, Callable[[Runner], Part]]:
@@ -175,6 +225,7 @@ def _run(
     *,
     as_json: bool,
     verbose: bool,
+    again: bool = False,
 ) -> None:
     """Runs the parts, keeps each as soon as it is finished, and prints the results."""
     from trimtab_lab.papers.results import keep
@@ -193,12 +244,12 @@ def _run(
     found: dict[str, Part] = {}
     page = folder
     for name, part in parts.items():
-        found[name] = part(_runner(session, settings, f"{experiment} {name}"))
+        found[name] = part(_runner(session, settings, f"{experiment} {name}", again=again))
         page = keep(folder, experiment, {name: found[name]}, forms=options.page.forms)
     show_results(experiment, found, page, as_json=as_json)
 
 
-def _runner(session: Session, settings: Settings, title: str) -> Runner:
+def _runner(session: Session, settings: Settings, title: str, *, again: bool) -> Runner:
     """Returns a function that runs cells on Spark and shows a progress bar."""
     from trimtab_lab.papers.spark.sweep import sweep
 
@@ -213,7 +264,15 @@ def _runner(session: Session, settings: Settings, title: str) -> Runner:
 
             if not talk.is_terminal:
                 say(f"{title}: {len(cells)} runs")
-            return sweep(session, cells, work, into=into, per_task=per_task, on_cells=on_cells)
+            return sweep(
+                session,
+                cells,
+                work,
+                into=into,
+                per_task=per_task,
+                again=again,
+                on_cells=on_cells,
+            )
 
     return run
 

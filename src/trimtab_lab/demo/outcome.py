@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trimtab.audit.topology import Audit
 from trimtab.model.cluster import ClusterSnapshot, TopicPartition
@@ -18,9 +18,7 @@ from trimtab.report.audit_page import audit_page
 from trimtab.report.html import Figure
 from trimtab.report.measurement_page import FigureChange, JudgedRow, page
 from trimtab.report.plots import RateHistory
-
-if TYPE_CHECKING:
-    pass
+from trimtab.services.plan_keys import PlannedKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +41,7 @@ class DemoOutcome:
     history: RateHistory
     loads: Mapping[TopicPartition, float]
     plan: ConsumerPlan
+    hot_keys: PlannedKeys
     loop: Loop
     facts: Mapping[str, str]
     placed: ClusterSnapshot
@@ -57,6 +56,7 @@ class DemoOutcome:
             self.plan,
             self.facts,
             loop_summary(self.loop),
+            (self.hot_keys.plan, self.hot_keys.counts),
         )
 
 
@@ -67,6 +67,7 @@ class Files:
     report: Path
     measurement: Path
     plan: Path
+    keys_plan: Path
     loop: Path
     snapshot: Path
     audit: Path
@@ -78,6 +79,7 @@ def write(outcome: DemoOutcome, folder: Path) -> Files:
         report=folder / "report.html",
         measurement=folder / "measurement.json",
         plan=folder / "plan.json",
+        keys_plan=folder / "keys-plan.json",
         loop=folder / "loop.json",
         snapshot=folder / "snapshot.json",
         audit=folder / "audit.html",
@@ -86,6 +88,7 @@ def write(outcome: DemoOutcome, folder: Path) -> Files:
         (files.report, outcome.page()),
         (files.measurement, dumps(measurement_to(outcome.measurement), indent=1) + "\n"),
         (files.plan, dumps(plan_to(outcome.plan), indent=2) + "\n"),
+        (files.keys_plan, dumps(plan_to(outcome.hot_keys.plan), indent=2) + "\n"),
         (files.loop, dumps(dict(outcome.loop.figures), indent=1) + "\n"),
         (files.snapshot, dumps(snapshot_to(outcome.placed), indent=1) + "\n"),
         (files.audit, audit_page(outcome.audit)),

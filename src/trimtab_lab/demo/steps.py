@@ -32,6 +32,7 @@ from trimtab.plan.registry import planner_of
 from trimtab.report.plots import RateHistory
 from trimtab.services.measure import MeasuredSpan, MeasureRequest, measure_span
 from trimtab.services.plan import PlannedGroup, PlanRequest, plan_group
+from trimtab.services.plan_keys import KeyPlanRequest, PlannedKeys, plan_hot_keys
 from trimtab.settings import Settings
 
 if TYPE_CHECKING:
@@ -104,9 +105,10 @@ def run_steps(script: Script, environment: DemoEnvironment, audience: Audience) 
         placed, audited = audited_topic(
             admin, script.topic, found.measurement, clock=wall_clock_us, say=audience.say
         )
-    audience.step(5, f"A plan for group {script.group}")
+    audience.step(5, f"Plans for group {script.group} and for hot keys")
     audience.say(f"Capacity of a consumer: {shown.capacity_words}.")
     planned = _planned(script, found, shown, audience)
+    hot_keys = _planned_keys(script, found, audience)
     audience.step(
         6, f"The loop for {script.loop_s:g} s: a controller runs a group on the same skew, smaller"
     )
@@ -118,6 +120,7 @@ def run_steps(script: Script, environment: DemoEnvironment, audience: Audience) 
         history=history,
         loads=planned.loads,
         plan=planned.plan,
+        hot_keys=hot_keys,
         loop=loop,
         facts=_facts(script, environment, shown),
         placed=placed,
@@ -165,6 +168,19 @@ def _planned(
         unit=Unit.RECORDS_S,
     )
     return plan_group(request, live=shown.group, listener=BarListener(audience, lambda *_: None))
+
+
+def _planned_keys(script: Script, found: MeasureResult, audience: Audience) -> PlannedKeys:
+    request = KeyPlanRequest(
+        counts=found.measurement, planner=planner_of(Layer.KEYS, PLANNER), topic=script.topic
+    )
+    planned = plan_hot_keys(request, listener=BarListener(audience, lambda *_: None))
+    before, after = planned.plan.before.imbalance, planned.plan.after.imbalance
+    audience.say(
+        f"Hot keys: {planned.plan.cost.moves} of them on other partitions would take the busiest "
+        f"partition from {before:.2f} to {after:.2f} times the mean."
+    )
+    return planned
 
 
 def _looped(

@@ -29,7 +29,9 @@ Work = Callable[[Parameters], dict[str, Any]]
 """The function that a cell runs: pure, and importable by other processes."""
 
 _PACKAGE = "trimtab"
-_LISTS = frozenset({"trimtab.plan.registry"})  # imports many modules, of which a cell needs one
+_LISTS = frozenset(  # import many modules, of which a cell needs one
+    {"trimtab.plan.registry", "trimtab.simulate.keys.registry"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from trimtab.report.policy_comparison import PLOT_STYLE
 from trimtab_lab.papers.burato.plots import p95_bars, throughput_bars
 from trimtab_lab.papers.part import Part, Parts
 from trimtab_lab.papers.published import landau as paper
+from trimtab_lab.papers.smalops import plots as keys
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -400,4 +401,11 @@ _DRAWN: Mapping[str, Mapping[str, Callable[[Part, Figure], None]]] = {
     "responses-bytes": {"curves": _response_curves},
     "saturating": {"throughput": throughput_bars},
     "open-loop": {"p95": p95_bars},
+    "delays": {"curves": keys.delay_curves},
+    "service-times": {"p99": keys.p99_over_service_time},
+    "thresholds": {"sweep": keys.threshold_sweep},
+    "utilisation": {"gain": keys.gain_over_utilisation},
+    "shifting": {"time": keys.shifting_load},
+    "rivals": {"scatter": keys.rival_scatter},
+    "ours": {"scatter": keys.our_scatter},
 }

@@ -65,6 +65,27 @@ EXPERIMENTS: Mapping[str, PaperExperiment] = MappingProxyType(
                 parts=("workload-1", "curve"),
             ),
             PaperExperiment(
+                name="smalops",
+                summary="Hot keys: delays, migrations, and rivals on the same arrivals.",
+                examples=(
+                    "trimtab experiment smalops",
+                    "trimtab experiment smalops --what delays --seeds 1 --duration 20s",
+                ),
+                verb="trimtab_lab.cli.experiment_simulated:smalops",
+                runs="trimtab_lab.papers.smalops.experiment:PARTS",
+                page="trimtab_lab.papers.smalops.page:PAGE",
+                parts=(
+                    "workload",
+                    "delays",
+                    "service-times",
+                    "thresholds",
+                    "utilisation",
+                    "shifting",
+                    "rivals",
+                    "ours",
+                ),
+            ),
+            PaperExperiment(
                 name="ezzeddine-live",
                 summary="A latency target on real brokers, against rivals.",
                 examples=(

@@ -23,7 +23,7 @@ def text_of(view: RenderableType) -> str:
 def test_a_plan_for_keys_shows_figures_moves_and_cost() -> None:
     shown = text_of(plan_view(samples._key_plan()))
 
-    assert "for keys by smalops" in shown
+    assert "for keys of orders by smalops" in shown
     assert "imbalance  2 → 1.25" in shown
     assert "3 → 5" in shown
     assert "balance" in shown

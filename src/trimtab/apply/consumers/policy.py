@@ -16,6 +16,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
 from trimtab.apply.consumers.consumer_numbers import is_renumbered, on_idle, on_lowest
 from trimtab.apply.consumers.controller_state import GroupVerdict, GroupView
@@ -56,6 +57,17 @@ from trimtab.plan.consumers.relief import (
     too_big_said,
 )
 
+
+class _Case(NamedTuple):
+    """What a decision is made from; the capacity of consumers is known."""
+
+    verdicts: Verdicts
+    view: GroupView
+    facts: Facts
+    limits: GroupLimits
+    aim: DecisionGoals
+
+
 _SPARE = 0.03
 _WORTH_MOVING = 0.9
 
@@ -83,7 +95,7 @@ def verdict(
     if available and (aim.most is None or aim.most > available):
         aim, verdicts = replace(aim, most=available), replace(verdicts, limit=limit)
     answer, more = _decided(verdicts, view, facts, aim, why), ending(view)
-    if _is_held(answer, view, facts, aim):
+    if _is_held(answer, verdicts, facts):
         held = f"plan {view.hold.plan} is held for {view.hold.left_s:.0f} s more"
         answer = verdicts.stay(f"{answer.decision.reason}; {held}", answer.decision.forecast)
     return with_more(answer, f"; {more}") if more else answer
@@ -94,15 +106,16 @@ def _in_order(assignment: Assignment) -> Assignment:
     return Assignment({p: owners[p] for p in sorted(owners)}, assignment.notes)
 
 
-def _is_held(answer: GroupVerdict, view: GroupView, facts: Facts, aim: DecisionGoals) -> bool:
+def _is_held(answer: GroupVerdict, verdicts: Verdicts, facts: Facts) -> bool:
     """Whether a held plan prevents this decision: nothing urgent requires it."""
+    view, aim = verdicts.view, verdicts.aim
     if answer.target is None or view.hold.left_s <= 0 or view.orphans:
         return False
     limits = _limits(view, aim)
     if limits is None or is_renumbered(view.assignment, answer.target):
         return True
     if aim.planner.autoscaler is not None:
-        request = _request(view, facts, limits, aim)
+        request = _request(_Case(verdicts, view, facts, limits, aim))
         return not aim.planner.autoscaler.relieves(request, answer.target)
     return not overloads(view.assignment, facts.loads, limits)
 
@@ -116,18 +129,18 @@ def _decided(
         return _without_capacity(verdicts, view, facts, aim)
     if facts.doubt and not view.orphans:
         return verdicts.refuse(facts.doubt)
-    planned = facts
+    case = _Case(verdicts, view, facts, limits, aim)
     if len(facts.loads) < len(view.partitions):  # orphans are assigned anyway
         known = {p: facts.loads.get(p, 0.0) for p in sorted(view.partitions)}
-        planned = replace(facts, loads=known)
+        case = case._replace(facts=replace(facts, loads=known))
     try:
         if facts.doubt and view.assignment and not aim.planner.deals_by_number:
-            answer = _only_orphans(verdicts, view, planned, limits, aim, why)
+            answer = _only_orphans(case, why)
             return with_more(answer, f"; {facts.doubt}, so nothing else is moved")
         if aim.planner.autoscaler is not None:
-            answer = _by_autoscaler(verdicts, view, planned, limits, aim, aim.planner.autoscaler)
+            answer = _by_autoscaler(case, aim.planner.autoscaler)
         else:
-            answer = _by_packing(verdicts, view, planned, limits, aim, why)
+            answer = _by_packing(case, why)
     except PlanningError as error:
         return verdicts.refuse(error.message)
     more = facts.doubt or too_big_said(facts.loads, limits, arrivals=facts.arrivals)
@@ -211,29 +224,22 @@ def _usable(view: GroupView) -> list[int]:
     return idle if view.lost else idle[: max(0, len(idle) - view.spares)]
 
 
-def _only_orphans(
-    verdicts: Verdicts,
-    view: GroupView,
-    facts: Facts,
-    limits: GroupLimits,
-    aim: DecisionGoals,
-    why: str,
-) -> GroupVerdict:
+def _only_orphans(case: _Case, why: str) -> GroupVerdict:
     """Assigns partitions without a consumer and moves nothing else: the loads are not reliable.
 
     A planner takes unknown loads as 0, so it would pack the whole group on one consumer.
     """
+    verdicts, view, facts, limits, aim = case
     idle = _usable(view)
     after = given_out(facts.loads, view.assignment, limits, most=aim.most, idle=idle)
     after = on_idle(after, view)
-    plan = _described(verdicts, view, facts, limits, aim, after)
+    plan = _described(case, after)
     return verdicts.go(after, why, _forecast(plan), plan=plan)
 
 
-def _request(
-    view: GroupView, facts: Facts, limits: GroupLimits, aim: DecisionGoals
-) -> ScalingRequest:
+def _request(case: _Case) -> ScalingRequest:
     """The request to an autoscaler; a consumer that has exited ends the cooldown."""
+    _, view, facts, limits, aim = case
     return ScalingRequest(
         loads=facts.loads,
         lags=facts.lags,
@@ -246,22 +252,16 @@ def _request(
     )
 
 
-def _by_autoscaler(
-    verdicts: Verdicts,
-    view: GroupView,
-    facts: Facts,
-    limits: GroupLimits,
-    aim: DecisionGoals,
-    scaler: Autoscaler,
-) -> GroupVerdict:
-    request = _request(view, facts, limits, aim)
+def _by_autoscaler(case: _Case, scaler: Autoscaler) -> GroupVerdict:
+    verdicts, view, facts, _, aim = case
+    request = _request(case)
     found = scaler.decide(request)
     if aim.most is not None and found.after > aim.most:
         pressing = {
             p: urgent(load, facts.lags.get(p, 0), sla_s=request.sla_s)
             for p, load in facts.loads.items()
         }
-        return _shared(verdicts, view, facts, limits, aim, pressing, found.after, found.reason)
+        return _shared(case, pressing, found.after, found.reason)
     after = on_idle(found.assignment, view)
     carried = after.loads(facts.loads)
     forecast = {
@@ -272,20 +272,14 @@ def _by_autoscaler(
     same = found.after == found.before and not view.orphans
     if same and not scaler.relieves(request, after):
         answer = verdicts.stay(found.reason, forecast)
-        return _lowered(answer, verdicts, view, facts, limits, aim)
-    plan = _described(verdicts, view, facts, limits, aim, after)
+        return _lowered(answer, case)
+    plan = _described(case, after)
     answer = verdicts.go(after, found.reason, forecast, plan=plan)
-    return _lowered(answer, verdicts, view, facts, limits, aim)
+    return _lowered(answer, case)
 
 
-def _by_packing(
-    verdicts: Verdicts,
-    view: GroupView,
-    facts: Facts,
-    limits: GroupLimits,
-    aim: DecisionGoals,
-    why: str,
-) -> GroupVerdict:
+def _by_packing(case: _Case, why: str) -> GroupVerdict:
+    verdicts, view, facts, limits, aim = case
     context = PackingContext(lags=facts.lags, sla_s=aim.sla_s)
     deals = aim.planner.kind is PlannerKind.DEALS
     if deals and "members" in aim.planner.uses:
@@ -307,44 +301,38 @@ def _by_packing(
             context=context,
         )
     except NoFeasiblePlan as error:
-        return _first_aid(verdicts, view, facts, limits, aim, why, error)
+        return _first_aid(case, why, error)
     after = on_idle(plan.assignment, view)
     if after != plan.assignment:
-        plan = _described(verdicts, view, facts, room, aim, after, context=context)
+        plan = _described(case._replace(limits=room), after, context=context)
     before, count = verdicts.before, len(after.consumers)
     most, grows = aim.most or count, deals and count > before
     if count > most and (view.orphans or over or before > most or (grows and before < most)):
-        return _shared(verdicts, view, facts, limits, aim, facts.loads, count, why)
+        return _shared(case, facts.loads, count, why)
     forecast = _forecast(plan)
     if count != before and (cooldown := _cooldown_reason(view, aim)):
         return verdicts.stay(f"{why}; {cooldown}", forecast)
     relief = relieves(view.assignment, after, facts.loads, limits)
     if view.orphans or relief or count < before or (grows and count <= most):
         answer = verdicts.go(after, why, forecast, plan=plan)
-        return _lowered(answer, verdicts, view, facts, room, aim)
+        return _lowered(answer, case._replace(limits=room))
     if deals and over:
         return verdicts.refuse(
             f"{why}; {aim.planner.name} ignores the load of partitions and cannot relieve it: "
             "choose a packing planner, such as trim"
         )
     why = f"{why}; no plan needs fewer consumers or relieves an overload"
-    return _lowered(verdicts.stay(why, forecast), verdicts, view, facts, room, aim)
+    return _lowered(verdicts.stay(why, forecast), case._replace(limits=room))
 
 
-def _lowered(
-    answer: GroupVerdict,
-    verdicts: Verdicts,
-    view: GroupView,
-    facts: Facts,
-    limits: GroupLimits,
-    aim: DecisionGoals,
-) -> GroupVerdict:
+def _lowered(answer: GroupVerdict, case: _Case) -> GroupVerdict:
     """The answer with the lowest consumers where those above them are to be removed.
 
     A group that does not grow leaves no idle consumer below a busy one, if only the highest can be
     removed: else it would pay for that consumer until it grows again. A budget of moves may allow
     that for some of them, or for none.
     """
+    verdicts, view, facts, _, aim = case
     after, decided = answer.target or view.assignment, answer.decision
     if decided.after > decided.before or decided.action is Action.REASSIGN:
         return answer
@@ -354,7 +342,7 @@ def _lowered(
         old, new = set(after.consumers), set(lower.consumers)
         high, low = _consumers_in_words(old - new), _consumers_in_words(new - old)
         if _allows(aim.budget, view.assignment, lower, facts.loads):
-            plan = _described(verdicts, view, facts, limits, aim, lower)
+            plan = _described(case, lower)
             forecast = dict(decided.forecast) | _forecast(plan)
             reason = f"{decided.reason}; {why}, so {low} should read instead of {high}"
             return verdicts.go(lower, reason, forecast, plan=plan)
@@ -382,20 +370,13 @@ def _consumers_in_words(consumers: Collection[int]) -> str:
     return f"consumer{'s'[: len(consumers) > 1]} {numbers}"
 
 
-def _first_aid(
-    verdicts: Verdicts,
-    view: GroupView,
-    facts: Facts,
-    limits: GroupLimits,
-    aim: DecisionGoals,
-    why: str,
-    error: NoFeasiblePlan,
-) -> GroupVerdict:
+def _first_aid(case: _Case, why: str, error: NoFeasiblePlan) -> GroupVerdict:
     """Relieves what it can where the planner finds no plan within its budget of moves or time."""
+    verdicts, view, facts, limits, aim = case
     budget = aim.budget
     needed = max(verdicts.before, fewest_consumers(facts.loads.values(), limits))
     if aim.most is not None and needed > aim.most:
-        return _shared(verdicts, view, facts, limits, aim, facts.loads, needed, why)
+        return _shared(case, facts.loads, needed, why)
     after = first_aid(
         facts.loads,
         view.assignment,
@@ -409,7 +390,7 @@ def _first_aid(
     if not (view.orphans or relief):
         return verdicts.refuse(" ".join(filter(None, (f"{why};", error.message, error.hint))))
     why = f"{why}; {error.message} Relieving as much as possible"
-    plan = _described(verdicts, view, facts, limits, aim, after)
+    plan = _described(case, after)
     forecast = _forecast(plan)
     if len(after.consumers) != verdicts.before and (cooldown := _cooldown_reason(view, aim)):
         return verdicts.stay(f"{why}; {cooldown}", forecast)
@@ -417,16 +398,10 @@ def _first_aid(
 
 
 def _shared(
-    verdicts: Verdicts,
-    view: GroupView,
-    facts: Facts,
-    limits: GroupLimits,
-    aim: DecisionGoals,
-    weights: Mapping[TopicPartition, float],
-    needed: int,
-    why: str,
+    case: _Case, weights: Mapping[TopicPartition, float], needed: int, why: str
 ) -> GroupVerdict:
     """Levels a load that is too much for the allowed number of consumers."""
+    verdicts, view, _, limits, aim = case
     most, budget = aim.most or needed, aim.budget
     limit = verdicts.limit or f"--max-consumers is {most}"
     why += f"; {needed} consumers would be needed, but {limit}"
@@ -438,7 +413,7 @@ def _shared(
         max_moved_load=budget.max_moved_load,
     )
     after = on_idle(levelled, view)
-    plan = _described(verdicts, view, facts, limits, aim, after)
+    plan = _described(case, after)
     forecast = _forecast(plan)
     scales = len(after.consumers) != verdicts.before
     if scales and (cooldown := _cooldown_reason(view, aim)):
@@ -450,12 +425,12 @@ def _shared(
     fewer = verdicts.before > most and after != view.assignment  # as far as the budget allows
     if view.orphans or scales or fewer or worth_it:
         answer = verdicts.go(after, why, forecast, plan=plan)
-        return _lowered(answer, verdicts, view, facts, limits, aim)
+        return _lowered(answer, case)
     if after == view.assignment != level(weights, view.assignment, most):
         why += f"; no move that {_budget_in_words(budget)} would help"
     else:
         why += "; moving partitions would hardly relieve any consumer"
-    return _lowered(verdicts.stay(why, forecast), verdicts, view, facts, limits, aim)
+    return _lowered(verdicts.stay(why, forecast), case)
 
 
 def _budget_in_words(budget: MoveBudget) -> str:
@@ -474,16 +449,10 @@ def _cooldown_reason(view: GroupView, aim: DecisionGoals) -> str | None:
 
 
 def _described(
-    verdicts: Verdicts,
-    view: GroupView,
-    facts: Facts,
-    limits: GroupLimits,
-    aim: DecisionGoals,
-    after: Assignment,
-    *,
-    context: PackingContext | None = None,
+    case: _Case, after: Assignment, *, context: PackingContext | None = None
 ) -> ConsumerPlan:
     """The plan for an assignment that no planner made."""
+    verdicts, view, facts, limits, aim = case
     if context is None:
         context = PackingContext(lags=facts.lags, sla_s=aim.sla_s)
     return described(

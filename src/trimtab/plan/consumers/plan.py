@@ -30,7 +30,8 @@ from trimtab.plan.consumers.bins import check_countable
 from trimtab.plan.consumers.bounds import fewest_consumers, least_moved_load
 from trimtab.plan.consumers.latency_demand import demand_of, lower_bound
 from trimtab.plan.consumers.planner import NO_CONTEXT, PackingContext, PackingPlanner
-from trimtab.plan.registry import planner_of
+from trimtab.plan.consumers.registry import PACKING_PLANNERS
+from trimtab.plan.planner import planner_named
 
 
 def plan_consumers(
@@ -67,7 +68,9 @@ def plan_consumers(
 
 
 def _planner(planner: str | PackingPlanner) -> PackingPlanner:
-    return planner_of(Layer.CONSUMERS, planner) if isinstance(planner, str) else planner
+    if isinstance(planner, str):
+        return planner_named(PACKING_PLANNERS, planner, Layer.CONSUMERS)
+    return planner
 
 
 def described(  # noqa: PLR0913 - each is a fact of its own

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from trimtab.errors import ConfigError
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import Action
 from trimtab.model.load import GroupLimits
+from trimtab.plan.planner import NamedPlanner
 
 _OptionsT_contra = TypeVar("_OptionsT_contra", contravariant=True)
 
@@ -163,17 +163,14 @@ class Autoscaler(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackingPlanner:
+class PackingPlanner(NamedPlanner[PackingRule[Any], PlannerOptions]):
     """A planner by name: its rule, its options, and the fields of `PackingContext` that it uses.
 
     A planner with an `autoscaler` is called every interval; the others when a consumer is
     overloaded, or after a quiet time.
     """
 
-    name: str
-    rule: PackingRule[Any]  # of the type of `options`
     options: PlannerOptions = NO_OPTIONS
-    uses: frozenset[str] = frozenset()
     kind: PlannerKind = PlannerKind.PACKS
     autoscaler: Autoscaler | None = None
 
@@ -182,37 +179,9 @@ class PackingPlanner:
             raise ValueError(f"{self.name} uses unknown facts: {', '.join(sorted(unknown))}")
 
     @property
-    def option_names(self) -> tuple[str, ...]:
-        """The names of its options."""
-        return tuple(own.name for own in fields(self.options))
-
-    @property
-    def changed_options(self) -> dict[str, Any]:
-        """The options that differ from their defaults, by name."""
-        values = {own.name: getattr(self.options, own.name) for own in fields(self.options)}
-        usual = type(self.options)()
-        return {name: value for name, value in values.items() if value != getattr(usual, name)}
-
-    @property
-    def reads(self) -> frozenset[str]:
-        """Everything that its assignment may depend on: options, and facts of the context."""
-        return self.uses.union(self.option_names)
-
-    @property
     def deals_by_number(self) -> bool:
         """Whether it ignores loads and lags: equal numbers of partitions are all it wants."""
         return self.kind is PlannerKind.DEALS and "lags" not in self.uses
-
-    def with_options(self, **named: Any) -> PackingPlanner:
-        """This planner with other options; one that it does not have is refused."""
-        for name in named:
-            if name not in self.option_names:
-                known = ", ".join(self.option_names)
-                raise ConfigError(
-                    f"Planner {self.name} has no option {name}.",
-                    hint=f"Its options: {known}." if known else "It has no options.",
-                )
-        return replace(self, options=replace(self.options, **named))
 
     def __call__(
         self,

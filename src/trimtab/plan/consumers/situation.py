@@ -26,10 +26,9 @@ from trimtab.model.load import (
     Unit,
 )
 from trimtab.plan.consumers.planner import PackingPlanner, PlannerKind
+from trimtab.plan.measurement_age import about_age
 
 _NAMED = 5
-_MICROS = 1_000_000
-_CLOCKS_DIFFER_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,27 +182,6 @@ def cautions(
             f"the rate of {_some(thin)} is incomplete: it has a gap, covers less time than "
             "requested, or is based on timestamps that are not arrival times"
         )
-
-
-def about_age(measured: Measurement, *, now_ts: int, max_age_s: float) -> Iterator[str]:
-    """Warns of loads that are old or have a time in the future."""
-    age_s = (now_ts - measured.to_ts) / _MICROS
-    if age_s > max_age_s:
-        yield f"the loads were measured {_long(age_s)} ago, longer than {_long(max_age_s)}"
-    if age_s < -_CLOCKS_DIFFER_S:
-        yield f"the measurement is dated {_long(-age_s)} in the future: check the clocks"
-
-
-def _long(seconds: float) -> str:
-    """A duration as readable text.
-
-    >>> [_long(s) for s in (45, 900, 7200, 200_000)]
-    ['45 s', '15 min', '2 h', '2 days']
-    """
-    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def check_lags(situation: Situation, planner: PackingPlanner) -> None:

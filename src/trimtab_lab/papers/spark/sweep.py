@@ -46,17 +46,18 @@ def sweep(
     *,
     into: str,
     per_task: int = 1,
+    again: bool = False,
     on_cells: Callable[[int], None] | None = None,
 ) -> dict[str, CellResult]:
     """Runs the cells that have no result yet; returns the results of all cells by key.
 
-    Raise `per_task` for cells that take less than about 0.1 s. `on_cells` is called with the number
-    of cells that are done, including kept ones.
+    Raise `per_task` for cells that take less than about 0.1 s. With `again`, all cells are run.
+    `on_cells` is called with the number of cells that are done, including kept ones.
     """
     wanted = {cell.key: cell for cell in cells}
     folder = storage_path(into)
     with spark_errors("reading the results of earlier sweeps"):
-        found = kept(session, folder, list(wanted))
+        found = {} if again else kept(session, folder, list(wanted))
     missing = [cell for key, cell in wanted.items() if key not in found]
 
     def report(tasks: int, _: int) -> None:

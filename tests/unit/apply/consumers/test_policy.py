@@ -6,87 +6,27 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.apply.consumers.controller_state import GroupVerdict, GroupView, PlanHold
+from tests.unit.apply.consumers.policy_cases import (
+    ALL_ON_0,
+    BYTES,
+    CONSUMERS,
+    HELD,
+    LATENCY,
+    NOW,
+    WITHIN_TWO,
+    P,
+    decided,
+    measured,
+    rates,
+    seen,
+)
 from trimtab.apply.consumers.decision_goals import DecisionGoals
 from trimtab.apply.consumers.group_facts import NewestRates
 from trimtab.apply.consumers.policy import verdict
 from trimtab.model.assignment import Assignment
 from trimtab.model.cluster import TopicPartition
-from trimtab.model.control import Action, PartitionRate, TopicRates
+from trimtab.model.control import Action
 from trimtab.model.load import Unit
-from trimtab.model.plan import Layer
-from trimtab.plan.registry import PLANNERS
-
-P = [TopicPartition("orders", n) for n in range(4)]
-NOW = 1_000_000_000
-INF = float("inf")
-CONSUMERS = PLANNERS[Layer.CONSUMERS]
-LATENCY = DecisionGoals(
-    group="g", planner=CONSUMERS["ll-ffd"], unit=Unit.RECORDS_S, capacity=100.0, sla_s=5.0
-)
-BYTES = DecisionGoals(group="g", planner=CONSUMERS["mwf"], unit=Unit.BYTES_S, capacity=100.0)
-
-
-def rates(
-    loads: list[float],
-    *,
-    ts: int = NOW,
-    lags: list[int | None] | None = None,
-    ends: list[int] | None = None,
-    complete: bool = True,
-    stale: frozenset[int] = frozenset(),
-) -> TopicRates:
-    return TopicRates(
-        topic="orders",
-        ts=ts,
-        partitions={
-            n: PartitionRate(
-                bytes_s=load,
-                records_s=load,
-                end_offset=ends[n] if ends else None,
-                lag={"g": lags[n] if lags else 0},
-                complete=complete,
-                stale=n in stale,
-            )
-            for n, load in enumerate(loads)
-        },
-    )
-
-
-def measured(*records: TopicRates) -> NewestRates:
-    known = NewestRates()
-    for record in records:
-        known = known.updated(record)
-    return known
-
-
-def seen(owners: dict[int, int], *, consumers: set[int] | None = None, **more: float) -> GroupView:
-    assignment = Assignment({P[n]: c for n, c in owners.items()})
-    partitions = frozenset(P)
-    view = GroupView(
-        now=100.0,
-        quiet_s=0.0,
-        since_scaling_s=INF,
-        since_decision_s=INF,
-        assignment=assignment,
-        consumers=frozenset(assignment.consumers if consumers is None else consumers),
-        partitions=partitions,
-        orphans=partitions - assignment.keys(),
-        max_bytes_s={},
-        max_records_s={},
-    )
-    return replace(view, **more)  # type: ignore[arg-type]
-
-
-def decided(
-    view: GroupView, known: NewestRates, aim: DecisionGoals, *, ts: int = NOW
-) -> GroupVerdict:
-    found = verdict(view, known, aim, ts=ts)
-    assert found is not None
-    return found
-
-
-ALL_ON_0 = {0: 0, 1: 0, 2: 0, 3: 0}
 
 
 def test_a_group_that_cannot_keep_up_is_scaled_up_with_the_need_as_reason():
@@ -236,13 +176,6 @@ def test_within_the_cooldown_the_number_of_consumers_stays_unless_somebody_died(
     assert resting.decision.action is Action.NONE
     assert "cooldown lasts 25.0 s more" in resting.decision.reason
     assert bereaved.decision.action is Action.SCALE_UP
-
-
-WITHIN_TWO = [
-    replace(LATENCY, most=2),
-    replace(BYTES, most=2),
-    replace(BYTES, planner=CONSUMERS["trim"], most=2),
-]
 
 
 @pytest.mark.parametrize("aim", WITHIN_TWO, ids=lambda aim: aim.planner.name)
@@ -493,9 +426,6 @@ def test_the_topic_that_has_no_rates_is_named():
     assert found.decision.reason == "no rates of topic returns have been published yet"
 
 
-HELD = PlanHold(plan="7f3a9c01d2e4", left_s=120.0)
-
-
 def test_a_plan_that_was_ordered_is_not_undone_for_the_controller_s_own_reasons():
     spread = seen({0: 0, 1: 1, 2: 2, 3: 3}, quiet_s=30.0)
     known = measured(rates([10, 10, 10, 10]))
@@ -528,95 +458,3 @@ def test_a_planner_by_latency_holds_too_unless_somebody_has_too_much():
 
     assert idle.target is None
     assert busy.decision.action is Action.SCALE_UP
-
-
-# ------------------------------------------------------------ only the highest can be removed
-
-TRIM = replace(BYTES, planner=CONSUMERS["trim"])
-
-
-def stateful(owners: dict[int, int], consumers: set[int], **more: float) -> GroupView:
-    view = seen(owners, consumers=consumers, quiet_s=60.0, **more)
-    return replace(view, removes_highest_only=True)
-
-
-def owners_in(found: GroupVerdict) -> dict[int, int]:
-    assert found.target is not None
-    return {p.partition: c for p, c in found.target.items()}
-
-
-@pytest.mark.parametrize("planner", ["trim", "mwf", "ll-ffd"])
-def test_no_partition_moves_for_a_spare_below_where_the_highest_is_idle(planner):
-    aim = replace(LATENCY if planner == "ll-ffd" else BYTES, planner=CONSUMERS[planner])
-    view = stateful({0: 1, 1: 1, 2: 1, 3: 1}, {0, 1, 2}, spares=1)
-
-    found = decided(view, measured(rates([20, 20, 20, 20])), aim)
-
-    assert (found.decision.action, found.target) == (Action.NONE, None)
-
-
-def test_a_group_that_shrinks_keeps_the_spare_that_is_below():
-    view = stateful({0: 1, 1: 2, 2: 2, 3: 3}, {0, 1, 2, 3}, spares=1)
-
-    found = decided(view, measured(rates([40, 40, 30, 10])), TRIM)
-
-    assert owners_in(found) == {0: 1, 1: 2, 2: 2, 3: 1}
-
-
-def test_as_many_of_the_highest_are_replaced_as_the_budget_allows():
-    view = stateful({0: 2, 1: 2, 2: 2, 3: 3}, {0, 1, 2, 3})
-    aim = replace(TRIM, planner=CONSUMERS["trim"].with_options(max_moves=2))
-
-    found = decided(view, measured(rates([30, 30, 30, 60])), aim)
-
-    assert owners_in(found) == {0: 2, 1: 2, 2: 2, 3: 0}
-    assert "so consumer 0 should read instead of consumer 3" in found.decision.reason
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"max_moves": 3}, "--max-moves allows"),
-        ({"max_moved_load": 70.0}, "--max-moved-load allows"),
-        ({"max_moves": 3, "max_moved_load": 70.0}, "--max-moves and --max-moved-load allow"),
-    ],
-)
-def test_a_decision_says_which_budget_keeps_an_idle_consumer(options, words):
-    aim = replace(TRIM, planner=CONSUMERS["trim"].with_options(**options))
-
-    found = decided(stateful(dict.fromkeys(range(4), 1), {0, 1}), measured(rates([20] * 4)), aim)
-
-    assert found.decision.action is Action.NONE
-    assert found.decision.reason.endswith(
-        "; only the highest consumers can be removed, "
-        f"and to replace consumer 1 by consumer 0 takes more than {words}"
-    )
-
-
-AT_ITS_MAXIMUM = stateful({0: 1, 1: 1, 2: 2, 3: 2}, {0, 1, 2})
-
-
-@pytest.mark.parametrize("aim", WITHIN_TWO, ids=lambda aim: aim.planner.name)
-def test_also_a_group_at_its_maximum_leaves_no_idle_consumer_below_a_busy_one(aim):
-    found = decided(AT_ITS_MAXIMUM, measured(rates([62, 60, 60, 60])), aim)
-
-    assert owners_in(found) == {0: 1, 1: 1, 2: 0, 3: 0}
-
-
-@pytest.mark.parametrize("aim", WITHIN_TWO, ids=lambda aim: aim.planner.name)
-def test_the_numbers_of_a_plan_that_is_held_do_not_change_even_if_a_consumer_has_too_much(aim):
-    found = decided(replace(AT_ITS_MAXIMUM, hold=HELD), measured(rates([62, 60, 60, 60])), aim)
-
-    assert (found.decision.action, found.target) == (Action.NONE, None)
-    assert "plan 7f3a9c01d2e4 is held" in found.decision.reason
-
-
-def test_a_silent_consumer_replaces_no_other():
-    view = stateful(dict.fromkeys(range(4), 1), {0, 1})
-    known = measured(rates([20] * 4))
-
-    heard = decided(view, known, TRIM)
-    silent = decided(replace(view, silent=frozenset({0})), known, TRIM)
-
-    assert heard.target == Assignment(dict.fromkeys(P, 0))
-    assert silent.target is None

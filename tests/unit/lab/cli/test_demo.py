@@ -9,8 +9,13 @@ from tests.unit.report.report_values import SETTINGS, STATES, history, measureme
 from trimtab.audit.topology import audit
 from trimtab.cli.main import run
 from trimtab.model.codec import measurement_to, read_loads
+from trimtab.model.key_counts import KeyCount, KeyCounts
 from trimtab.model.load import Unit
-from trimtab.model.plan_codec import plan_to, read_plan
+from trimtab.model.plan import Layer
+from trimtab.model.plan_codec import plan_id, plan_to, read_plan
+from trimtab.plan.keys.plan import plan_keys
+from trimtab.plan.registry import planner_of
+from trimtab.services.plan_keys import PlannedKeys
 from trimtab.settings import load_settings
 from trimtab.testing.placements import placement
 from trimtab_lab.demo import steps
@@ -34,6 +39,17 @@ LOOP = Loop(
     },
 )
 
+COUNTS = KeyCounts(
+    partitions=2,
+    window_s=10,
+    threshold=10,
+    keys=(KeyCount(key=b"heavy", count=900, partition=0),),
+    partition_totals=(5000, 1000),
+)
+PLANNED_KEYS = PlannedKeys(
+    plan=plan_keys(COUNTS, planner=planner_of(Layer.KEYS, "trim"), made_ts=1, topic="orders"),
+    counts=COUNTS,
+)
 PLACED = placement({"orders": [[1, 2], [2, 1]]})
 
 
@@ -46,6 +62,7 @@ def outcome():
         history=history(),
         loads=found.loads(Unit.RECORDS_S),
         plan=plan(found),
+        hot_keys=PLANNED_KEYS,
         loop=LOOP,
         facts=SETTINGS,
         placed=PLACED,
@@ -98,6 +115,7 @@ def test_json_is_one_document_with_report_measurement_plan_and_loop(told, tmp_pa
         "report": str(tmp_path / "there" / "report.html"),
         "measurement": measurement_to(measurement()),
         "plan": plan_to(plan()),
+        "keys_plan": plan_to(PLANNED_KEYS.plan),
         "loop": LOOP.figures,
     }
 
@@ -107,6 +125,10 @@ def test_the_files_are_what_the_other_verbs_take(told, tmp_path):
 
     assert read_loads(tmp_path / "measurement.json")[0] == measurement()
     assert read_plan(tmp_path / "plan.json")[0] == plan()
+    assert read_plan(tmp_path / "keys-plan.json")[0] == PLANNED_KEYS.plan
+    report = (tmp_path / "report.html").read_text()
+    assert "Plan for hot keys" in report
+    assert plan_id(PLANNED_KEYS.plan) in report
     assert plan_to(plan())["id"] in (tmp_path / "report.html").read_text()
 
 
@@ -117,7 +139,7 @@ def test_the_commands_to_try_next_work(told, home, capsys):
 
     codes = [run(command) for command in commands if command[0] in ("apply", "plan")]
 
-    assert codes == [0, 0]
+    assert codes == [0, 0, 0]
 
 
 def test_a_kept_cluster_is_named_with_how_to_end_it(told, capsys):

@@ -14,6 +14,7 @@ from trimtab_lab.papers.landau import experiment as landau
 from trimtab_lab.papers.live.experiment import LandauPart
 from trimtab_lab.papers.live.plan import Strategy
 from trimtab_lab.papers.registry import EXPERIMENTS
+from trimtab_lab.papers.smalops import experiment as smalops
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,9 @@ def no_spark(monkeypatch):
         (["ezzeddine", "--intervals", ""], "takes durations of at least 0.1s"),
         (["ezzeddine", "--intervals", "0"], "takes durations of at least 0.1s"),
         (["ezzeddine", "--cooldowns", "inf"], "invalid duration 'inf'"),
+        (["smalops", "--what", "delay"], 'Unknown part "delay"'),
+        (["smalops", "--duration", "10s"], "--duration must be at least 20s"),
+        (["smalops", "--duration", "0"], "the duration must be greater than 0"),
         (["landau-live", "--what", "bytes"], 'Unknown part "bytes"'),
         (["landau-live", "--strategies", "ll-ffd-group"], 'no strategy "ll-ffd-group"'),
         (["ezzeddine-live", "--strategies", "mwff"], 'no strategy "mwff"'),
@@ -58,6 +62,7 @@ def test_an_unknown_planner_is_named(capsys):
 def test_the_parts_that_can_be_asked_for_are_those_there_are():
     assert tuple(landau.PARTS) == EXPERIMENTS["landau"].parts
     assert tuple(ezzeddine.PARTS) == EXPERIMENTS["ezzeddine"].parts
+    assert tuple(smalops.PARTS) == EXPERIMENTS["smalops"].parts
     assert tuple(map(str, LandauPart)) == EXPERIMENTS["landau-live"].parts
 
 
