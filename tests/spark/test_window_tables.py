@@ -48,8 +48,11 @@ class Tables(WindowTables):
         self.log: list[tuple[int, bytes]] = []
 
     def telemetry(self, *, from_ts: int, to_ts: int) -> DataFrame | None:
-        rows = self._session.createDataFrame(self.log, "micros long, value binary")
-        return rows.select("value", F.timestamp_micros("micros").alias("timestamp"))
+        log = [(0, offset, *record) for offset, record in enumerate(self.log)]
+        rows = self._session.createDataFrame(
+            log, "partition int, offset long, micros long, value binary"
+        )
+        return rows.withColumn("timestamp", F.timestamp_micros("micros"))
 
     def sample(self, ts: int) -> None:
         columns: dict[str, Any] = {"partition": [0], "leader": [1], "log_bytes": [ts]}
@@ -75,3 +78,23 @@ def test_a_span_that_failed_half_way_is_in_no_table_twice(
     assert [ts for (ts,) in lags] == [start + 55 * SECOND]
     rates = warehouse.read(spark, "partition_rates").select(F.unix_micros("window_start"))
     assert sorted(ts for (ts,) in rates.collect()) == [start, start + WINDOW]
+
+
+def test_rejects_that_the_driver_has_written_are_not_written_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It ended in the middle of a window: the tables of the window begin before its last record."""
+    for name, text in (("commits/0", "v1\n{}"), ("offsets/0", 'v1\n{}\n{"telemetry":{"0":2}}')):
+        path = tmp_path / "q" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    tables = Tables(spark, warehouse, tmp_path)
+    tables.log += [(WINDOW + n, f"bad {n}".encode()) for n in range(4)]
+    tables.sample(WINDOW + 5)
+    tables.log.append((2 * WINDOW, b"bad 5"))
+
+    assert tables.write(WINDOW, 2 * WINDOW)
+    assert sorted(r.raw for r in warehouse.read(spark, "rejects").collect()) == ["bad 2", "bad 3"]
+    assert tables.write(2 * WINDOW, 3 * WINDOW)
+    assert warehouse.read(spark, "rejects").count() == 3

@@ -133,8 +133,10 @@ class WindowTables:
 
     def _unjudged(self, raw: DataFrame) -> DataFrame:
         """Records that a query on the driver has not read: it writes rejects as they come."""
+        if not self._is_first:
+            return raw
         read = committed_offsets(self._session, Folder(self._output.folder))
-        if not self._is_first or not read:
+        if not read:
             return raw
         new = (
             (F.col("partition") == name.partition) & (F.col("offset") >= offset)
