@@ -318,12 +318,31 @@ def _rivals(part: Part) -> str:
 
 def _ours(part: Part) -> str:
     lines = ["## Ours: `trim`\n", conditions(part), rows_table(part.rows), ""]
+    lines += _why_worse(part)
     for window_s, policies in part.figures["steady"].items():
         lines += [f"Steady, windows of {window_s} s:\n", *_table(policies), ""]
     for window_s, shifts in part.figures["shifting"].items():
         for shift, policies in shifts.items():
             lines += [f"Keys shifted by {shift}, windows of {window_s} s:\n", *_table(policies), ""]
     return "\n".join(lines)
+
+
+def _why_worse(part: Part) -> list[str]:
+    """Names the windows in which `trim` is worse than hash, if there are any."""
+    lines = []
+    for window_s, shifts in part.figures["worse windows"].items():
+        for shift, starts in shifts.items():
+            if not starts:
+                continue
+            second = sum(
+                start % paper.SHIFT_EVERY_S < 2 * float(window_s) - 1e-9 for start in starts
+            )
+            lines.append(
+                f"With keys shifted by {shift} and windows of {window_s} s, `trim` is worse than "
+                f"hash in {len(starts)} windows that are not the first after a shift; {second} of "
+                "them are the second: what queued in the first is still being served.\n"
+            )
+    return lines
 
 
 SECTIONS: Mapping[str, tuple[str, Callable[[Part], str]]] = {
