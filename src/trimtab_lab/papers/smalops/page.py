@@ -117,6 +117,24 @@ def _told_ours(part: Part) -> Iterable[str]:
         f"of {shown(smalops['migrations'])} and {shown(trim['tracked'])} tracked keys instead of "
         f"{shown(smalops['tracked'])}. It meets {len(judged) - len(missed)} of {len(judged)} bars."
     )
+    for window_s, shifts in part.figures["shifting"].items():
+        for shift, policies in shifts.items():
+            settings = {name: each for name, each in policies.items() if name.startswith("smalops")}
+            best = min(each["p99_us"] for each in settings.values())
+            first = [
+                _row(
+                    part,
+                    f"shift {shift}, windows of {window_s} s: p99 of {name} by hash's, worst first",
+                )
+                for name in ("trim", "smalops")
+            ]
+            yield (
+                f"Keys shifted by {shift}, windows of {window_s} s: over the whole run p99 is "
+                f"{shown(policies['trim']['p99_us'])} µs with `trim`, {shown(best)} µs with the "
+                f"best setting of SMALOPS, {shown(policies['hash']['p99_us'])} µs with hash. In "
+                f"the first window after a shift `trim` is {_at_worst(first[0])}, SMALOPS "
+                f"{_at_worst(first[1])}."
+            )
 
 
 _RESULTS: Mapping[str, Callable[[Part], Iterable[str]]] = {
@@ -137,6 +155,10 @@ def _times(ratio: float) -> str:
     if ratio <= 1:
         return f"{1 - ratio:.0%} below hash's"
     return f"{ratio - 1:.0%} above hash's" if ratio < 2 else f"{ratio:.0f} times hash's"
+
+
+def _at_worst(ratio: float) -> str:
+    return "never above hash" if ratio <= 1 else f"at worst {_times(ratio)}"
 
 
 def _list(names: list[str]) -> str:
