@@ -117,6 +117,24 @@ def _told_ours(part: Part) -> Iterable[str]:
         f"of {shown(smalops['migrations'])} and {shown(trim['tracked'])} tracked keys instead of "
         f"{shown(smalops['tracked'])}. It meets {len(judged) - len(missed)} of {len(judged)} bars."
     )
+    for window_s, shifts in part.figures["shifting"].items():
+        for shift, policies in shifts.items():
+            settings = {name: each for name, each in policies.items() if name.startswith("smalops")}
+            best = min(each["p99_us"] for each in settings.values())
+            first = [
+                _row(
+                    part,
+                    f"shift {shift}, windows of {window_s} s: p99 of {name} by hash's, worst first",
+                )
+                for name in ("trim", "smalops")
+            ]
+            yield (
+                f"Keys shifted by {shift}, windows of {window_s} s: over the whole run p99 is "
+                f"{shown(policies['trim']['p99_us'])} µs with `trim`, {shown(best)} µs with the "
+                f"best setting of SMALOPS, {shown(policies['hash']['p99_us'])} µs with hash. In "
+                f"the first window after a shift `trim` is {_at_worst(first[0])}, SMALOPS "
+                f"{_at_worst(first[1])}."
+            )
 
 
 _RESULTS: Mapping[str, Callable[[Part], Iterable[str]]] = {
@@ -137,6 +155,10 @@ def _times(ratio: float) -> str:
     if ratio <= 1:
         return f"{1 - ratio:.0%} below hash's"
     return f"{ratio - 1:.0%} above hash's" if ratio < 2 else f"{ratio:.0f} times hash's"
+
+
+def _at_worst(ratio: float) -> str:
+    return "never above hash" if ratio <= 1 else f"at worst {_times(ratio)}"
 
 
 def _list(names: list[str]) -> str:
@@ -318,12 +340,31 @@ def _rivals(part: Part) -> str:
 
 def _ours(part: Part) -> str:
     lines = ["## Ours: `trim`\n", conditions(part), rows_table(part.rows), ""]
+    lines += _why_worse(part)
     for window_s, policies in part.figures["steady"].items():
         lines += [f"Steady, windows of {window_s} s:\n", *_table(policies), ""]
     for window_s, shifts in part.figures["shifting"].items():
         for shift, policies in shifts.items():
             lines += [f"Keys shifted by {shift}, windows of {window_s} s:\n", *_table(policies), ""]
     return "\n".join(lines)
+
+
+def _why_worse(part: Part) -> list[str]:
+    """Names the windows in which `trim` is worse than hash, if there are any."""
+    lines = []
+    for window_s, shifts in part.figures["worse windows"].items():
+        for shift, starts in shifts.items():
+            if not starts:
+                continue
+            second = sum(
+                start % paper.SHIFT_EVERY_S < 2 * float(window_s) - 1e-9 for start in starts
+            )
+            lines.append(
+                f"With keys shifted by {shift} and windows of {window_s} s, `trim` is worse than "
+                f"hash in {len(starts)} windows that are not the first after a shift; {second} of "
+                "them are the second: what queued in the first is still being served.\n"
+            )
+    return lines
 
 
 SECTIONS: Mapping[str, tuple[str, Callable[[Part], str]]] = {

@@ -198,6 +198,10 @@ def ours(design: SmalopsDesign, run: Runner) -> Part:
             }
             for w in windows_s
         },
+        "worse windows": {
+            f"{w:g}": {str(shift): all_worse_windows(moving, w, shift) for shift in design.shifts}
+            for w in windows_s
+        },
     }
     conditions = {
         **design.settings,
@@ -251,12 +255,7 @@ def _moving_rows(
     name = f"shift {shift}, windows of {window_s:g} s"
     best = best_setting(found, SETTINGS[window_s], judged, at)
     many, few = (over_seeds(found, each, "migrations", **at) for each in (best, TRIM.name))
-    worse = [
-        w
-        for r in found
-        if (r.name, r.window_s, r.shift) == (TRIM.name, window_s, shift)
-        for w in worse_windows(found, r)
-    ]
+    worse = all_worse_windows(found, window_s, shift)
     rows = [
         design.at_most(
             f"{name}: p99 of trim by that of the best setting, {best}",
@@ -277,6 +276,13 @@ def _moving_rows(
     if judged != "p99_us":
         whole = fmean(ratios(found, TRIM.name, best, "p99_us", **at))
         rows.append(for_information(f"{name}: p99 of trim by that of {best}, whole run", whole))
+    rows += [
+        for_information(
+            f"{name}: p99 of {each} by hash's, worst first window after a shift",
+            worst_first_window(found, each, window_s, shift),
+        )
+        for each in (TRIM.name, SMALOPS.name)
+    ]
     return rows
 
 
@@ -287,6 +293,32 @@ def best_setting(
     return min(
         (one.name for one in settings), key=lambda name: over_seeds(found, name, figure, **at)
     )
+
+
+def worst_first_window(found: Found, name: str, window_s: float, shift: int) -> float:
+    """A policy's p99 by hash's in the first window after a shift, where it is largest."""
+    each = []
+    for r, figures in found.items():
+        if (r.name, r.window_s, r.shift) == (name, window_s, shift):
+            mine, known = figures["windows"], found[r._replace(name=HASH.name)]["windows"]
+            each += [
+                p99 / hashed
+                for start_s, p99, hashed in zip(
+                    mine["start_s"], mine["p99_us"], known["p99_us"], strict=True
+                )
+                if start_s > 0 and runs.after_shift(start_s, window_s)
+            ]
+    return max(each, default=1.0)
+
+
+def all_worse_windows(found: Found, window_s: float, shift: int) -> list[float]:
+    """The starts of the windows in which `trim` is worse than hash, over all seeds."""
+    return [
+        start_s
+        for r in found
+        if (r.name, r.window_s, r.shift) == (TRIM.name, window_s, shift)
+        for start_s in worse_windows(found, r)
+    ]
 
 
 def worse_windows(found: Found, r: SmalopsRun) -> list[float]:

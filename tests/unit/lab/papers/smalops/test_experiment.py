@@ -185,12 +185,13 @@ def test_a_window_worse_than_hash_counts_unless_it_is_the_first_or_follows_a_shi
     def worse_at(start_s: float) -> Change:
         def change(parameters: dict[str, Any], figures: dict[str, Any]) -> None:
             if parameters["policy"] == "trim":
-                at = figures["windows"]["start_s"].index(start_s)
-                figures["windows"]["p99_us"][at] = 1e6
+                starts, p99 = (figures["windows"][name] for name in ("start_s", "p99_us"))
+                p99[:] = [1e6 if s == start_s else v for s, v in zip(starts, p99, strict=True)]
 
         return change
 
     assert outside("ours", worse_at(0.0)) == []
+    assert outside("ours", worse_at(60.0)) == []
     whats = outside("ours", worse_at(10.0))
     assert [what for what in whats if what.startswith("steady")]
     assert len([what for what in whats if "first after a shift left out" in what]) == 4
@@ -204,6 +205,19 @@ def test_a_minute_worse_than_hash_is_explained_on_the_page(tmp_path):
     calm = keep(tmp_path, "smalops", {"shifting": part("shifting")}).read_text("utf-8")
     assert "**Why" not in calm
     assert "its p99 is 40% below hash's in the worst minute" in calm
+
+
+def test_the_windows_in_which_trim_is_worse_are_named_on_the_page(tmp_path):
+    def change(parameters: dict[str, Any], figures: dict[str, Any]) -> None:
+        if (parameters["policy"], parameters["window_s"]) == ("trim", 1.0) and parameters["shift"]:
+            figures["windows"]["p99_us"][60:63] = [5e6, 1e6, 1e6]
+
+    found = part("ours", change)
+    rows = {row.what: row for row in found.rows}
+    what = "shift 10, windows of 1 s: p99 of trim by hash's, worst first window after a shift"
+    assert rows[what].ours == pytest.approx(5e6 / 600)
+    text = keep(tmp_path, "smalops", {"ours": found}).read_text("utf-8")
+    assert "worse than hash in 4 windows that are not the first after a shift; 2 of them" in text
 
 
 def test_a_workload_with_other_keys_is_outside():
