@@ -126,6 +126,11 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trimtab simulate brokers --brokers 5 --utilisation 0.9 --policies node,sqf,jsq "
         "--plot waits.svg",
     ),
+    "simulate key-protocol": (
+        "trimtab simulate key-protocol --records 3 --migrations 2 --partitions 3",
+        "trimtab simulate key-protocol --mode low-latency --migrations 1 --gateway-crashes 1",
+        "trimtab simulate key-protocol --variant no-fence",
+    ),
 }
 
 

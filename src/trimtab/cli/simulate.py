@@ -31,6 +31,7 @@ from trimtab.cli.planner_options import (
     sla_option,
 )
 from trimtab.cli.simulate_brokers import brokers
+from trimtab.cli.simulate_key_protocol import key_protocol
 from trimtab.errors import ConfigError
 from trimtab.model.codec import dumps, loads_to
 from trimtab.model.load import Loads, Unit
@@ -275,7 +276,7 @@ def _run_to(run: PackingRun) -> dict[str, Any]:
     }
 
 
-@app.command()
+@app.command(short_help="Generate a stream of loads by random walks.")
 @with_options
 def stream(options: StreamOptions) -> None:
     """Generate a stream of loads: a bounded random walk per partition.
@@ -327,7 +328,7 @@ def _number(text: str, option: str, words: Collection[str]) -> Any:
         ) from error
 
 
-@app.command()
+@app.command(short_help="Replay recorded load to compare planners.")
 @with_options
 def replay(options: ReplayOptions) -> None:
     """Replay recorded load to compare how planners would have performed.
@@ -372,4 +373,5 @@ def replay(options: ReplayOptions) -> None:
     )
 
 
-app.command()(brokers)
+app.command(short_help="Compare policies that spread records over brokers.")(brokers)
+app.command("key-protocol", short_help="Explore how keys move between partitions.")(key_protocol)

@@ -72,8 +72,8 @@ class StartMarker:
 class FenceMarker:
     """From here on the partition ignores records of the shard's earlier generations.
 
-    `committed` is an offset of the shard's input below which nothing will be sent again, and None
-    where the gateway makes no such promise (see `apply.keys.gateway_start`).
+    `committed` is an offset of the shard's input below which nothing will be sent again; None if
+    the gateway does not say.
     """
 
     shard: int

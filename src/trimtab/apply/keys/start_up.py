@@ -7,11 +7,10 @@ Promise  A predecessor can write nothing more once the successor has read what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from trimtab.apply.keys.key_route import GatewayShard, KeyRoute, RoutePhase
+from trimtab.apply.keys.key_route import GatewayShard
 from trimtab.apply.keys.message_sets import FenceMarker
 
 
@@ -47,17 +46,10 @@ def raise_generation(shard: GatewayShard) -> GatewayShard:
 
 
 def fences(
-    shard: GatewayShard, partitions: int, committed: int, routes: Iterable[KeyRoute]
+    shard: GatewayShard, partitions: int, committed: int
 ) -> tuple[tuple[int, FenceMarker], ...]:
-    """FENCE for each partition.
-
-    It carries the committed offset, below which nothing is sent again, unless a migration is
-    prepared: its START is sent again, and a task that has forgotten the key would wait for ever.
-    """
-    prepared = any(route.phase is RoutePhase.PREPARED for route in routes)
-    marker = FenceMarker(
-        shard=shard.shard, gen=shard.gen, committed=None if prepared else committed
-    )
+    """FENCE for each partition, with the committed offset: nothing below it is sent again."""
+    marker = FenceMarker(shard=shard.shard, gen=shard.gen, committed=committed)
     return tuple((partition, marker) for partition in range(partitions))
 
 

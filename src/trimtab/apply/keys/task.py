@@ -218,11 +218,13 @@ def end_is_unreadable(
 def can_forget(entry: KeyEntry[V], shard: int, committed: int | None) -> bool:
     """Whether FENCE of a shard lets the entry of a key go that has no value.
 
-    Nothing below `committed` will be sent again, so nothing is left to recognise as a repeat.
+    Nothing below `committed` will be sent again, so nothing is left to recognise as a repeat. The
+    entry of a key that has moved stays: its set id tells repeated markers from new ones.
     """
     return (
         committed is not None
         and entry.status is EntryStatus.OWN
+        and entry.set_id == 0
         and entry.value is None
         and not entry.early
         and entry.next_parked == entry.first_parked

@@ -60,7 +60,7 @@ def read(entry, record):
 
 def replayed(entry, queue):
     """The entry after as much of the queue as can be processed, all effects, and the rest."""
-    seen = []
+    seen: list[object] = []
     while can_replay(entry):
         entry, effects = replay_parked(entry, queue[0], listed, HERE)
         queue = queue[1:]
@@ -184,9 +184,10 @@ def test_a_state_that_comes_before_its_start_is_held_and_adopted():
 
 
 def test_a_repeated_hand_over_changes_nothing():
-    entry = KeyEntry(set_id=3, value=(1, 2), last_src=((0, 2),))
+    entry: KeyEntry[object] = KeyEntry(set_id=3, value=(1, 2), last_src=((0, 2),))
 
-    assert take_handover(entry, KeyHandover(set_id=3, source=0, value=(1,))) == (
+    older: KeyHandover[object] = KeyHandover(set_id=3, source=0, value=(1,))
+    assert take_handover(entry, older) == (
         entry,
         (DroppedRecord(DropReason.REPEATED_HANDOVER),),
     )
@@ -200,7 +201,7 @@ def test_a_record_without_headers_is_applied_without_looking_for_repeats():
 
 
 def test_a_record_without_headers_does_not_begin_a_second_state():
-    left = KeyEntry(status=EntryStatus.LEFT, set_id=2)
+    left: KeyEntry[object] = KeyEntry(status=EntryStatus.LEFT, set_id=2)
 
     assert read(left, PlainRecord("x")) == (left, (RejectedRecord(RejectReason.NO_STATE),))
 
@@ -271,6 +272,7 @@ def test_a_task_can_park_at_least_one_record():
         (KeyEntry(last_src=((0, 4),), value=(4,)), False),
         (KeyEntry(status=EntryStatus.LEFT, set_id=1), False),
         (KeyEntry(last_src=((0, 4),), next_parked=1), False),
+        (KeyEntry(last_src=((0, 4),), set_id=1), False),  # its START may come again
         (KeyEntry(last_src=((0, 4),), early=(KeyHandover(set_id=1, source=0),)), False),
     ],
 )
