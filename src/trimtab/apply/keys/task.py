@@ -119,10 +119,15 @@ def _process_data(entry: KeyEntry[V], record: DataRecord, apply: Apply[V]) -> En
         return entry, (DroppedRecord(DropReason.EARLIER_SET),)
     if record.src <= entry.last_src_of(record.shard):
         return entry, (DroppedRecord(DropReason.REPLAYED),)
-    after = replace(
-        entry,
+    after = KeyEntry(  # written out: this is the step of almost every record
+        status=entry.status,
+        set_id=entry.set_id,
         value=apply(entry.value, record),
         last_src=_with_source(entry.last_src, record.shard, record.src),
+        first_parked=entry.first_parked,
+        next_parked=entry.next_parked,
+        early=entry.early,
+        awaited=entry.awaited,
     )
     return after, (AppliedRecord(record, entry.set_id),)
 

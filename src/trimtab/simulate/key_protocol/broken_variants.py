@@ -305,7 +305,7 @@ BROKEN_VARIANTS: tuple[ProtocolVariant, ...] = (
     _variant(
         "input-recreated",
         "an input topic that was created again is not noticed",
-        replace(PROTOCOL, identity_checked=False),
+        replace(PROTOCOL, identity_refusal=lambda *_: None),
         ProtocolScenario(records=2, migrations=0, recreations=1),
         ProtocolFault.LOSS,
     ),

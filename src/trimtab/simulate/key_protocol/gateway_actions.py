@@ -9,11 +9,17 @@ never.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from trimtab.apply.keys.key_route import RoutePhase, committable, routed
 from trimtab.apply.keys.message_sets import DataRecord
 from trimtab.apply.keys.migration import MigrationStage, StageWait
-from trimtab.apply.keys.start_up import GatewayStep, fences, raise_generation
+from trimtab.apply.keys.start_up import (
+    GatewayStep,
+    InputIdentity,
+    fences,
+    raise_generation,
+)
 from trimtab.simulate.key_protocol.exploration import Action
 from trimtab.simulate.key_protocol.migration_actions import MigrationActions
 from trimtab.simulate.key_protocol.world import (
@@ -87,6 +93,16 @@ class GatewayActions:
             names = self.protocol.gateway_start[gateway.step : after.gateways[at].step]
             yield ("gateway", gateway.number, "start", names), after, expected
 
+    def _is_refused(self, world: World) -> bool:
+        """Whether a gateway that looks at its topics now refuses to run."""
+        if not world.assign.recreated_at:
+            return False
+        stored = InputIdentity(
+            input_id="first", shards=1, output_id="out", partitions=self.scenario.partitions
+        )
+        found = replace(stored, input_id="second")
+        return self.protocol.identity_refusal(stored, found) is not None
+
     def _commits(self, gateway: GatewayInstance, step: GatewayStep) -> bool:
         """Whether a step of a start is a transaction."""
         if step is GatewayStep.RAISE_GENERATION:
@@ -119,7 +135,7 @@ class GatewayActions:
                 gateway = self._read_routes(world, gateway)
             case GatewayStep.FETCH_POSITION:
                 assign = world.assign
-                if assign.recreated_at and self.protocol.identity_checked:
+                if self._is_refused(world):
                     return world._replace(assign=assign._replace(refused=True))
                 gateway = gateway._replace(position=assign.committed, moves=assign.moves)
             case GatewayStep.RAISE_GENERATION:
@@ -175,7 +191,7 @@ class GatewayActions:
     def _run(self, world: World, at: int, *, expected: bool) -> Iterator[Outcome]:
         gateway = world.gateways[at]
         number = gateway.number
-        if self.protocol.identity_checked and world.assign.recreated_at:
+        if self._is_refused(world):
             refused = world._replace(assign=world.assign._replace(refused=True))
             yield ("gateway", number, "refuses"), refused, expected
             return

@@ -29,7 +29,9 @@ from trimtab.apply.keys.start_up import (
     GATEWAY_START,
     TASK_START,
     GatewayStep,
+    InputIdentity,
     TaskStep,
+    identity_refusal,
 )
 from trimtab.apply.keys.task import (
     can_forget,
@@ -135,6 +137,7 @@ class ModelledProtocol:
     gateway_start: tuple[GatewayStep, ...] = GATEWAY_START
     task_start: tuple[TaskStep, ...] = TASK_START
     fences_in: frozenset[GatewayMode] = frozenset(GatewayMode)
+    identity_refusal: Callable[[InputIdentity | None, InputIdentity], str | None] = identity_refusal
     route_changes: Callable[[KeyRoute | None, int, int], bool] = lambda *_: False
     idempotent_producer: bool = True
     unlimited_delivery: bool = True
@@ -148,7 +151,6 @@ class ModelledProtocol:
     set_ids_survive_cooling: bool = True
     held_at_start: bool = True
     moves_with_routes: bool = True
-    identity_checked: bool = True
     early_tombstones: bool = True
     fences_of_offset: bool = True
 

@@ -22,7 +22,7 @@ from trimtab.apply.keys.key_entry import (
 )
 from trimtab.apply.keys.message_sets import DataRecord, FenceMarker, PlainRecord
 from trimtab.apply.keys.partition_fences import read_marker
-from trimtab.apply.keys.task import ABSENT
+from trimtab.apply.keys.task import ABSENT, ParkingLimits, must_pause
 from trimtab.simulate.key_protocol.exploration import Action, BadState
 from trimtab.simulate.key_protocol.scenario import History, ProtocolFault
 from trimtab.simulate.key_protocol.world import (
@@ -278,7 +278,10 @@ class AtomicTasks:
 def is_paused(tables: ModelTables, memory: TaskMemory) -> bool:
     """Whether a task must not read data because too much is parked."""
     limit = tables.scenario.parked_limit
-    return limit is not None and sum(map(len, memory.queues)) >= limit
+    if limit is None:
+        return False
+    limits = ParkingLimits(records=limit, size_bytes=1)
+    return must_pause(limits, records=sum(map(len, memory.queues)), size_bytes=0)
 
 
 def check_memory(
