@@ -136,6 +136,11 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trimtab simulate keys --policies hash,smalops,trim --rate 112400 --report keys.html",
         "trimtab simulate keys --policies all --shift 10 --duration 4m --service-time 20us",
     ),
+    "simulate key-protocol": (
+        "trimtab simulate key-protocol --records 3 --migrations 2 --partitions 3",
+        "trimtab simulate key-protocol --mode low-latency --migrations 1 --gateway-crashes 1",
+        "trimtab simulate key-protocol --variant no-fence",
+    ),
 }
 
 

@@ -31,6 +31,7 @@ from trimtab.cli.planner_options import (
     sla_option,
 )
 from trimtab.cli.simulate_brokers import brokers
+from trimtab.cli.simulate_key_protocol import key_protocol
 from trimtab.cli.simulate_keys import keys
 from trimtab.errors import ConfigError
 from trimtab.model.codec import dumps, loads_to
@@ -276,7 +277,7 @@ def _run_to(run: PackingRun) -> dict[str, Any]:
     }
 
 
-@app.command()
+@app.command(short_help="Generate a stream of loads by random walks.")
 @with_options
 def stream(options: StreamOptions) -> None:
     """Generate a stream of loads: a bounded random walk per partition.
@@ -328,7 +329,7 @@ def _number(text: str, option: str, words: Collection[str]) -> Any:
         ) from error
 
 
-@app.command()
+@app.command(short_help="Replay recorded load to compare planners.")
 @with_options
 def replay(options: ReplayOptions) -> None:
     """Replay recorded load to compare how planners would have performed.
@@ -373,5 +374,6 @@ def replay(options: ReplayOptions) -> None:
     )
 
 
-app.command()(brokers)
-app.command()(keys)
+app.command(short_help="Compare policies that spread records over brokers.")(brokers)
+app.command(short_help="Compare policies that route the records of hot keys.")(keys)
+app.command("key-protocol", short_help="Explore how keys move between partitions.")(key_protocol)
