@@ -108,7 +108,7 @@ def test_lists_of_durations_take_units(capsys: pytest.CaptureFixture[str]) -> No
 READ = {
     *("--command-config", "--to-command-config", "--properties-file"),
     *("--snapshot", "--loads", "--events", "--samples", "--acknowledged", "--receipts"),
-    *("--stream", "--history"),
+    *("--stream", "--history", "--counts"),
 }
 """Options whose file is read; whatever else names a file is written."""
 
