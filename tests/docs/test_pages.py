@@ -15,7 +15,7 @@ import trimtab
 from tests import ROOT
 from trimtab.cli.reference import commands
 from trimtab.errors import TrimtabError
-from trimtab.model.codec import loads_from, measurement_from, snapshot_from
+from trimtab.model.codec import counts_from, loads_from, measurement_from, snapshot_from
 from trimtab.model.json_reader import parse
 from trimtab.model.plan_codec import plan_from
 
@@ -84,6 +84,8 @@ def test_an_example_of_a_file_is_one_that_we_read(place: str, text: str) -> None
         loads_from(node)
     elif "brokers" in value:
         snapshot_from(node)
+    elif "partition_totals" in value:
+        counts_from(node)
     elif value.get("kind") == "measurement":
         measurement_from(node)
     elif value.get("kind") == "plan":

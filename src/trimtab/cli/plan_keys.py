@@ -16,7 +16,6 @@ from trimtab.cli.options import (
     Output,
     ReportFile,
     duration_option,
-    input_path,
     topic_option,
     with_options,
 )
@@ -40,6 +39,7 @@ from trimtab.plan.keys.planner import (
     KeyPlanner,
     WorthTest,
 )
+from trimtab.plan.keys.trim import TrimKeysOptions
 from trimtab.plan.registry import PLANNERS, configured_keys, option_text, planner_of
 from trimtab.services.measure import MeasuredSpan, MeasureRequest
 from trimtab.services.plan_keys import KeyPlanRequest, PlannedKeys, plan_hot_keys, plan_live_keys
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 _FLAGS = {"service_s": "service", "state_s": "state-cost"}
 """Options that planners know by another name."""
+
+
+_TRIM = TrimKeysOptions()
 
 
 def _meaning(name: str) -> str:
@@ -83,7 +86,9 @@ class KeyPlannerChoices:
     )
     noise: Annotated[
         int | None,
-        typer.Option("--noise", metavar="N", min=0, help=f"{_meaning('noise')} Default: 5."),
+        typer.Option(
+            "--noise", metavar="N", min=0, help=f"{_meaning('noise')} Default: {_TRIM.noise}."
+        ),
     ] = None
     tolerance: Annotated[
         float | None,
@@ -92,7 +97,7 @@ class KeyPlannerChoices:
             metavar="F",
             min=0,
             callback=finite,
-            help=f"{_meaning('tolerance')} Default: 0.01.",
+            help=f"{_meaning('tolerance')} Default: {_TRIM.tolerance}.",
         ),
     ] = None
     max_moves: Annotated[
@@ -129,16 +134,13 @@ class KeyPlanOptions:
 
     counts: Annotated[
         Path | None,
-        typer.Option(
-            "--counts", metavar="FILE", callback=input_path, help="A counts file of one window."
-        ),
+        typer.Option("--counts", metavar="FILE", help="A counts file of one window."),
     ] = None
     loads: Annotated[
         Path | None,
         typer.Option(
             "--loads",
             metavar="FILE",
-            callback=input_path,
             help="A measurement, written by `trimtab measure -o`, instead of counts.",
         ),
     ] = None

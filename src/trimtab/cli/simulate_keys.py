@@ -68,6 +68,16 @@ class KeySimulationOptions:
             "with coverage:F of them. A number alone is a count.",
         ),
     ] = "count:100"
+    smooth: Annotated[
+        float | None,
+        typer.Option(
+            "--smooth",
+            metavar="F",
+            callback=positive,
+            help="Weight of the last window in the counts that smalops and trim get, the rest for "
+            "those before. Default: 1.",
+        ),
+    ] = None
     handover: Annotated[
         float,
         duration_option(
@@ -169,6 +179,7 @@ def _comparison(options: KeySimulationOptions) -> KeyComparison:
         sla_s=options.sla,
         shards=options.shards,
         sketch=options.sketch,
+        smooth=options.smooth,
         keys=options.keys,
         s=options.s,
         shift=options.shift,
@@ -186,6 +197,7 @@ def _document(
         "service_s": asked.service_s,
         "utilisation": asked.utilisation,
         "threshold": options.threshold,
+        "smooth": asked.smooth,
         "handover_s": asked.handover_s,
         "sla_s": asked.sla_s,
         "keys": asked.keys,
@@ -211,6 +223,7 @@ def _facts(asked: KeyComparison) -> dict[str, str]:
         "utilisation of all partitions": f"{asked.utilisation:.1%}",
         "window": duration(asked.window_s),
         "threshold": str(asked.threshold),
+        "weight of the last window": f"{asked.smooth or 1:g}",
         "hand-over": duration(asked.handover_s),
         "SLA": duration(asked.sla_s),
         "keys": f"{asked.keys:,}, exponent {asked.s:g}",

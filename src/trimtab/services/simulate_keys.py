@@ -38,6 +38,7 @@ class KeyComparison:
     sla_s: float = 0.005
     shards: int = 1
     sketch: bool = True
+    smooth: float | None = None
     keys: int = 28_000_000
     s: float = 1.1
     v: float = 2.72
@@ -69,6 +70,7 @@ def compare_key_policies(
             sla_s=asked.sla_s,
             shards=asked.shards,
             sketch=asked.sketch,
+            smooth=asked.smooth,
         )
         stream = KeyStream(
             rate_s=asked.rate_s,

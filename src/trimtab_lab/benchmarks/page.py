@@ -51,8 +51,8 @@ CURVES = (
     Curves(
         unit=BenchUnit.NANOS_N_LOG_N,
         picture="plan-growth.svg",
-        title="Time of a plan over n log n as partitions grow",
-        over="partitions",
+        title="Time of a plan over n log n as partitions or keys grow",
+        over="partitions or keys",
         scale=(1e3, " k"),
     ),
 )

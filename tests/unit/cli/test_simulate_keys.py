@@ -104,6 +104,7 @@ def test_too_much_load_is_doubtful(keys):
         (("--rate", "nan"), "is not a finite number"),
         (("--rate", "1e12"), "records are too many to simulate"),
         (("--duration", "0"), "must be greater than 0"),
+        (("--smooth", "2"), "smooth must be above 0 and at most 1"),
     ],
 )
 def test_wrong_options_are_named(keys, options, message):

@@ -11,9 +11,11 @@ from trimtab.plan.consumers.latency_autoscaler import LATENCY
 from trimtab.plan.consumers.modified_any_fit import MODIFIED_ANY_FIT
 from trimtab.plan.consumers.planner import MoveBudget, PackingContext
 from trimtab.plan.consumers.trim import TRIM, TrimOptions
+from trimtab.plan.keys.planner import KeyContext
 from trimtab.plan.registry import (
     PLANNERS,
     configured,
+    configured_keys,
     option_text,
     option_texts,
     planner_of,
@@ -47,6 +49,34 @@ def test_an_option_of_several_planners_means_the_same_everywhere():
             assert option_text(name) == text
     assert {name for name, found in meanings.items() if len(found) > 1} == set()
     assert len(meanings) == 8
+
+
+def test_an_option_of_both_planners_for_keys_means_the_same():
+    meanings: dict[str, set[tuple[str, object]]] = {}
+    for planner in PLANNERS[Layer.KEYS].values():
+        for name, text in option_texts(planner).items():
+            meanings.setdefault(name, set()).add((text, getattr(planner.options, name)))
+            assert option_text(name, Layer.KEYS) == text
+        assert planner.uses <= {fact.name for fact in fields(KeyContext)}
+    assert {name for name, found in meanings.items() if len(found) > 1} == set()
+
+
+def test_options_for_keys_go_to_the_planners_that_read_them():
+    both = list(PLANNERS[Layer.KEYS].values())
+
+    smalops, trim = configured_keys(both, {"max_moves": 3, "noise": 7, "plan_number": 2})
+
+    assert smalops.changed_options == {"max_moves": 3}
+    assert trim.changed_options == {"max_moves": 3, "noise": 7}
+    with pytest.raises(ConfigError, match=r"^noise is not supported by smalops\.$") as raised:
+        configured_keys([smalops], {"noise": 7})
+    assert raised.value.hint == "It is for trim."
+
+
+def test_each_layer_has_its_own_planners():
+    assert list(PLANNERS) == [Layer.CONSUMERS, Layer.KEYS]
+    assert len(PLANNERS) == 2
+    assert set(PLANNERS[Layer.KEYS]) == {"smalops", "trim"}
 
 
 def test_a_planner_is_told_its_options_by_name():

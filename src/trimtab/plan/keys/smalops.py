@@ -108,22 +108,24 @@ def _place(
                 loads[key.partition] += key.count
         return
     for key in sorted(tracked.fresh, key=lambda k: (-k.count, k.key)):
-        source = key.partition
-        if not hot_only:
-            loads[source] -= key.count
+        source, count = key.partition, key.count
         a, b = two_choices(key.key, plan_number=context.plan_number, partitions=m)
-        load_a, load_b = loads[a], loads[b]
+        own = 0 if hot_only else count  # of the total load, which still has it at its partition
+        load_a, load_b = loads[a] - own * (a == source), loads[b] - own * (b == source)
         target = a if (load_a, a) < (load_b, b) else b
-        if target != source:
-            step = GreedyStep(key, source, target, loads[source] + key.count, loads[target])
-            if draft.may_move(key, target) and (accepts is None or accepts(step)):
-                numbers = {"choice_a": a, "choice_b": b, "load_a": load_a, "load_b": load_b}
-                draft.add(key, target, KeyReason.PLACE, numbers)
-                if hot_only:
-                    draft.shift_total(key.count, source, target)
-            else:
-                target = source
-        loads[target] += key.count
+        step = GreedyStep(key, source, target, loads[source] + count - own, loads[target])
+        if (
+            target == source
+            or not draft.may_move(key, target)
+            or not (accepts is None or accepts(step))
+        ):
+            target = source
+        else:
+            numbers = {"choice_a": a, "choice_b": b, "load_a": load_a, "load_b": load_b}
+            draft.add(key, target, KeyReason.PLACE, numbers)
+            draft.shift_total(count, source, target)
+        if hot_only:
+            loads[target] += count
         draft.routes[key.key] = target
 
 

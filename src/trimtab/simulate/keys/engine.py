@@ -64,6 +64,7 @@ class KeyedTopic:
         sla_s: The delay for which the share of records within it is reported.
         shards: The number of gateway shards between which keys are divided by hash.
         sketch: Whether a real lossy counter counts too, to report its entries.
+        smooth: The weight of the last window in the counts that planners get; None for 1.
     """
 
     partitions: int
@@ -74,6 +75,7 @@ class KeyedTopic:
     sla_s: float = 0.005
     shards: int = 1
     sketch: bool = True
+    smooth: float | None = None
 
     def __post_init__(self) -> None:
         if not 2 <= self.partitions <= 2**16:
@@ -82,6 +84,8 @@ class KeyedTopic:
             raise ValueError("the service time and the window must be at least 1 ns")
         if self.handover_s < 0 or self.sla_s < 0 or self.shards < 1:
             raise ValueError("the hand-over and the SLA must not be negative, shards at least 1")
+        if self.smooth is not None and not 0 < self.smooth <= 1:
+            raise ValueError(f"smooth must be above 0 and at most 1, not {self.smooth:g}")
 
     @property
     def service_ns(self) -> int:
@@ -434,6 +438,7 @@ def _lane(kind: KeyPolicyKind, topic: KeyedTopic, on_served: OnServed | None) ->
         window_s=topic.window_s,
         service_s=topic.service_s,
         handover_s=topic.handover_s,
+        smooth=topic.smooth,
     )
     policy = kind.create(settings)
     if isinstance(policy, RecordLevelPolicy):

@@ -13,6 +13,7 @@ import numpy as np
 
 from trimtab.model.key_counts import KeyCount, KeyCounts
 from trimtab.plan.keys.planner import KeyContext, KeyPlanner
+from trimtab.plan.keys.smoothing import smoothed
 from trimtab.simulate.keys.policy import FinishedWindow, RoutingDecision
 from trimtab.simulate.keys.routing import Routing
 
@@ -20,15 +21,21 @@ from trimtab.simulate.keys.routing import Routing
 class PlannerPolicy:
     """Routes hot keys as a planner decides."""
 
-    def __init__(self, planner: KeyPlanner) -> None:
+    def __init__(self, planner: KeyPlanner, *, smooth: float | None = None) -> None:
+        """With `smooth`, counts are averages over windows, with this weight of the last one."""
         self._planner = planner
+        self._smooth = smooth
+        self._earlier: KeyCounts | None = None
 
     def plan(self, window: FinishedWindow) -> RoutingDecision:
         """Asks the planner."""
         context = KeyContext(
             plan_number=window.counts.number, busy=frozenset(b"%d" % key for key in window.busy)
         )
-        decision = self._planner(key_counts(window), context)
+        counts = key_counts(window)
+        if self._smooth is not None:
+            counts = self._earlier = smoothed(counts, self._earlier, self._smooth)
+        decision = self._planner(counts, context)
         return RoutingDecision(
             routing=Routing(table={int(key): p for key, p in decision.routes.items()}),
             moves=dict(Counter(str(move.reason) for move in decision.moves)),

@@ -116,12 +116,21 @@ class RecordLevelPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPolicySettings:
-    """What a policy may know beforehand."""
+    """What a policy may know beforehand.
+
+    Attributes:
+        partitions: The number of partitions.
+        window_s: The length of a window.
+        service_s: How long a consumer processes a record.
+        handover_s: How long the hand-over of a key's state takes.
+        smooth: The weight of the last window in the counts that planners get; None for 1.
+    """
 
     partitions: int
     window_s: float
     service_s: float
     handover_s: float
+    smooth: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ def planner_policy(planner: KeyPlanner, *, name: str, what: str, chosen: str) ->
         whole_state=True,
         memory=_TABLE,
         chosen=chosen,
-        create=lambda _: PlannerPolicy(planner),
+        create=lambda settings: PlannerPolicy(planner, smooth=settings.smooth),
     )
 
 

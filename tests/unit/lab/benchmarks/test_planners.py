@@ -14,7 +14,7 @@ from trimtab_lab.benchmarks.benchmark import BenchContext, compared
 from trimtab_lab.benchmarks.registry import BENCHMARKS
 from trimtab_lab.reference_scans.packing import SCANS
 
-SMALL = {"partitions": 100, "samples": 100_000, "records": 2000, "topics": 60}
+SMALL = {"partitions": 100, "keys": 400, "samples": 100_000, "records": 2000, "topics": 60}
 
 
 def _no_spark() -> NoReturn:

@@ -39,6 +39,17 @@ def test_the_smallest_keys_of_the_busiest_partition_go_first_and_it_stops_at_the
     assert decision.moves[0].numbers == {"load_from": 60, "load_to": 0, "total": 60}
 
 
+def test_a_placement_is_tested_with_the_load_that_its_partition_still_has():
+    # 95 % busy with the key, 75 % without it: the state is worth moving only off the former.
+    counts = window({b"a": (2000, 0)}, (9500, 4000))
+    options = SmalopsOptions(load=BalancedLoad.TOTAL, service_s=0.001, state_s=0.5)
+
+    (move,) = smalops(counts, options).moves
+
+    assert (move.target, move.reason) == (1, KeyReason.PLACE)
+    assert smalops(counts, replace(options, state_s=5.0)).moves == ()
+
+
 def test_only_hot_load_is_looked_at_unless_the_total_is_asked_for():
     # Hot keys are even; all other records are on partition 0.
     keys = {b"a": (20, 0), b"b": (20, 1)}

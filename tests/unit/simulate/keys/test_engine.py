@@ -282,6 +282,8 @@ def test_a_coverage_makes_as_many_keys_hot_as_it_needs():
         {"handover_s": -1.0},
         {"sla_s": -1.0},
         {"shards": 0},
+        {"smooth": 0.0},
+        {"smooth": 1.5},
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong):

@@ -9,10 +9,12 @@ import pytest
 
 from trimtab.errors import ConfigError
 from trimtab.measure.counters import Count
+from trimtab.plan.keys.planner import KeyDecision
+from trimtab.plan.keys.smalops import SMALOPS
 from trimtab.simulate.keys.arrivals import KeyHashes, arrivals
 from trimtab.simulate.keys.engine import KeyedTopic, simulate_keys
 from trimtab.simulate.keys.key_policies import BoundedLoads, HeavyKeyMap, LearnedKeyMap
-from trimtab.simulate.keys.planned import key_counts
+from trimtab.simulate.keys.planned import PlannerPolicy, key_counts
 from trimtab.simulate.keys.policy import FinishedWindow
 from trimtab.simulate.keys.record_policies import (
     MoreChoices,
@@ -219,6 +221,26 @@ def test_a_planner_gets_hot_keys_and_the_routing_table():
     assert counts.partition_totals == tuple(window.loads.tolist())
     exact = window.counts.all_keys.as_dict()
     assert all(key.count == exact.get(number, 0) for number, key in listed.items())
+
+
+def test_a_planner_may_get_smoothed_counts():
+    seen = []
+
+    def rule(counts, options, context):
+        seen.append(counts.records)
+        return KeyDecision(moves=())
+
+    planner = replace(SMALOPS, rule=rule)
+    windows = [finished(), finished(replace(STREAM, rate_s=9000.0))]
+    for smooth in (None, 1.0, 0.25):
+        policy = PlannerPolicy(planner, smooth=smooth)
+        for window in windows:
+            policy.plan(window)
+
+    few, many = (window.counts.n for window in windows)
+    assert seen[:4] == [few, many, few, many]
+    assert seen[4] == few
+    assert few < seen[5] < (few + many) / 2
 
 
 def test_an_unknown_policy_is_refused_with_the_closest_name():
