@@ -361,8 +361,9 @@ def _why_worse(part: Part) -> list[str]:
             )
             lines.append(
                 f"With keys shifted by {shift} and windows of {window_s} s, `trim` is worse than "
-                f"hash in {len(starts)} windows that are not the first after a shift; {second} of "
-                "them are the second: what queued in the first is still being served.\n"
+                f"hash in windows that are not the first after a shift: {len(starts)}, of which "
+                f"second after a shift: {second}. What queued in the first is still being served "
+                "there.\n"
             )
     return lines
 
