@@ -119,6 +119,17 @@ def test_the_routing_figures_in_the_readme_are_what_the_experiment_kept() -> Non
     assert f"no better ({lower('U2 acks=all')[0]:.2f} times)" in README
 
 
+def test_the_migrations_in_the_readme_are_what_the_experiment_kept() -> None:
+    parts = _kept("docs", "papers", "results", "smalops.json")["parts"]
+    hash_, smalops, trim = (
+        parts["delays"]["figures"]["policies"]["50"][name] for name in ("hash", "smalops", "trim")
+    )
+    assert f"from {hash_['p99_us']:.0f} µs to {trim['p99_us']:.0f} µs" in README
+    needs = f"{smalops['migrations']:.0f} migrations and {smalops['tracked']:.0f} tracked keys"
+    assert f"SMALOPS needs {needs} for {smalops['p99_us']:.0f} µs" in README
+    assert f"`trim` {trim['migrations']:.0f} and {trim['tracked']:.0f}." in README
+
+
 def test_the_benchmarks_in_the_readme_are_those_kept() -> None:
     names = ("produce", "live-rate", "rates", "rates-samples")
     kept = {name: _kept("benchmarks", "results", f"{name}.json") for name in names}

@@ -81,7 +81,6 @@ class SmalopsDesign:
     draws: int = 6  # of the two random choices, for the thresholds
     shifts: tuple[int, ...] = paper.SHIFTS
     our_windows_s: tuple[float, ...] = paper.OUR_WINDOWS_S
-    records: int = paper.RECORDS  # of the workload's facts
     judges_short_runs: bool = False
 
     @property

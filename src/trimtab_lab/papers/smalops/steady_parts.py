@@ -17,6 +17,7 @@ from trimtab_lab.papers.smalops.design import (
     ROUND_ROBIN,
     SMALOPS,
     TRIM,
+    Figures,
     Found,
     SmalopsDesign,
     SmalopsRun,
@@ -46,9 +47,9 @@ def steady(
 def workload(design: SmalopsDesign, run: Runner) -> Part:
     """The generator: keys used, hot keys, tracked keys (section II of the paper)."""
     parameters = {
-        "records": design.records,
+        "records": paper.RECORDS,
         "keys": paper.RECORDS,
-        "duration_s": paper.WORKLOAD_S * design.records / paper.RECORDS,
+        "duration_s": paper.WORKLOAD_S,
         "window_s": paper.DECISION_INTERVAL_S,
         "hot_count": paper.HOT_COUNT,
     }
@@ -59,11 +60,30 @@ def workload(design: SmalopsDesign, run: Runner) -> Part:
     def mean(name: str) -> float:
         return fmean(figures[name] for figures in each)
 
+    figures = {
+        "tracked": [figures["tracked"] for figures in each],
+        "tracked_in_two": [figures["tracked_in_two"] for figures in each],
+        "hot_share": mean("hot_records") / mean("records"),
+        "sketch_entries": mean("sketch_entries"),
+        "sketch_hot": mean("sketch_hot"),
+    }
+    settings = {
+        "seeds": design.seeds,
+        **parameters,
+        "records/s": round(paper.RECORDS / paper.WORKLOAD_S),
+    }
+    return Part(settings=settings, rows=tuple(_workload_rows(design, each)), figures=figures)
+
+
+def _workload_rows(design: SmalopsDesign, each: Sequence[Figures]) -> list[VerdictRow]:
+    def mean(name: str) -> float:
+        return fmean(figures[name] for figures in each)
+
     tracked = {
         10.0: fmean(fmean(figures["tracked"]) for figures in each),
         20.0: fmean(fmean(figures["tracked_in_two"]) for figures in each),
     }
-    rows = [
+    return [
         design.near(
             "keys used", mean("used_keys"), paper.USED_KEYS_MODEL, published=paper.USED_KEYS
         ),
@@ -95,26 +115,13 @@ def workload(design: SmalopsDesign, run: Runner) -> Part:
         ),
         *_first_shares(design, each),
     ]
-    figures = {
-        "tracked": [figures["tracked"] for figures in each],
-        "tracked_in_two": [figures["tracked_in_two"] for figures in each],
-        "hot_share": mean("hot_records") / mean("records"),
-        "sketch_entries": mean("sketch_entries"),
-        "sketch_hot": mean("sketch_hot"),
-    }
-    settings = {
-        "seeds": design.seeds,
-        **parameters,
-        "records/s": round(paper.RECORDS / paper.WORKLOAD_S),
-    }
-    return Part(settings=settings, rows=tuple(rows), figures=figures)
 
 
 def _range(ends: tuple[float, float]) -> str:
     return " to ".join(f"{end:g}" for end in ends)
 
 
-def _first_shares(design: SmalopsDesign, each: Sequence[Any]) -> list[VerdictRow]:
+def _first_shares(design: SmalopsDesign, each: Sequence[Figures]) -> list[VerdictRow]:
     return [
         design.near(
             f"share of key {key}, %",

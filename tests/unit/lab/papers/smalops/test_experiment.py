@@ -217,7 +217,7 @@ def test_the_windows_in_which_trim_is_worse_are_named_on_the_page(tmp_path):
     what = "shift 10, windows of 1 s: p99 of trim by hash's, worst first window after a shift"
     assert rows[what].ours == pytest.approx(5e6 / 600)
     text = keep(tmp_path, "smalops", {"ours": found}).read_text("utf-8")
-    assert "worse than hash in 4 windows that are not the first after a shift; 2 of them" in text
+    assert "windows of 1 s: 4 of the windows that are judged, 2 of them the second" in text
 
 
 def test_a_workload_with_other_keys_is_outside():
