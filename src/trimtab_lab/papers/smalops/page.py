@@ -387,20 +387,6 @@ def _why_worse(part: Part) -> list[str]:
     lines = []
     for window_s, shifts in part.figures["worse windows"].items():
         for shift, starts in shifts.items():
-<<<<<<< HEAD
-            if not starts:
-                continue
-            second = sum(
-                start % paper.SHIFT_EVERY_S < 2 * float(window_s) - 1e-9 for start in starts
-            )
-            lines.append(
-                f"With keys shifted by {shift} and windows of {window_s} s, `trim` is worse than "
-                f"hash in windows that are not the first after a shift: {len(starts)}, of which "
-                f"second after a shift: {second}. What queued in the first is still being served "
-                "there.\n"
-            )
-    return lines
-=======
             second = [s for s in starts if s % paper.SHIFT_EVERY_S < 2 * float(window_s) - 1e-9]
             if starts:
                 lines.append(
@@ -419,7 +405,6 @@ def _why_worse(part: Part) -> list[str]:
         "chance. The last rows show what a shorter window is worth.\n",
         *lines,
     ]
->>>>>>> 369f1fc097fcd0374292674143119c6b69ad6e81
 
 
 SECTIONS: Mapping[str, tuple[str, Callable[[Part], str]]] = {
