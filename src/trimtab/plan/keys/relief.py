@@ -92,6 +92,12 @@ class Relief:
             for p, of in self.keys.items()
         }
 
+    @property
+    def ceiling(self) -> int:
+        """The load of the busiest partition at which relief stops."""
+        m, total = len(self.loads), sum(self.loads)
+        return (total + self.band.width(total, m) // 4) // m
+
     def steps(
         self,
         *,
@@ -104,7 +110,7 @@ class Relief:
         step is not accepted stays.
         """
         m, total = len(self.loads), sum(self.loads)
-        ceiling = (total + self.band.width(total, m) // 4) // m
+        ceiling = self.ceiling
         noise = max(1, isqrt(total // m))
         found: list[tuple[tuple[int, int, int], list[ReliefStep]]] = []
         left = _MOST_STEPS
