@@ -47,6 +47,16 @@ def test_a_key_too_large_to_move_is_left_and_the_other_partitions_are_still_reli
     assert {m.target for m in decision.moves} == {2}
 
 
+def test_beside_a_giant_key_the_other_partitions_are_made_as_even_as_they_can_be():
+    # One move leaves 3200 and 2200, and the peak is that of the giant in any case.
+    keys = {b"g": (49_000, 0), b"a": (600, 1), b"b": (800, 1), b"c": (2000, 1), b"d": (1100, 2)}
+    counts = window(keys, (50_000, 4200, 1200))
+
+    after = moved_totals(counts.partition_totals, trim(counts).moves)
+
+    assert after == [50_000, 2800, 2600]
+
+
 def test_a_move_that_only_swaps_the_busiest_is_not_made():
     assert trim(window({b"a": (900, 0)}, (1000, 150)), EXACT).moves == ()
 
