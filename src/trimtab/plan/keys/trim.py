@@ -67,7 +67,7 @@ def trim(
     allowed = 0
     if counts.partitions > 1:
         allowed = _relieve(draft, counts, tracked, at_home, options)
-    allowed = max(allowed, max(draft.totals))
+    allowed = max(allowed, *draft.totals)
     _send_home(draft, tracked, highest=min(allowed, max(counts.partition_totals)))
     for key in tracked.known:
         if draft.routes[key.key] == at_home[key.key]:

@@ -86,7 +86,7 @@ def test_a_cooled_key_goes_home_unless_that_would_make_it_the_busiest_partition(
 def test_cooled_keys_that_go_home_do_not_undo_the_relief():
     # Without a limit all five go back to the partition that has just been relieved.
     cold = [b"%d" % n for n in range(99) if home(b"%d" % n, 2) == 0][:10]
-    keys = {b"big": (250, 0)} | {name: (49, 1) for name in cold}
+    keys = {b"big": (250, 0)} | dict.fromkeys(cold, (49, 1))
     counts = window(keys, (1000, 500), routed=frozenset(cold), threshold=100)
 
     decision = trim(counts)
@@ -97,7 +97,7 @@ def test_cooled_keys_that_go_home_do_not_undo_the_relief():
 
 def test_cooled_keys_do_not_make_their_home_as_busy_as_the_relieved_partition_was():
     cold = [b"%d" % n for n in range(99) if home(b"%d" % n, 2) == 1][:5]
-    keys = {b"big": (245, 0)} | {name: (49, 0) for name in cold}
+    keys = {b"big": (245, 0)} | dict.fromkeys(cold, (49, 0))
     counts = window(keys, (1000, 510), routed=frozenset(cold), threshold=100)
 
     after = moved_totals(counts.partition_totals, trim(counts).moves)
