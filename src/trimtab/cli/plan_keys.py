@@ -110,6 +110,7 @@ class KeyPlannerChoices:
             "--plan-number",
             metavar="N",
             min=0,
+            max=2**63 - 1,
             help="Number of earlier plans, which varies the two choices. Default: 0.",
         ),
     ] = None
