@@ -7,6 +7,7 @@ all records of the topic are taken to have a key. Keys are at their home partiti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 
 from trimtab.errors import ConfigError, ThinData
@@ -125,6 +126,20 @@ def cautions_of_measurement(
             f"the rate of {_some(thin)} is incomplete: it has a gap, covers less time than "
             "requested, or is based on timestamps that are not arrival times"
         )
+    yield from _contradictions(measured, topic)
+
+
+def _contradictions(measured: Measurement, topic: str) -> Iterator[str]:
+    """Partitions whose heavy keys have far more records than their rate allows."""
+    counts = counts_of_measurement(measured, topic)
+    rates = _rates([p for p in measured.partitions if p.topic == topic])
+    for partition, (own, rate) in enumerate(zip(counts.listed, rates, strict=True)):
+        expected = round(rate * counts.window_s)
+        if own - expected > max(own / 10, 5 * math.sqrt(own)):
+            yield (
+                f"the heavy keys of {topic}-{partition} have {own} records, but at its rate it gets "
+                f"{expected} in the same time: rates and keys are not of the same load"
+            )
 
 
 def _some(names: list[str]) -> str:

@@ -165,6 +165,20 @@ def test_an_old_or_incomplete_measurement_is_warned_of():
     assert told[1].startswith("the rate of orders-0 is incomplete")
 
 
+def test_keys_with_more_records_than_the_rate_of_their_partition_are_warned_of():
+    keys = [heavy(b"a", 400, 0.1, 0)]
+    apart = measurement([partition(0, 1.0), partition(1, 199.0)], keys)
+    near = measurement([partition(0, 19.0), partition(1, 181.0)], keys)
+
+    told = list(cautions_of_measurement(apart, "orders", now_ts=60_000_000, max_age_s=900))
+
+    assert told == [
+        "the heavy keys of orders-0 have 400 records, but at its rate it gets 20 in the same time: "
+        "rates and keys are not of the same load"
+    ]
+    assert not list(cautions_of_measurement(near, "orders", now_ts=60_000_000, max_age_s=900))
+
+
 def test_a_threshold_below_that_of_the_counts_may_miss_keys():
     counts = window({b"a": (30, 0)}, (60, 10), threshold=20)
 
