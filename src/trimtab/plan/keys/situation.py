@@ -137,8 +137,8 @@ def _contradictions(measured: Measurement, topic: str) -> Iterator[str]:
         expected = round(rate * counts.window_s)
         if own - expected > max(own / 10, 5 * math.sqrt(own)):
             yield (
-                f"the heavy keys of {topic}-{partition} have {own} records, but at its rate it gets "
-                f"{expected} in the same time: rates and keys are not of the same load"
+                f"the heavy keys of {topic}-{partition} have {own} records, but at its rate it "
+                f"gets {expected} in the same time: rates and keys are not of the same load"
             )
 
 
