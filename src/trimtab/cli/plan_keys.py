@@ -110,6 +110,7 @@ class KeyPlannerChoices:
             "--plan-number",
             metavar="N",
             min=0,
+            max=2**63 - 1,
             help="Number of earlier plans, which varies the two choices. Default: 0.",
         ),
     ] = None
@@ -210,6 +211,13 @@ def _check(options: KeyPlanOptions) -> None:
         raise ConfigError("Give --counts or --loads, not both.")
     if any(given) and options.since is not None:
         raise ConfigError("--since is for a topic that is measured now, without a file.")
+    if options.max_age is not None and options.loads is None:
+        raise ConfigError("--max-age is for a measurement: give --loads.")
+    choices = options.choices
+    if choices.service_s is not None and choices.state_s is None and choices.worth is None:
+        raise ConfigError(
+            "--service is only used to test moves.", hint="Give --state-cost or --worth too."
+        )
     if not any(given) and options.topic is None:
         raise ConfigError(
             "There is nothing to plan for.",

@@ -119,4 +119,5 @@ class KeyCounts:
 
 
 def _shown(key: bytes) -> str:
-    return f'"{key.decode(errors="backslashreplace")}"'
+    text = key.decode(errors="backslashreplace")
+    return f'"{"".join(c if c.isprintable() else repr(c)[1:-1] for c in text)}"'

@@ -11,6 +11,7 @@ from trimtab.model.plan import KeyMove, KeyPlan, KeyReason
 from trimtab.model.plan_codec import plan_id
 from trimtab.plan.keys.plan import moved_totals
 from trimtab.report.columns import new_table
+from trimtab.report.measurement import readable
 
 _MOST_ROWS = 40
 
@@ -65,8 +66,12 @@ def _partitions(plan: KeyPlan, counts: KeyCounts) -> Table:
 def _moves(plan: KeyPlan) -> Table:
     table = new_table("key", "partition", "records", "why", title="Moves")
     for move in plan.moves[:_MOST_ROWS]:
-        name = move.key.decode(errors="backslashreplace")
-        table.add_row(name, f"{move.source} → {move.target}", str(move.count), key_reason(move))
+        table.add_row(
+            Text(readable(move.key)),
+            f"{move.source} → {move.target}",
+            str(move.count),
+            key_reason(move),
+        )
     if len(plan.moves) > _MOST_ROWS:
         table.caption = f"and {len(plan.moves) - _MOST_ROWS} more (--json has all)"
     return table

@@ -26,7 +26,7 @@ from trimtab.local.jars import KAFKA, broker_jars, connector_jars
 from trimtab.measure.counters import parse_threshold
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.load import Unit
-from trimtab.model.plan import Layer
+from trimtab.model.plan import KeyPlan, Layer
 from trimtab.observe.clock import wall_clock_us
 from trimtab.plan.registry import planner_of
 from trimtab.report.plots import RateHistory
@@ -175,12 +175,19 @@ def _planned_keys(script: Script, found: MeasureResult, audience: Audience) -> P
         counts=found.measurement, planner=planner_of(Layer.KEYS, PLANNER), topic=script.topic
     )
     planned = plan_hot_keys(request, listener=BarListener(audience, lambda *_: None))
-    before, after = planned.plan.before.imbalance, planned.plan.after.imbalance
-    audience.say(
-        f"Hot keys: {planned.plan.cost.moves} of them on other partitions would take the busiest "
-        f"partition from {before:.2f} to {after:.2f} times the mean."
-    )
+    audience.say(about_hot_keys(planned.plan))
     return planned
+
+
+def about_hot_keys(plan: KeyPlan) -> str:
+    """What a plan for keys would change, as a sentence."""
+    moves, before, after = plan.cost.moves, plan.before.imbalance, plan.after.imbalance
+    if not moves:
+        return f"No hot key has to move: the busiest partition has {before:.2f} times the mean."
+    return (
+        f"Moving {moves} hot key{'s' if moves > 1 else ''} to other partitions would lower the "
+        f"busiest partition from {before:.2f} to {after:.2f} times the mean."
+    )
 
 
 def _looped(

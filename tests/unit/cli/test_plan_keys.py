@@ -121,7 +121,10 @@ def test_options_go_to_the_planner_that_reads_them(plan):
         (["--planner", "mwf"], 4, 'There is no planner "mwf" for keys'),
         (["--threshold", "often"], 2, "Invalid threshold 'often'."),
         (["--threshold", "coverage:0.9"], 3, "The tracked keys cover only 1200 records"),
-        (["--worth", "eq4"], 2, "needs the processing time of a record"),
+        (["--worth", "eq4"], 2, "Give a service time above 0 (--service)."),
+        (["--planner", "smalops", "--plan-number", str(2**64)], 2, "'--plan-number'"),
+        (["--service", "1ms"], 2, "--service is only used to test moves."),
+        (["--max-age", "1m"], 2, "--max-age is for a measurement"),
         (["--since", "1m"], 2, "--since is for a topic that is measured now"),
     ],
 )

@@ -39,6 +39,14 @@ def test_every_reason_is_a_sentence_with_its_numbers() -> None:
     assert key_reason(move(KeyReason.COOL)) == "cool"
 
 
+def test_a_key_is_shown_on_one_line_without_control_characters() -> None:
+    counts = window({b"[b]a\x1b[31m\nx": (300, 0), b"z": (900, 0)}, (1700, 1100))
+
+    shown = text_of(key_plan_view(plan_keys(counts, planner="trim", made_ts=7)))
+
+    assert r"[b]a\x1b[31m\nx" in shown
+
+
 def test_a_plan_without_moves_says_so() -> None:
     shown = text_of(key_plan_view(replace(PLAN, moves=())))
 

@@ -7,7 +7,8 @@ How      A stage begins when the busiest is above the band and ends at a quarter
          fullest that has room; a key with room at home goes there if it is half as large. If a
          larger key gains far more, it goes to the least loaded. A partition that no step relieves
          is set aside, without its steps that gained less than the noise, and the others go on.
-         This is done in a few variants, which skip some keys; the one with the fewest steps wins.
+         This is done in a few variants, which skip some keys: of those that come as low, also
+         beside partitions set aside, the one with the fewest steps wins.
 Cost     O(k log k) to sort k keys, then O(log k + log m) per step and variant.
 """
 
@@ -92,6 +93,12 @@ class Relief:
             for p, of in self.keys.items()
         }
 
+    @property
+    def ceiling(self) -> int:
+        """The load of the busiest partition at which relief stops."""
+        m, total = len(self.loads), sum(self.loads)
+        return (total + self.band.width(total, m) // 4) // m
+
     def steps(
         self,
         *,
@@ -103,17 +110,13 @@ class Relief:
         `accepts` gives the test of steps for a list of loads that changes with them; a key whose
         step is not accepted stays.
         """
-        m, total = len(self.loads), sum(self.loads)
-        ceiling = (total + self.band.width(total, m) // 4) // m
-        noise = max(1, isqrt(total // m))
-        found: list[tuple[tuple[int, int, int], list[ReliefStep]]] = []
+        found: list[tuple[tuple[list[int], int, int], list[ReliefStep]]] = []
         left = _MOST_STEPS
         for number, variant in enumerate(_VARIANTS):
             search = _Search(self, variant, number)
             steps = search.steps(most, accepts(search.loads))
-            above = max(0, max(search.loads) - ceiling) // noise
             moved = sum(one.step.key.count for one in steps)
-            found.append(((above, len(steps), moved), steps))
+            found.append(((search.above, len(steps), moved), steps))
             left -= len(steps)
             if len(steps) < 2 or left < len(steps):
                 break
@@ -121,7 +124,11 @@ class Relief:
 
 
 class _Search:
-    """The search of one variant; `loads` change with its steps."""
+    """The search of one variant; `loads` change with its steps.
+
+    `above` is how far each partition that was set aside, and then the busiest of the others, is
+    above the ceiling of its stage, in standard deviations.
+    """
 
     def __init__(self, problem: Relief, variant: _Variant, number: int) -> None:
         self.loads = list(problem.loads)
@@ -132,17 +139,25 @@ class _Search:
         self._taken: set[bytes] = set()
         self._order = sorted((load, p) for p, load in enumerate(self.loads))
         self._total = sum(self.loads)
+        self.above: list[int] = []
 
     def steps(self, most: int | None, accepts: Accepts | None) -> list[ReliefStep]:
         kept: list[ReliefStep] = []
         while len(self._order) > 1:
             stage, is_stuck = self._stage(None if most is None else most - len(kept), accepts)
             kept += stage
+            self.above.append(self._above())
             if not is_stuck:
                 break
             load, _ = self._order.pop()
             self._total -= load
         return kept
+
+    def _above(self) -> int:
+        """How far the busiest partition is above the ceiling, in standard deviations."""
+        m, total = len(self._order), self._total
+        ceiling = (total + self._problem.band.width(total, m) // 4) // m
+        return max(0, self._order[-1][0] - ceiling) // max(1, isqrt(total // m))
 
     def _stage(self, most: int | None, accepts: Accepts | None) -> tuple[list[ReliefStep], bool]:
         """The steps of one stage, and whether the busiest partition must be set aside."""

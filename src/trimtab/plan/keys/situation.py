@@ -7,6 +7,7 @@ all records of the topic are taken to have a key. Keys are at their home partiti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 
 from trimtab.errors import ConfigError, ThinData
@@ -30,17 +31,17 @@ def measured_topic(measured: Measurement, asked: str | None) -> str:
                 hint=f"The measurement has {_some(topics) or 'no topic at all'}.",
             )
         return asked
-    with_keys = sorted({key.topic for key in measured.keys}) or topics
+    with_keys = sorted({key.topic for key in measured.keys}.intersection(topics)) or topics
     if len(with_keys) != 1:
         raise ConfigError(
             f"The measurement has {len(with_keys)} topics, and keys are planned for one.",
-            hint=f"Choose one with --topic: {_some(with_keys)}." if with_keys else None,
+            hint=f"Choose one with --topic: {_some(with_keys)}." if with_keys else "Measure again.",
         )
     return with_keys[0]
 
 
 def counts_of_measurement(measured: Measurement, topic: str) -> KeyCounts:
-    """The counts of a topic's heavy keys and partitions; unknown rates raise."""
+    """The counts of a topic's heavy keys and partitions; unknown or unsound ones raise."""
     partitions = [p for p in measured.partitions if p.topic == topic]
     keys = [key for key in measured.keys if key.topic == topic]
     rates = _rates(partitions)
@@ -57,15 +58,20 @@ def counts_of_measurement(measured: Measurement, topic: str) -> KeyCounts:
             )
         listed[place] += key.lower
         counted.append(KeyCount(key=key.key, count=key.lower, partition=place, upper=key.upper))
-    return KeyCounts(
-        partitions=len(rates),
-        window_s=window_s,
-        threshold=max(1, min((key.upper for key in keys), default=1)),
-        keys=tuple(counted),
-        partition_totals=tuple(
-            max(own, round(rate * window_s)) for own, rate in zip(listed, rates, strict=True)
-        ),
-    )
+    try:
+        return KeyCounts(
+            partitions=len(rates),
+            window_s=window_s,
+            threshold=max(1, min((key.upper for key in keys), default=1)),
+            keys=tuple(counted),
+            partition_totals=tuple(
+                max(own, round(rate * window_s)) for own, rate in zip(listed, rates, strict=True)
+            ),
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"The measurement of {topic} is not sound: {error}.", hint="Measure again."
+        ) from error
 
 
 def _rates(partitions: Collection[PartitionLoad]) -> list[float]:
@@ -86,7 +92,7 @@ def _rates(partitions: Collection[PartitionLoad]) -> list[float]:
 def _window_s(measured: Measurement, keys: Collection[KeyLoad], rate: float) -> float:
     """The length of the window that the keys were counted in."""
     largest = max(keys, key=lambda key: (key.lower, key.key), default=None)
-    if largest is None or not (rate > 0 and largest.share > 0):
+    if largest is None or not (rate > 0 and largest.share > 0 and largest.lower > 0):
         return measured.window_s
     return round(largest.lower / largest.share) / rate
 
@@ -94,7 +100,10 @@ def _window_s(measured: Measurement, keys: Collection[KeyLoad], rate: float) -> 
 def cautions(counts: KeyCounts, options: KeyOptions) -> Iterator[str]:
     """Warnings about these counts that a user must know before trusting the plan."""
     if not counts.records:
-        yield "there are no records in the window: the plan is empty"
+        yield "there are no records in the window: no key is hot"
+        return
+    if not counts.keys:
+        yield "no hot keys are listed: nothing can move"
         return
     tracked = tracked_keys(counts, options)
     if not tracked.tracked:
@@ -117,6 +126,20 @@ def cautions_of_measurement(
             f"the rate of {_some(thin)} is incomplete: it has a gap, covers less time than "
             "requested, or is based on timestamps that are not arrival times"
         )
+    yield from _contradictions(measured, topic)
+
+
+def _contradictions(measured: Measurement, topic: str) -> Iterator[str]:
+    """Partitions whose heavy keys have far more records than their rate allows."""
+    counts = counts_of_measurement(measured, topic)
+    rates = _rates([p for p in measured.partitions if p.topic == topic])
+    for partition, (own, rate) in enumerate(zip(counts.listed, rates, strict=True)):
+        expected = round(rate * counts.window_s)
+        if own - expected > max(own / 10, 5 * math.sqrt(own)):
+            yield (
+                f"the heavy keys of {topic}-{partition} have {own} records, but at its rate it "
+                f"gets {expected} in the same time: rates and keys are not of the same load"
+            )
 
 
 def _some(names: list[str]) -> str:

@@ -6,7 +6,7 @@ Promise  No partition ends above the busiest before. Nothing moves while the bus
          the mean if that is more. Only keys away from home are in the routing table. Integers
          only, whatever the order of the input; at most one move per key.
 How      While the busiest is above the band, `Relief` moves single large keys. Then cooled keys
-         go home, where that leaves no partition above the busiest.
+         go home, where that leaves no partition above the busiest, so that it undoes no relief.
 Cost     O(k log k + moves · log k) for k keys.
 Paper    Ours, an alternative to Bhattacharya & Wood.
 
@@ -64,9 +64,11 @@ def trim(
     tracked = tracked_keys(counts, options)
     draft = Draft(counts, tracked, context, load=BalancedLoad.TOTAL, max_moves=options.max_moves)
     at_home = _homes(tracked, counts.partitions)
+    allowed = 0
     if counts.partitions > 1:
-        _relieve(draft, counts, tracked, at_home, options)
-    _send_home(draft, tracked, highest=max(counts.partition_totals))
+        allowed = _relieve(draft, counts, tracked, at_home, options)
+    allowed = max(allowed, *draft.totals)
+    _send_home(draft, tracked, highest=min(allowed, max(counts.partition_totals)))
     for key in tracked.known:
         if draft.routes[key.key] == at_home[key.key]:
             del draft.routes[key.key]
@@ -86,8 +88,8 @@ def _relieve(
     tracked: TrackedKeys,
     at_home: dict[bytes, int],
     options: TrimKeysOptions,
-) -> None:
-    """Moves keys until the busiest partition is near the mean."""
+) -> int:
+    """Moves keys until the busiest partition is near the mean; returns how high it may be then."""
     keys: dict[int, list[KeyCount]] = defaultdict(list)
     for key in tracked.tracked:
         if key.key not in draft.busy:
@@ -108,6 +110,7 @@ def _relieve(
         draft.add(step.key, step.target, KeyReason.BALANCE, numbers)
         draft.shift_total(step.key.count, step.source, step.target)
         draft.routes[step.key.key] = step.target
+    return relief.ceiling
 
 
 def _send_home(draft: Draft, tracked: TrackedKeys, *, highest: int) -> None:

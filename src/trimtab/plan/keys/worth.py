@@ -39,7 +39,7 @@ def worth_test(options: KeyOptions, totals: Sequence[int], window_s: float) -> A
     if options.service_s is None or not options.service_s > 0:
         raise ConfigError(
             f"The test of moves by {kind} needs the processing time of a record.",
-            hint="Give a service time above 0.",
+            hint="Give a service time above 0 (--service).",
         )
     service_s, state_s = options.service_s, options.state_s or 0.0
     match kind:

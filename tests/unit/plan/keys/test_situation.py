@@ -88,9 +88,7 @@ def test_without_heavy_keys_the_window_is_that_of_the_rates_and_nothing_is_hot()
     counts = counts_of_measurement(measurement([partition(0), partition(1)]), "orders")
 
     assert (counts.window_s, counts.partition_totals) == (30, (3000, 3000))
-    assert list(cautions(counts, KeyOptions())) == [
-        "no key has 1 records in the window: nothing is hot"
-    ]
+    assert list(cautions(counts, KeyOptions())) == ["no hot keys are listed: nothing can move"]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +101,36 @@ def test_without_heavy_keys_the_window_is_that_of_the_rates_and_nothing_is_hot()
 def test_partitions_without_a_rate_are_refused(partitions, message):
     with pytest.raises(ThinData, match=message):
         counts_of_measurement(measurement(partitions), "orders")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ([heavy(b"a", 40, 0.1, 0), heavy(b"a", 40, 0.1, 0)], 'key "a" is listed twice'),
+        ([heavy(b"a", 40, 0.1, 0, upper=12)], "upper bound 12, below its count of 40"),
+        ([heavy(b"a", 1, 4.0, 0)], "window_s must be positive"),
+    ],
+)
+def test_keys_that_contradict_themselves_are_refused(keys, message):
+    measured = measurement([partition(0), partition(1)], keys)
+
+    with pytest.raises(ConfigError, match=message):
+        counts_of_measurement(measured, "orders")
+
+
+def test_a_key_that_may_have_no_records_says_nothing_about_the_window():
+    measured = measurement([partition(0), partition(1)], [heavy(b"a", 0, 0.1, 0, upper=9)])
+
+    assert counts_of_measurement(measured, "orders").window_s == 30
+
+
+def test_heavy_keys_of_a_topic_without_rates_are_not_planned_for():
+    lost = measurement([], [heavy(b"a", 4, 0.1, 0)])
+    other = measurement([partition(0, topic="pay")], [heavy(b"a", 4, 0.1, 0)])
+
+    with pytest.raises(ConfigError, match="has 0 topics"):
+        measured_topic(lost, None)
+    assert measured_topic(other, None) == "pay"
 
 
 def test_a_home_beyond_the_partitions_is_refused():
@@ -137,6 +165,20 @@ def test_an_old_or_incomplete_measurement_is_warned_of():
     assert told[1].startswith("the rate of orders-0 is incomplete")
 
 
+def test_keys_with_more_records_than_the_rate_of_their_partition_are_warned_of():
+    keys = [heavy(b"a", 400, 0.1, 0)]
+    apart = measurement([partition(0, 1.0), partition(1, 199.0)], keys)
+    near = measurement([partition(0, 19.0), partition(1, 181.0)], keys)
+
+    told = list(cautions_of_measurement(apart, "orders", now_ts=60_000_000, max_age_s=900))
+
+    assert told == [
+        "the heavy keys of orders-0 have 400 records, but at its rate it gets 20 in the same time: "
+        "rates and keys are not of the same load"
+    ]
+    assert not list(cautions_of_measurement(near, "orders", now_ts=60_000_000, max_age_s=900))
+
+
 def test_a_threshold_below_that_of_the_counts_may_miss_keys():
     counts = window({b"a": (30, 0)}, (60, 10), threshold=20)
 
@@ -146,5 +188,5 @@ def test_a_threshold_below_that_of_the_counts_may_miss_keys():
         "the counts list keys from 20 records on: keys between 5 and 20 records may be missing"
     ]
     assert list(cautions(window({}, (0, 0)), KeyOptions())) == [
-        "there are no records in the window: the plan is empty"
+        "there are no records in the window: no key is hot"
     ]

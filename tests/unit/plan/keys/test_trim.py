@@ -47,6 +47,16 @@ def test_a_key_too_large_to_move_is_left_and_the_other_partitions_are_still_reli
     assert {m.target for m in decision.moves} == {2}
 
 
+def test_beside_a_giant_key_the_other_partitions_are_made_as_even_as_they_can_be():
+    # One move leaves 3200 and 2200, and the peak is that of the giant in any case.
+    keys = {b"g": (49_000, 0), b"a": (600, 1), b"b": (800, 1), b"c": (2000, 1), b"d": (1100, 2)}
+    counts = window(keys, (50_000, 4200, 1200))
+
+    after = moved_totals(counts.partition_totals, trim(counts).moves)
+
+    assert after == [50_000, 2800, 2600]
+
+
 def test_a_move_that_only_swaps_the_busiest_is_not_made():
     assert trim(window({b"a": (900, 0)}, (1000, 150)), EXACT).moves == ()
 
@@ -71,6 +81,28 @@ def test_a_cooled_key_goes_home_unless_that_would_make_it_the_busiest_partition(
     assert [(m.target, m.reason) for m in goes.moves] == [(1, KeyReason.COOL)]
     assert stays.moves == ()
     assert stays.routes == {name: 0}
+
+
+def test_cooled_keys_that_go_home_do_not_undo_the_relief():
+    # Without a limit all five go back to the partition that has just been relieved.
+    cold = [b"%d" % n for n in range(99) if home(b"%d" % n, 2) == 0][:10]
+    keys = {b"big": (250, 0)} | dict.fromkeys(cold, (49, 1))
+    counts = window(keys, (1000, 500), routed=frozenset(cold), threshold=100)
+
+    decision = trim(counts)
+
+    assert [m.key for m in decision.moves] == [b"big"]
+    assert decision.routes == {b"big": 1} | dict.fromkeys(cold, 1)
+
+
+def test_cooled_keys_do_not_make_their_home_as_busy_as_the_relieved_partition_was():
+    cold = [b"%d" % n for n in range(99) if home(b"%d" % n, 2) == 1][:5]
+    keys = {b"big": (245, 0)} | dict.fromkeys(cold, (49, 0))
+    counts = window(keys, (1000, 510), routed=frozenset(cold), threshold=100)
+
+    after = moved_totals(counts.partition_totals, trim(counts).moves)
+
+    assert max(after) < 800
 
 
 def test_balance_moves_come_first_if_the_number_of_moves_is_limited():
