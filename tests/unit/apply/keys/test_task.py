@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from trimtab.apply.keys.key_entry import (
@@ -84,7 +87,7 @@ def test_a_record_of_an_unknown_key_is_applied():
         (KeyEntry(status=EntryStatus.LEFT, set_id=5), data(9), DropReason.LEFT),
         (KeyEntry(status=EntryStatus.LEFT, set_id=5), end(5), DropReason.REPEATED_END),
         (KeyEntry(set_id=5), start(5), DropReason.REPEATED_START),
-        (KeyEntry(status=EntryStatus.WAIT, set_id=5), start(5), DropReason.REPEATED_START),
+        (KeyEntry(status=EntryStatus.WAIT, set_id=5), start(4), DropReason.REPEATED_START),
     ],
 )
 def test_what_came_before_is_dropped(entry, record, reason):
@@ -226,26 +229,39 @@ def test_a_waiting_key_can_adopt_the_empty_state():
 
 
 @pytest.mark.parametrize(
-    ("log_start", "committed", "handovers_read", "unreadable"),
+    ("changed", "unreadable"),
     [
-        (8, None, True, True),  # retention has passed END, which is at 7
-        (7, None, True, False),
-        (0, 8, True, True),  # the group has passed END
-        (0, 7, True, False),
-        (0, None, True, False),
-        (8, 8, False, False),  # its hand-over may still be there
+        ({"log_start": 8}, True),  # retention has passed END
+        ({"log_start": 7}, False),
+        ({"group_committed": 8}, True),  # the group has passed END
+        ({"group_committed": 7}, False),
+        ({}, False),
+        ({"group_committed": 8, "handovers_read": False}, False),  # its hand-over may be there
+        ({"group_committed": 8, "end_parked": True}, False),  # it waits behind parked records
+        ({"log_start": 8, "end_parked": True}, False),
+        ({"group_committed": 8, "markers_final": False}, False),  # END may have been fenced
     ],
 )
-def test_when_an_end_counts_as_unreadable(log_start, committed, handovers_read, unreadable):
-    assert (
-        end_is_unreadable(
-            AwaitedEnd(0, 7),
-            log_start=log_start,
-            group_committed=committed,
-            handovers_read=handovers_read,
-        )
-        is unreadable
-    )
+def test_when_an_end_counts_as_unreadable(changed, unreadable):
+    found: dict[str, Any] = {
+        "markers_final": True,
+        "log_start": 0,
+        "group_committed": None,
+        "end_parked": False,
+        "handovers_read": True,
+    }
+
+    assert end_is_unreadable(AwaitedEnd(0, 7), **(found | changed)) is unreadable
+    assert not end_is_unreadable(AwaitedEnd(0, -1), **(found | changed))  # nobody knows where
+
+
+def test_a_repeated_start_says_where_the_repeated_end_is():
+    waiting, _ = read(ABSENT, start(1, end_offset=7))
+
+    again, effects = read(waiting, start(1, end_offset=9))
+
+    assert again == replace(waiting, awaited=AwaitedEnd(0, 9))
+    assert effects == (DroppedRecord(DropReason.REPEATED_START),)
 
 
 # ---------------------------------------------------------------- limits
