@@ -86,12 +86,21 @@ def test_a_record_of_an_unknown_key_is_applied():
         (KeyEntry(set_id=5), data(9, set_id=4), DropReason.EARLIER_SET),
         (KeyEntry(status=EntryStatus.LEFT, set_id=5), data(9), DropReason.LEFT),
         (KeyEntry(status=EntryStatus.LEFT, set_id=5), end(5), DropReason.REPEATED_END),
+        (KeyEntry(set_id=5, value=(4,)), end(5), DropReason.REPEATED_END),  # it has come back
         (KeyEntry(set_id=5), start(5), DropReason.REPEATED_START),
         (KeyEntry(status=EntryStatus.WAIT, set_id=5), start(4), DropReason.REPEATED_START),
     ],
 )
 def test_what_came_before_is_dropped(entry, record, reason):
     assert read(entry, record) == (entry, (DroppedRecord(reason),))
+
+
+def test_a_record_leaves_a_state_that_came_early_where_it_is():
+    early: KeyHandover[Any] = KeyHandover(set_id=9, source=0, value=(7,))
+
+    entry, _ = read(KeyEntry(early=(early,)), data(4))
+
+    assert entry.early == (early,)
 
 
 def test_source_offsets_are_compared_within_their_shard():
@@ -184,6 +193,31 @@ def test_a_state_that_comes_before_its_start_is_held_and_adopted():
 
     assert entry == KeyEntry(set_id=3, value=(1,), last_src=((0, 1),))
     assert effects == (AdoptedHandover(3, held=True),)
+
+
+def test_only_the_state_of_its_own_set_is_adopted():
+    others: tuple[KeyHandover[Any], ...] = tuple(
+        KeyHandover(set_id=set_id, source=0) for set_id in (4, 6)
+    )
+    held: KeyEntry[Any] = KeyEntry(set_id=2, value=(1,), last_src=((0, 1),), early=others)
+
+    waiting, _ = read(held, start(5))
+
+    assert waiting == KeyEntry(
+        status=EntryStatus.WAIT, set_id=5, early=others, awaited=AwaitedEnd(0, 7)
+    )
+    for set_id, kept in ((4, 2), (7, 3)):
+        after, _ = take_handover(waiting, KeyHandover(set_id=set_id, source=0))
+        assert (after.status, len(after.early)) == (EntryStatus.WAIT, kept)
+    assert take_handover(waiting, KeyHandover(set_id=5, source=0))[0].early == others
+
+
+def test_end_leaves_a_state_that_came_early_where_it_is():
+    early: KeyHandover[Any] = KeyHandover(set_id=4, source=0, value=(7,))
+
+    left, _ = read(KeyEntry(set_id=2, value=(1,), early=(early,)), end(3))
+
+    assert left.early == (early,)
 
 
 def test_a_repeated_hand_over_changes_nothing():
