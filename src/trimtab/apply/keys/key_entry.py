@@ -43,7 +43,7 @@ class KeyHandover(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class AwaitedEnd:
-    """Where the END is that a waiting key needs: a partition and an offset."""
+    """Where the END is that a waiting key needs: a partition and an offset, -1 if unknown."""
 
     partition: int
     offset: int

@@ -158,6 +158,9 @@ def _process_end(entry: KeyEntry[V], end: EndMarker, partition: int) -> EntrySte
 
 def _process_start(entry: KeyEntry[V], start: StartMarker) -> EntryStep[V]:
     if entry.set_id >= start.set_id:
+        if entry.status is EntryStatus.WAIT and entry.set_id == start.set_id:
+            # The END that the first START names may have been fenced: this one was sent again.
+            entry = replace(entry, awaited=AwaitedEnd(start.source, start.end_offset))
         return entry, (DroppedRecord(DropReason.REPEATED_START),)
     for handover in entry.early:
         if handover.set_id == start.set_id:
@@ -208,16 +211,27 @@ def adopt_empty(entry: KeyEntry[V]) -> EntryStep[V]:
 
 
 def end_is_unreadable(
-    awaited: AwaitedEnd, *, log_start: int, group_committed: int | None, handovers_read: bool
+    awaited: AwaitedEnd,
+    *,
+    markers_final: bool,
+    log_start: int,
+    group_committed: int | None,
+    end_parked: bool,
+    handovers_read: bool,
 ) -> bool:
-    """Whether the state of a waiting key will never come.
+    """Whether the state of a waiting key will never come; what it needs is looked up in this order.
 
-    `log_start` and `group_committed` are of the partition of END. `handovers_read` says that
-    `.handover` was read up to a high watermark taken after these two, and did not have the state:
-    an END that the group has passed has left its hand-over there.
+    `markers_final`: `.assign` does not have the migration as prepared, and this partition was then
+    read up to its end: an END that was fenced is sent again, and a repeated START says where.
+    `log_start` and `group_committed` are of the partition of END. `end_parked`: END waits there,
+    in `.state`, behind records of its key. `handovers_read`: `.handover` was read up to a high
+    watermark and did not have the state. An END that counts and that the group has passed is
+    parked, or has left its hand-over there.
     """
+    if awaited.offset < 0 or not markers_final or end_parked or not handovers_read:
+        return False
     passed = group_committed is not None and group_committed > awaited.offset
-    return handovers_read and (log_start > awaited.offset or passed)
+    return log_start > awaited.offset or passed
 
 
 def can_forget(entry: KeyEntry[V], shard: int, committed: int | None) -> bool:

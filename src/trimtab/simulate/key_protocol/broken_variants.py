@@ -7,10 +7,12 @@ knows nothing of them. `kind` is the fault that the model finds first in the sma
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trimtab.apply.keys.key_entry import (
     AdoptedHandover,
     Apply,
+    AwaitedEnd,
     DroppedRecord,
     DropReason,
     EntryStatus,
@@ -25,6 +27,7 @@ from trimtab.apply.keys.migration import MIGRATION_STAGES, MigrationStage, Stage
 from trimtab.apply.keys.start_up import GatewayStep, TaskStep
 from trimtab.apply.keys.task import (
     can_forget,
+    end_is_unreadable,
     process_record,
     read_record,
     replay_parked,
@@ -115,6 +118,14 @@ def _forgets_all(entry: _Entry, shard: int, committed: int | None) -> bool:
 def _forgets_moved(entry: _Entry, shard: int, committed: int | None) -> bool:
     owned = entry.status is EntryStatus.OWN and not entry.parked and not entry.early
     return owned and can_forget(replace(entry, set_id=0), shard, committed)
+
+
+def _parked_end_is_unreadable(awaited: AwaitedEnd, **found: Any) -> bool:
+    return end_is_unreadable(awaited, **{**found, "end_parked": False})
+
+
+def _fenced_end_is_unreadable(awaited: AwaitedEnd, **found: Any) -> bool:
+    return end_is_unreadable(awaited, **{**found, "markers_final": True})
 
 
 # ---------------------------------------------------------------- steps of gateways
@@ -378,6 +389,20 @@ BROKEN_VARIANTS: tuple[ProtocolVariant, ...] = (
         replace(PROTOCOL, fences_of_offset=False),
         replace(_SIMPLE, records=1, gateway_crashes=1),
         ProtocolFault.LOSS,
+    ),
+    _variant(
+        "parked-end-taken-for-unreadable",
+        "a key adopts the empty state because its END was passed, although it is only parked",
+        replace(PROTOCOL, end_is_unreadable=_parked_end_is_unreadable),
+        _ATOMIC,
+        ProtocolFault.ADOPTED_TWICE,
+    ),
+    _variant(
+        "fenced-end-taken-for-unreadable",
+        "a key adopts the empty state because its END was passed, although it is to be sent again",
+        replace(PROTOCOL, end_is_unreadable=_fenced_end_is_unreadable),
+        replace(_LOW, records=0, gateway_crashes=0, gateway_freezes=1),
+        ProtocolFault.HANDOVER_LEFT,
     ),
 )
 """All variants but the one of chunks, which has a model of its own (`compaction`)."""

@@ -99,6 +99,7 @@ _TASK_DETAILS: dict[str, Callable[..., str]] = {
     "replays": lambda tables, letter: f"replays the parked {_letter(tables, letter)}",
     "takes": _takes,
     "commits_offset": lambda _, offset: f"commits offset {offset}",
+    "adopts_empty": lambda _, key: f"takes END of key {key} for unreadable; adopts the empty state",
 }
 
 

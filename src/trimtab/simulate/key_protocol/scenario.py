@@ -36,6 +36,7 @@ from trimtab.apply.keys.start_up import (
 from trimtab.apply.keys.task import (
     can_forget,
     can_replay,
+    end_is_unreadable,
     read_record,
     replay_parked,
     take_handover,
@@ -125,6 +126,7 @@ class ModelledProtocol:
     can_replay: Callable[[KeyEntry[History]], bool] = can_replay
     replay_parked: Callable[..., EntryStep[History]] = replay_parked
     take_handover: Callable[..., EntryStep[History]] = take_handover
+    end_is_unreadable: Callable[..., bool] = end_is_unreadable
     can_forget: Callable[[KeyEntry[History], int, int | None], bool] = can_forget
     begin_migration: Callable[..., tuple[GatewayShard, KeyMigration]] = begin_migration
     resume_migration: Callable[..., KeyMigration | None] = resume_migration

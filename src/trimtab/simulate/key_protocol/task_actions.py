@@ -13,6 +13,7 @@ from typing import NamedTuple
 from trimtab.apply.keys.key_entry import (
     AdoptedHandover,
     AppliedRecord,
+    AwaitedEnd,
     EntryEffect,
     EntryStatus,
     KeyEntry,
@@ -20,14 +21,22 @@ from trimtab.apply.keys.key_entry import (
     SentHandover,
     UnparkedRecord,
 )
-from trimtab.apply.keys.message_sets import DataRecord, FenceMarker, PlainRecord
+from trimtab.apply.keys.message_sets import (
+    DataRecord,
+    EndMarker,
+    FenceMarker,
+    PlainRecord,
+    StartMarker,
+)
+from trimtab.apply.keys.migration import MigrationStage, StageRule, StageWait
 from trimtab.apply.keys.partition_fences import read_marker
-from trimtab.apply.keys.task import ABSENT, ParkingLimits, must_pause
+from trimtab.apply.keys.task import ABSENT, ParkingLimits, adopt_empty, must_pause
 from trimtab.simulate.key_protocol.exploration import Action, BadState
 from trimtab.simulate.key_protocol.scenario import History, ProtocolFault
 from trimtab.simulate.key_protocol.world import (
     KeyFacts,
     ModelTables,
+    Numbers,
     Outcome,
     TaskMemory,
     World,
@@ -142,6 +151,12 @@ class TaskSteps:
                     pass  # without a trace in the model
         return EntryResult(self.tables.entries.number(after), tuple(numbers))
 
+    def adopt_empty(self, key: int, entry: int) -> EntryResult:
+        """The step of a waiting key whose END counts as unreadable."""
+        before = self.tables.entries.values[entry]
+        after, effects = adopt_empty(before)
+        return self._numbered(key, 0, before, after, effects)
+
     def fence(self, memory: TaskMemory, letter: int) -> TaskMemory:
         """The memory of a task after FENCE."""
         known = (memory.fences, letter)
@@ -225,12 +240,26 @@ def _applied(facts: KeyFacts, partition: int, effect: tuple[int, ...]) -> KeyFac
     return facts._replace(applied=number)
 
 
+def _opens(marker: EndMarker | StartMarker) -> int:
+    """The set that a migration opens."""
+    return marker.next_set if isinstance(marker, EndMarker) else marker.set_id
+
+
+def _knows_end(stages: tuple[StageRule, ...]) -> bool:
+    """Whether START is sent when the offset of END is known."""
+    names = [rule.stage for rule in stages]
+    end = names.index(MigrationStage.END)
+    return end < names.index(MigrationStage.START) and stages[end].wait is StageWait.ACKS
+
+
 class AtomicTasks:
     """The actions of tasks whose every step is a transaction."""
 
     def __init__(self, tables: ModelTables) -> None:
         self.tables = tables
+        self.protocol = tables.protocol
         self.steps = TaskSteps(tables)
+        self._end_is_known = all(map(_knows_end, self.protocol.stages.values()))
 
     def of(self, world: World) -> Iterator[Outcome]:
         """All actions of tasks."""
@@ -263,6 +292,36 @@ class AtomicTasks:
                 result = self.steps.replay(partition, memory.entries[key], queue[0])
                 action = ("task", partition, "replays", queue[0])
                 yield action, self._after(world, partition, key, result), True
+
+        for key, number in enumerate(memory.entries):
+            awaited = self.tables.entries.values[number].awaited
+            if awaited is not None and self._gives_up(world, partition, key, awaited.partition):
+                result = self.steps.adopt_empty(key, number)
+                action = ("task", partition, "adopts_empty", key)
+                yield action, self._after(world, partition, key, result), False
+
+    def _gives_up(self, world: World, partition: int, key: int, source: int) -> bool:
+        """Whether the END of a waiting key counts as unreadable; no retention removes it here."""
+        letters, handovers = self.tables.letters.values, self.tables.handovers.values
+        set_id = self.tables.entries.values[world.tasks[partition].entries[key]].set_id
+
+        def has(marker: type[EndMarker | StartMarker], numbers: Numbers) -> bool:
+            found = (record for of, record in map(letters.__getitem__, numbers) if of == key)
+            return any(isinstance(record, marker) and _opens(record) == set_id for record in found)
+
+        route = self.tables.routes.values[world.assign.routes[key]]
+        prepared = route is not None and route.source is not None and route.set_id == set_id
+        unread = (handovers[number] for number in world.handovers[partition])
+        return self.protocol.end_is_unreadable(
+            AwaitedEnd(source, 0 if self._end_is_known else -1),
+            markers_final=not prepared and not has(StartMarker, world.logs[partition]),
+            log_start=0,
+            group_committed=0 if has(EndMarker, world.logs[source]) else 1,
+            end_parked=has(EndMarker, world.tasks[source].queues[key]),
+            handovers_read=not any(
+                of == key and value is not None and value.set_id == set_id for of, value in unread
+            ),
+        )
 
     def _after(
         self, world: World, partition: int, key: int, result: EntryResult

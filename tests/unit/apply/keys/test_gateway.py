@@ -150,6 +150,16 @@ def test_a_migration_at_low_latency_is_in_the_routing_log_before_its_markers():
     ]
 
 
+def test_start_says_where_end_is():
+    stages = MIGRATION_STAGES[GatewayMode.EXACTLY_ONCE]
+    shard, migration = begin_migration(SHARD, None, HOME, 5, stages)
+
+    migration, _, _ = next_stage(shard, migration)
+    migration = replace(migration, end_offset=8)
+
+    assert run(shard, migration)[0] == MarkerSend(5, replace(start(), end_offset=8))
+
+
 def test_a_key_that_cools_down_migrates_home_and_loses_its_route():
     stages = MIGRATION_STAGES[GatewayMode.EXACTLY_ONCE]
     shard, migration = begin_migration(SHARD, KeyRoute(5, 16), HOME, HOME, stages)

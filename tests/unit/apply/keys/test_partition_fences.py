@@ -55,3 +55,7 @@ def test_a_fenced_gateway_cannot_open_a_partition():
     fences = after(FenceMarker(shard=0, gen=2), CloseMarker(0, 2), OpenMarker(0, 1))
 
     assert not fences.is_open
+
+
+def test_a_gateway_that_starts_again_leaves_a_closed_partition_closed():
+    assert not after(CloseMarker(0, 1), FenceMarker(shard=0, gen=2)).is_open

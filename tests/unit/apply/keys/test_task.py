@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from trimtab.apply.keys.key_entry import (
@@ -83,12 +86,21 @@ def test_a_record_of_an_unknown_key_is_applied():
         (KeyEntry(set_id=5), data(9, set_id=4), DropReason.EARLIER_SET),
         (KeyEntry(status=EntryStatus.LEFT, set_id=5), data(9), DropReason.LEFT),
         (KeyEntry(status=EntryStatus.LEFT, set_id=5), end(5), DropReason.REPEATED_END),
+        (KeyEntry(set_id=5, value=(4,)), end(5), DropReason.REPEATED_END),  # it has come back
         (KeyEntry(set_id=5), start(5), DropReason.REPEATED_START),
-        (KeyEntry(status=EntryStatus.WAIT, set_id=5), start(5), DropReason.REPEATED_START),
+        (KeyEntry(status=EntryStatus.WAIT, set_id=5), start(4), DropReason.REPEATED_START),
     ],
 )
 def test_what_came_before_is_dropped(entry, record, reason):
     assert read(entry, record) == (entry, (DroppedRecord(reason),))
+
+
+def test_a_record_leaves_a_state_that_came_early_where_it_is():
+    early: KeyHandover[Any] = KeyHandover(set_id=9, source=0, value=(7,))
+
+    entry, _ = read(KeyEntry(early=(early,)), data(4))
+
+    assert entry.early == (early,)
 
 
 def test_source_offsets_are_compared_within_their_shard():
@@ -183,6 +195,31 @@ def test_a_state_that_comes_before_its_start_is_held_and_adopted():
     assert effects == (AdoptedHandover(3, held=True),)
 
 
+def test_only_the_state_of_its_own_set_is_adopted():
+    others: tuple[KeyHandover[Any], ...] = tuple(
+        KeyHandover(set_id=set_id, source=0) for set_id in (4, 6)
+    )
+    held: KeyEntry[Any] = KeyEntry(set_id=2, value=(1,), last_src=((0, 1),), early=others)
+
+    waiting, _ = read(held, start(5))
+
+    assert waiting == KeyEntry(
+        status=EntryStatus.WAIT, set_id=5, early=others, awaited=AwaitedEnd(0, 7)
+    )
+    for set_id, kept in ((4, 2), (7, 3)):
+        after, _ = take_handover(waiting, KeyHandover(set_id=set_id, source=0))
+        assert (after.status, len(after.early)) == (EntryStatus.WAIT, kept)
+    assert take_handover(waiting, KeyHandover(set_id=5, source=0))[0].early == others
+
+
+def test_end_leaves_a_state_that_came_early_where_it_is():
+    early: KeyHandover[Any] = KeyHandover(set_id=4, source=0, value=(7,))
+
+    left, _ = read(KeyEntry(set_id=2, value=(1,), early=(early,)), end(3))
+
+    assert left.early == (early,)
+
+
 def test_a_repeated_hand_over_changes_nothing():
     entry: KeyEntry[object] = KeyEntry(set_id=3, value=(1, 2), last_src=((0, 2),))
 
@@ -226,26 +263,39 @@ def test_a_waiting_key_can_adopt_the_empty_state():
 
 
 @pytest.mark.parametrize(
-    ("log_start", "committed", "handovers_read", "unreadable"),
+    ("changed", "unreadable"),
     [
-        (8, None, True, True),  # retention has passed END, which is at 7
-        (7, None, True, False),
-        (0, 8, True, True),  # the group has passed END
-        (0, 7, True, False),
-        (0, None, True, False),
-        (8, 8, False, False),  # its hand-over may still be there
+        ({"log_start": 8}, True),  # retention has passed END
+        ({"log_start": 7}, False),
+        ({"group_committed": 8}, True),  # the group has passed END
+        ({"group_committed": 7}, False),
+        ({}, False),
+        ({"group_committed": 8, "handovers_read": False}, False),  # its hand-over may be there
+        ({"group_committed": 8, "end_parked": True}, False),  # it waits behind parked records
+        ({"log_start": 8, "end_parked": True}, False),
+        ({"group_committed": 8, "markers_final": False}, False),  # END may have been fenced
     ],
 )
-def test_when_an_end_counts_as_unreadable(log_start, committed, handovers_read, unreadable):
-    assert (
-        end_is_unreadable(
-            AwaitedEnd(0, 7),
-            log_start=log_start,
-            group_committed=committed,
-            handovers_read=handovers_read,
-        )
-        is unreadable
-    )
+def test_when_an_end_counts_as_unreadable(changed, unreadable):
+    found: dict[str, Any] = {
+        "markers_final": True,
+        "log_start": 0,
+        "group_committed": None,
+        "end_parked": False,
+        "handovers_read": True,
+    }
+
+    assert end_is_unreadable(AwaitedEnd(0, 7), **(found | changed)) is unreadable
+    assert not end_is_unreadable(AwaitedEnd(0, -1), **(found | changed))  # nobody knows where
+
+
+def test_a_repeated_start_says_where_the_repeated_end_is():
+    waiting, _ = read(ABSENT, start(1, end_offset=7))
+
+    again, effects = read(waiting, start(1, end_offset=9))
+
+    assert again == replace(waiting, awaited=AwaitedEnd(0, 9))
+    assert effects == (DroppedRecord(DropReason.REPEATED_START),)
 
 
 # ---------------------------------------------------------------- limits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trimtab.apply.keys.key_entry import EntryStatus, KeyEntry
 from trimtab.apply.keys.key_route import GatewayMode
 from trimtab.simulate.key_protocol.broken_variants import BROKEN_VARIANTS
 from trimtab.simulate.key_protocol.compaction import CompactionModel, key_without_chunk
@@ -11,6 +12,7 @@ from trimtab.simulate.key_protocol.exploration import BadState, explore
 from trimtab.simulate.key_protocol.model import KeyProtocolModel
 from trimtab.simulate.key_protocol.narration import narrate
 from trimtab.simulate.key_protocol.scenario import ProtocolScenario, TaskKind
+from trimtab.simulate.key_protocol.world import KeyFacts, TaskMemory
 
 EXACTLY_ONCE, LOW_LATENCY = GatewayMode.EXACTLY_ONCE, GatewayMode.LOW_LATENCY
 
@@ -94,7 +96,7 @@ def test_the_scenarios_of_the_variants_are_sound_without_them(asked):
 def test_the_variants_have_names_of_their_own():
     names = [variant.name for variant in BROKEN_VARIANTS]
 
-    assert len(set(names)) == len(names) == 30
+    assert len(set(names)) == len(names) == 32
     assert all(variant.wrong for variant in BROKEN_VARIANTS)
 
 
@@ -193,3 +195,38 @@ def test_surplus_chunks_that_stay_are_found():
 def test_a_scenario_without_sense_is_refused(asked):
     with pytest.raises(ValueError, match="at least"):
         ProtocolScenario(**asked)
+
+
+# ---------------------------------------------------------------- what a good end is
+
+
+OWNED = KeyEntry(value=(1, 2))
+LEFT: KeyEntry[tuple[int, ...]] = KeyEntry(status=EntryStatus.LEFT, set_id=1)
+WAITS: KeyEntry[tuple[int, ...]] = KeyEntry(status=EntryStatus.WAIT, set_id=1)
+
+
+@pytest.mark.parametrize(
+    ("entries", "parked", "applied", "live", "kind"),
+    [
+        ((OWNED, LEFT), (), 2, (), None),
+        ((OWNED, WAITS), (), 2, (), "STUCK"),
+        ((OWNED, LEFT), (1,), 2, (), "STUCK"),
+        ((OWNED, LEFT), (), 1, (), "LOSS"),
+        ((OWNED, OWNED), (), 2, (), "OWNERS"),
+        ((LEFT, LEFT), (), 2, (), "OWNERS"),
+        ((KeyEntry(value=(2,)), LEFT), (), 2, (), "OWNERS"),
+        ((OWNED, LEFT), (), 2, ((1, 0, 1),), "HANDOVER_LEFT"),
+    ],
+)
+def test_when_nothing_happens_any_more_all_is_in_its_place(entries, parked, applied, live, kind):
+    model = KeyProtocolModel(scenario(2, 1))
+    numbers = [model.tables.entries.number(entry) for entry in entries]
+    state = model.initial()._replace(
+        tasks=(TaskMemory((numbers[0],), (parked,)), TaskMemory((numbers[1],), ((),))),
+        facts=(KeyFacts(applied, 0),),
+        live=live,
+    )
+
+    bad = model.check_end(state)
+
+    assert (None if bad is None else bad.kind) == kind
