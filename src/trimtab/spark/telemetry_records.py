@@ -41,11 +41,21 @@ def telemetry(raw: DataFrame) -> DataFrame:
         json_of(F.when(columns, text), TELEMETRY_COLUMNS, **strict).alias("many"),
     )
     why = F.when(F.col("columns"), _why_columns_rejected("many")).otherwise(_why_rejected("one"))
-    rows = parsed.withColumn("reason", why).select(_telemetry_rows().alias("rows"))
+    read = parsed.withColumn("reason", why).withColumns(_texts())
+    rows = read.select(_telemetry_rows().alias("rows"))
     # `reason` is in the array too: Spark would push a filter on a column beside it below the
     # parsing, and parse once more for every column that the filter needs. Not `explode`, which
     # gets a filter on the size of the array, with the same effect; the array is never empty.
     return rows.select(F.explode_outer("rows").alias("row")).select("row.*")
+
+
+def _texts() -> dict[str, Column]:
+    """The names of a record, read once: inside of rows they would be read for every partition."""
+    names = {
+        name: F.when(F.col("columns"), _text(f"many.{name}")).otherwise(_text(f"one.{name}"))
+        for name in _TEXTS
+    }
+    return names | {"named": F.transform("many.named", lambda name: name.cast("string"))}
 
 
 def _is_text(value: str) -> Column:
@@ -75,7 +85,7 @@ def _telemetry_rows() -> Column:
         return F.struct(*(value.alias(name) for name, value in values.items()))
 
     def sampled(of: str) -> dict[str, Column]:
-        return {name: _text(f"{of}.{name}") for name in _TEXTS} | {
+        return {name: F.col(name) for name in _TEXTS} | {
             "ts": F.timestamp_micros(F.col(f"{of}.ts"))
         }
 
@@ -95,11 +105,11 @@ def _telemetry_rows() -> Column:
 def _committed(of: str, at: Column) -> Column:
     """The offsets of groups at a position; null stays only for groups that were named."""
     here = F.transform_values(f"{of}.committed", lambda _, offsets: F.get(offsets, at))
-    named = F.transform(f"{of}.named", lambda name: name.cast("string"))
+    named = F.col("named")  # twice, or Spark would read the names for every partition
     return F.map_filter(
         here,
         lambda group, offset: (
-            offset.isNotNull() | F.coalesce(F.array_contains(named, group), F.lit(False))
+            offset.isNotNull() | (named.isNotNull() & F.array_contains(named, group))
         ),
     )
 
