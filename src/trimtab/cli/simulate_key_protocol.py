@@ -26,9 +26,7 @@ def _count(name: str, text: str) -> Any:
 class KeyProtocolOptions:
     """The size of the world, and the faults in it."""
 
-    records: Annotated[
-        int, _count("--records", "Number of records, which go to keys by turns.")
-    ] = 2
+    records: Annotated[int, _count("--records", "Number of records, which go to keys in turn.")] = 2
     migrations: Annotated[int, _count("--migrations", "Number of migrations, at most.")] = 2
     partitions: Annotated[
         int, typer.Option("--partitions", metavar="N", min=1, help="Number of partitions.")
@@ -63,7 +61,9 @@ class KeyProtocolOptions:
     ] = 0
     task_freezes: Annotated[
         int,
-        _count("--task-freezes", "How often a task freezes and may wake up later; likewise."),
+        _count(
+            "--task-freezes", "How often a task freezes and may wake up later; not atomic ones."
+        ),
     ] = 0
     parked_limit: Annotated[
         int | None,
@@ -97,9 +97,9 @@ def key_protocol(options: KeyProtocolOptions) -> None:
 
     Runs the protocol of the keyed data path without a broker: gateways, tasks, crashes, frozen
     processes, records in flight. Checks that no record is lost, repeated or out of order and that
-    no key waits for ever. A fault is told step by step, with exit code 1.
+    no key waits for ever. A fault is shown step by step, with exit code 1.
 
-    Some ten thousand states a second; about 100 bytes of memory for each.
+    Some ten thousand states a second; about 200 bytes of memory for each.
     """
     asked = broken_variant(options.variant) if options.variant else _scenario(options)
     with TerminalProgress() as listener:

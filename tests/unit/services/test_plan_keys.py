@@ -11,6 +11,7 @@ from tests.unit.plan.keys.windows import window
 from tests.unit.services.listening import Told
 from trimtab.errors import ConfigError, MeasurementError
 from trimtab.kafka.cluster import Cluster
+from trimtab.model.key_counts import KeyCounts
 from trimtab.model.murmur2 import home
 from trimtab.plan.keys.trim import TRIM
 from trimtab.services import plan_keys
@@ -52,13 +53,20 @@ def test_a_measurement_makes_the_same_plan_and_says_what_was_assumed() -> None:
     assert old.startswith("the loads were measured")
 
 
-def test_a_window_in_which_nothing_is_hot_is_warned_of() -> None:
+@pytest.mark.parametrize(
+    ("counts", "warning"),
+    [
+        (window({}, (50, 10)), "no hot keys are listed: nothing can move"),
+        (window({b"a": (9, 0)}, (50, 10)), "no key has 10 records in the window: nothing is hot"),
+    ],
+)
+def test_a_window_in_which_nothing_is_hot_is_warned_of(counts: KeyCounts, warning: str) -> None:
     told = Told()
 
-    found = plan_hot_keys(KeyPlanRequest(counts=window({}, (50, 10)), planner=TRIM), listener=told)
+    found = plan_hot_keys(KeyPlanRequest(counts=counts, planner=TRIM), listener=told)
 
     assert found.plan.moves == ()
-    assert told.warnings == ["no key has 10 records in the window: nothing is hot"]
+    assert told.warnings == [warning]
 
 
 def test_bounds_too_wide_for_the_threshold_are_refused() -> None:

@@ -48,7 +48,7 @@ class SmalopsOptions(KeyOptions):
 
     initial: Annotated[
         InitialPlace,
-        "Where a key goes that has become hot: to the less loaded of two partitions, or nowhere.",
+        "Where a key goes that has become hot: to the less loaded of two partitions, or it stays.",
     ] = InitialPlace.TWO_CHOICES
     load: Annotated[
         BalancedLoad, "The load that is made even: records of hot keys, or all records."

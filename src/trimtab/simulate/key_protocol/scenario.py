@@ -79,7 +79,7 @@ class ProtocolFault(StrEnum):
 class ProtocolScenario:
     """The size of a world and the faults in it.
 
-    Records go to the keys by turns. Each migration chooses any key and target. `moves` are taken
+    Records go to the keys in turn. Each migration chooses any key and target. `moves` are taken
     from `.moves` instead, in order, as (source, target) of the first key. `batch` is the largest
     number of operations in a gateway's transaction; 0 commits each at once.
     """
