@@ -9,6 +9,7 @@ would drop records that are read again.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ from trimtab.simulate.key_protocol.world import (
 )
 
 
-class _OwnedTasks:
+class _OwnedTasks(ABC):
     """What both kinds share: owners that start, read, crash and freeze."""
 
     def __init__(self, tables: ModelTables) -> None:
@@ -139,6 +140,7 @@ class _OwnedTasks:
         """The owner with what it must not commit past; transactions need none of it."""
         return after
 
+    @abstractmethod
     def _stepped(
         self,
         world: World,
@@ -148,7 +150,7 @@ class _OwnedTasks:
         key: int,
         result: EntryResult | None,
     ) -> World | BadState:
-        raise NotImplementedError
+        """The world after a step of a task; a fault if its effects are wrong."""
 
     def _faults(self, world: World, partition: int) -> Iterator[Outcome]:
         owners, budget = world.owners[partition], world.budget

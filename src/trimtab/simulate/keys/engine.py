@@ -12,6 +12,7 @@ Cost     Per policy some 10 million records/s; policies that choose per record s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -243,7 +244,7 @@ class _Change:
         return found
 
 
-class _Lane:
+class _Lane(ABC):
     """One policy on its way through the records."""
 
     def __init__(
@@ -269,17 +270,18 @@ class _Lane:
         self._loads += np.bincount(routes, minlength=self._loads.size)
         self._take(self._queues.enter(block.times_ns, routes, self._enters_ns(block)))
 
+    @abstractmethod
     def _routes(self, block: KeyedArrivals) -> Partitions:
-        raise NotImplementedError
+        """The partition of each record."""
 
     def _enters_ns(self, block: KeyedArrivals) -> Ints | None:
         """When records may enter their queues; None if they need not wait."""
         del block
         return None
 
+    @abstractmethod
     def end_window(self, common: _CommonCounts, *, plan: bool) -> None:
         """Notes the window's figures, and lets the policy decide on the next."""
-        raise NotImplementedError
 
     def _take(self, served: ServedRecords) -> None:
         """Notes the delays of records, each in the window of its arrival."""

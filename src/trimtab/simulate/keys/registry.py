@@ -120,6 +120,13 @@ def _rivals() -> list[KeyPolicyKind]:
             chosen="Heavy: as for d-choices.",
             create=lambda settings: MoreChoices(settings.partitions, all_partitions=True),
         ),
+        *_mapped(),
+    ]
+
+
+def _mapped() -> list[KeyPolicyKind]:
+    """Rivals that keep a key's state whole."""
+    return [
         _bounded("1.25"),
         _bounded("1.05"),
         KeyPolicyKind(
