@@ -22,7 +22,7 @@ INSTALL_LOG := $(VENV)/install.log
 PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
 OLDEST_JAVA := 17
 
-# Fast tests first. The slow ones mostly wait, so four processes run side by side; each has its own
+# Fast tests first. The slow ones mostly wait, so three processes run side by side; each has its own
 # cluster and Spark session. The longest come first (tests/conftest.py), so they run one after
 # another in the first process, and what the others take over at the end is short. If nothing failed
 # but waits (exit code 75, tests/conftest.py), these tests run once more, alone: a crowded machine may
@@ -42,7 +42,7 @@ demo: $(READY) java
 
 test: lint java
 	$(PYTEST) --maxfail=10 --numprocesses=auto --maxprocesses=4 --dist=worksteal $(FAST)
-	$(PYTEST) --numprocesses=4 --dist=worksteal $(REAL) || { \
+	$(PYTEST) --numprocesses=3 --dist=worksteal $(REAL) || { \
 	  [ $$? -eq 75 ] && echo "Waited in vain beside others, now once more alone:" && \
 	  $(PYTEST) $(AGAIN) $(REAL); }
 

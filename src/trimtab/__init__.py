@@ -114,7 +114,8 @@ from trimtab.plan.records.registry import PARTITIONERS, partitioner_of
 from trimtab.plan.registry import PLANNERS, planner_of
 
 if TYPE_CHECKING:
-    from trimtab.apply.consumers.interfaces import Handler, Sink
+    from trimtab.apply.capacity import Capacity
+    from trimtab.apply.consumers.interfaces import AttachedWorker, RecordWorker, Sink, WorkerFactory
     from trimtab.apply.consumers.kafka.consumer import (
         ConsumerConfig,
         DirectedConsumer,
@@ -122,7 +123,20 @@ if TYPE_CHECKING:
     )
     from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
     from trimtab.apply.consumers.kafka.parquet_sink import Lake
-    from trimtab.apply.consumers.work import Limits, Totals
+    from trimtab.apply.consumers.work import Limits
+    from trimtab.apply.handling import Handler
+    from trimtab.apply.keys.kafka.keyed_worker import KeyedWork
+    from trimtab.apply.keys.keyed_handler import (
+        BytesCodec,
+        JsonCodec,
+        KeyedHandler,
+        MsgpackCodec,
+        Output,
+        StateCodec,
+        StateFormat,
+    )
+    from trimtab.apply.keys.task import ParkingLimits
+    from trimtab.apply.keys.task_round import Adoption, AppliedReceipt, TaskLimits
     from trimtab.apply.records.kafka.leader_watch import LeaderSource, LeaderWatch
     from trimtab.apply.records.kafka.partitioner import (
         RoutedPartitioner,
@@ -133,32 +147,51 @@ if TYPE_CHECKING:
     from trimtab.apply.records.kafka.weights_reader import WeightsReader
     from trimtab.apply.records.outstanding import OutstandingBytes
     from trimtab.apply.records.spark.routed_sink import leaders_now, with_partitions, write_routed
+    from trimtab.apply.totals import Totals
     from trimtab.kafka.retry import Retry
     from trimtab.kafka.topics import OwnTopics
     from trimtab.model.record import Record
+    from trimtab.services.keyed_consumer import KeyedConsumer
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "OffsetReset": "trimtab.apply.consumers.kafka.directed_reader",
-    "DirectedConsumer": "trimtab.apply.consumers.kafka.consumer",
+    "Adoption": "trimtab.apply.keys.task_round",
+    "AppliedReceipt": "trimtab.apply.keys.task_round",
+    "AttachedWorker": "trimtab.apply.consumers.interfaces",
+    "BytesCodec": "trimtab.apply.keys.keyed_handler",
+    "Capacity": "trimtab.apply.capacity",
     "ConsumerConfig": "trimtab.apply.consumers.kafka.consumer",
+    "DirectedConsumer": "trimtab.apply.consumers.kafka.consumer",
     "GroupConsumer": "trimtab.apply.consumers.kafka.consumer",
-    "Handler": "trimtab.apply.consumers.interfaces",
+    "Handler": "trimtab.apply.handling",
+    "JsonCodec": "trimtab.apply.keys.keyed_handler",
+    "KeyedConsumer": "trimtab.services.keyed_consumer",
+    "KeyedHandler": "trimtab.apply.keys.keyed_handler",
+    "KeyedWork": "trimtab.apply.keys.kafka.keyed_worker",
     "Lake": "trimtab.apply.consumers.kafka.parquet_sink",
     "LeaderSource": "trimtab.apply.records.kafka.leader_watch",
     "LeaderWatch": "trimtab.apply.records.kafka.leader_watch",
     "Limits": "trimtab.apply.consumers.work",
+    "MsgpackCodec": "trimtab.apply.keys.keyed_handler",
+    "OffsetReset": "trimtab.apply.consumers.kafka.directed_reader",
+    "Output": "trimtab.apply.keys.keyed_handler",
     "OutstandingBytes": "trimtab.apply.records.outstanding",
     "OwnTopics": "trimtab.kafka.topics",
+    "ParkingLimits": "trimtab.apply.keys.task",
     "Record": "trimtab.model.record",
+    "RecordWorker": "trimtab.apply.consumers.interfaces",
     "Retry": "trimtab.kafka.retry",
     "RoutedPartitioner": "trimtab.apply.records.kafka.partitioner",
     "RoutedProducer": "trimtab.apply.records.kafka.routed_producer",
     "Sink": "trimtab.apply.consumers.interfaces",
-    "Totals": "trimtab.apply.consumers.work",
+    "StateCodec": "trimtab.apply.keys.keyed_handler",
+    "StateFormat": "trimtab.apply.keys.keyed_handler",
+    "TaskLimits": "trimtab.apply.keys.task_round",
+    "Totals": "trimtab.apply.totals",
     "WaitingBatches": "trimtab.apply.records.kafka.partitioner",
     "WeightsReader": "trimtab.apply.records.kafka.weights_reader",
+    "WorkerFactory": "trimtab.apply.consumers.interfaces",
     "for_kafka_python": "trimtab.apply.records.kafka.partitioner",
     "leaders_now": "trimtab.apply.records.spark.routed_sink",
     "with_partitions": "trimtab.apply.records.spark.routed_sink",
@@ -182,14 +215,19 @@ __all__ = [
     "PARTITIONERS",
     "PLANNERS",
     "Action",
+    "Adoption",
+    "AppliedReceipt",
     "ApplyError",
     "Assignment",
+    "AttachedWorker",
     "Autoscaler",
     "BadFile",
     "BalancedLoad",
     "Broker",
     "BrokerId",
     "BrokerUnavailable",
+    "BytesCodec",
+    "Capacity",
     "ClientProperties",
     "Cluster",
     "ClusterSnapshot",
@@ -213,6 +251,7 @@ __all__ = [
     "Handler",
     "InitialPlace",
     "InverseMove",
+    "JsonCodec",
     "KeptPartitions",
     "KeyContext",
     "KeyCost",
@@ -228,6 +267,9 @@ __all__ = [
     "KeyReason",
     "KeyRule",
     "KeyState",
+    "KeyedConsumer",
+    "KeyedHandler",
+    "KeyedWork",
     "Lake",
     "Layer",
     "LeaderSnapshot",
@@ -242,13 +284,16 @@ __all__ = [
     "Member",
     "MemberName",
     "MoveBudget",
+    "MsgpackCodec",
     "NoFeasiblePlan",
     "OffsetReset",
+    "Output",
     "OutstandingBytes",
     "OwnTopics",
     "PackingContext",
     "PackingPlanner",
     "PackingRule",
+    "ParkingLimits",
     "PartitionLoad",
     "Partitioner",
     "Plan",
@@ -262,6 +307,7 @@ __all__ = [
     "Ratios",
     "Reason",
     "Record",
+    "RecordWorker",
     "Replicas",
     "Retry",
     "RoutedPartitioner",
@@ -274,6 +320,9 @@ __all__ = [
     "Sink",
     "SortOrder",
     "Source",
+    "StateCodec",
+    "StateFormat",
+    "TaskLimits",
     "ThinData",
     "Timeouts",
     "TokenRefused",
@@ -289,6 +338,7 @@ __all__ = [
     "WaitingBatches",
     "Weights",
     "WeightsReader",
+    "WorkerFactory",
     "WorthTest",
     "__version__",
     "for_kafka_python",

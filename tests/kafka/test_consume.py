@@ -24,7 +24,8 @@ from kafka import KafkaProducer
 
 from tests.kafka.streams import wait_until
 from trimtab.apply.consumers.kafka.consumer import ConsumerConfig, DirectedConsumer, GroupConsumer
-from trimtab.apply.consumers.work import Limits, Totals
+from trimtab.apply.consumers.work import Limits
+from trimtab.apply.totals import Totals
 from trimtab.errors import ApplyError, ConfigError
 from trimtab.kafka.admin import KafkaAdmin, TopicSpec
 from trimtab.kafka.cluster import Cluster

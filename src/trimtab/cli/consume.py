@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.apply.keys.keyed_handler import StateFormat
 from trimtab.cli.connection import ClusterOptions, cluster_of, controller_token
 from trimtab.cli.options import (
     AsJson,
@@ -29,7 +30,8 @@ from trimtab.services.consume import ConsumeMode, ConsumeRequest, consume_record
 from trimtab.settings import Settings, pod_name
 
 if TYPE_CHECKING:
-    from trimtab.apply.consumers.interfaces import Handler
+    from trimtab.apply.handling import Handler
+    from trimtab.apply.keys.keyed_handler import KeyedHandler
 
 
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -83,6 +85,45 @@ class ConsumeOptions:
             help="For experiments, instead of --handler: take this long per record.",
         ),
     ] = None
+    keyed: Annotated[
+        bool,
+        typer.Option(
+            "--keyed",
+            help="Keep a state per key that follows its key when it moves between partitions. "
+            "--handler is then called with key, state and record, and returns the state and a "
+            "list of outputs; without one, records are counted per key.",
+        ),
+    ] = False
+    state: Annotated[
+        StateFormat, typer.Option("--state", help="With --keyed: how states are stored.")
+    ] = StateFormat.JSON
+    max_tasks: Annotated[
+        int,
+        typer.Option(
+            "--max-tasks",
+            metavar="N",
+            min=1,
+            help="With --keyed: partitions that this consumer may own; each costs a producer.",
+        ),
+    ] = 64
+    commit_every: Annotated[
+        float,
+        duration_option(
+            "--commit-every",
+            shown="500ms",
+            help="With --keyed: longest time between two transactions of a partition.",
+        ),
+    ] = 0.5
+    max_parked: Annotated[
+        int,
+        typer.Option(
+            "--max-parked",
+            metavar="N",
+            min=1,
+            help="With --keyed: records of a partition that may wait for the states of their keys "
+            "before the partition is paused.",
+        ),
+    ] = 10_000
     lake: Annotated[
         Path | None,
         typer.Option(
@@ -184,7 +225,15 @@ def _check(options: ConsumeOptions) -> None:
     directed, instance = options.mode is ConsumeMode.DIRECTED, options.instance_id
     if directed and options.index is None:
         raise typer.BadParameter("is required in directed mode", param_hint="--index")
-    if options.handler is None and options.service_time is None and options.lake is None:
+    if options.keyed and options.lake is not None:
+        raise typer.BadParameter("cannot be combined with --keyed", param_hint="--lake")
+    if options.keyed and options.from_ is StartingPoint.LATEST:
+        raise typer.BadParameter(
+            "with --keyed it must be earliest: states would lack what was skipped",
+            param_hint="--from",
+        )
+    nothing = options.handler is None and options.service_time is None and options.lake is None
+    if nothing and not options.keyed:
         raise typer.BadParameter("one of --handler, --lake and --service-time is required")
     if options.handler is not None and options.service_time is not None:
         raise typer.BadParameter("cannot be combined with --handler", param_hint="--service-time")
@@ -211,7 +260,7 @@ def _request(options: ConsumeOptions, settings: Settings) -> ConsumeRequest:
         mode=options.mode,
         index=options.index,
         instance=options.instance_id or (pod_name() if in_group else None),
-        handler=_handler(options.handler, options.service_time),
+        handler=None if options.keyed else _handler(options.handler, options.service_time),
         lake=options.lake,
         batch_bytes=options.batch_bytes,
         wait_s=options.wait,
@@ -221,14 +270,28 @@ def _request(options: ConsumeOptions, settings: Settings) -> ConsumeRequest:
         receipts=options.receipts,
         run=options.run,
         in_hand=options.in_hand,
+        keyed=_keyed_handler(options) if options.keyed else None,
+        max_tasks=options.max_tasks,
+        commit_s=options.commit_every,
+        max_parked=options.max_parked,
         controller_url=options.controller_url,
         token=controller_token(settings),
     )
 
 
 def _handler(named: str | None, service_time: float | None) -> Handler | None:
-    from trimtab.apply.consumers.handling import FixedService, load_handler
+    from trimtab.apply.handling import FixedService, load_handler
 
     if named is not None:
         return load_handler(named)
     return None if service_time is None else FixedService(service_time)
+
+
+def _keyed_handler(options: ConsumeOptions) -> KeyedHandler:
+    from trimtab.apply.handling import FixedService
+    from trimtab.apply.keys.keyed_handler import counting_handler, load_keyed_handler
+
+    if options.handler is not None:
+        return load_keyed_handler(options.handler, options.state)
+    service = None if options.service_time is None else FixedService(options.service_time)
+    return counting_handler(service)

@@ -111,6 +111,10 @@ class Admin(Protocol):
         """All settings of a topic, defaults included; None if the topic does not exist."""
         ...
 
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """The id of each topic; one that is created again gets another. Others are left out."""
+        ...
+
     def min_insync(self, names: Collection[str]) -> dict[str, int]:
         """min.insync.replicas by topic; topics that do not exist are left out."""
         ...
@@ -270,6 +274,16 @@ class KafkaAdmin:
         """All settings of a topic, defaults included; None if the topic does not exist."""
         with kafka_errors(f"reading the settings of topic {name}"):
             return topic_facts.settings(self._brokers.ask_any, name)
+
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """The id of each topic; one that is created again gets another. Others are left out."""
+        with kafka_errors("listing topics"):
+            answer = self._brokers.ask_any(_metadata_request(names))
+            return {
+                topic.name: str(topic.topic_id)
+                for topic in answer.topics
+                if error_of(topic.error_code) is None
+            }
 
     def min_insync(self, names: Collection[str]) -> dict[str, int]:
         """min.insync.replicas by topic; topics that do not exist are left out."""

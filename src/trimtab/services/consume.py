@@ -12,11 +12,15 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 
 if TYPE_CHECKING:
-    from trimtab.apply.consumers.interfaces import Handler
     from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
-    from trimtab.apply.consumers.work import Totals
+    from trimtab.apply.handling import Handler
+    from trimtab.apply.keys.keyed_handler import KeyedHandler
+    from trimtab.apply.totals import Totals
+    from trimtab.kafka.retry import Retry
+    from trimtab.services.keyed_consumer import KeyedConsumer
 
 _LONGEST_BACKOFF_S = 10.0
+_PARKED_BYTES = 64 * 2**20
 
 
 class ConsumeMode(StrEnum):
@@ -46,6 +50,11 @@ class ConsumeRequest:
         receipts: Whether each processed record is noted in the topic of receipts.
         run: Name of the run in the receipts.
         in_hand: File that names the record being handled, for the start after a crash.
+        keyed: Handles records by key, with states that follow their keys; then `handler` and
+            `lake` are not used.
+        max_tasks: Partitions that a keyed consumer may own.
+        commit_s: Longest time between two transactions of a keyed consumer's task.
+        max_parked: Records that a task may park before it stops reading its partition.
         controller_url: Where the controller answers, in group mode.
         token: The controller's token, in group mode.
     """
@@ -65,6 +74,10 @@ class ConsumeRequest:
     receipts: bool = True
     run: str = "live"
     in_hand: Path | None = None
+    keyed: KeyedHandler | None = None
+    max_tasks: int = 64
+    commit_s: float = 0.5
+    max_parked: int = 10_000
     controller_url: str = "http://127.0.0.1:8765"
     token: str | None = None
 
@@ -106,6 +119,10 @@ def _config(cluster: Cluster, request: ConsumeRequest) -> ConsumerConfig:
     from trimtab.kafka.retry import Retry
 
     backoff_s = request.backoff_s
+    retry = Retry(
+        attempts=request.attempts, first_s=backoff_s, most_s=max(backoff_s, _LONGEST_BACKOFF_S)
+    )
+    in_hand = None if request.in_hand is None else CurrentRecord(request.in_hand)
     return ConsumerConfig(
         group=request.group,
         topics=request.topics,
@@ -115,11 +132,37 @@ def _config(cluster: Cluster, request: ConsumeRequest) -> ConsumerConfig:
         handler=request.handler,
         sink=None if request.lake is None else Lake(request.lake),
         limits=Limits(batch_bytes=request.batch_bytes, wait_s=request.wait_s),
-        retry=Retry(
-            attempts=request.attempts, first_s=backoff_s, most_s=max(backoff_s, _LONGEST_BACKOFF_S)
-        ),
+        retry=retry,
         beginning=OffsetReset(request.beginning),
         receipts=request.receipts,
         run=request.run,
-        in_hand=None if request.in_hand is None else CurrentRecord(request.in_hand),
+        in_hand=in_hand,
+        worker=None if request.keyed is None else _keyed(cluster, request, request.keyed, retry),
+    )
+
+
+def _keyed(
+    cluster: Cluster, request: ConsumeRequest, handler: KeyedHandler, retry: Retry
+) -> KeyedConsumer:
+    from trimtab.apply.consumers.backends.current_record import CurrentRecord
+    from trimtab.apply.keys.kafka.keyed_worker import KeyedWork
+    from trimtab.apply.keys.task import ParkingLimits
+    from trimtab.apply.keys.task_round import TaskLimits
+    from trimtab.services.keyed_consumer import KeyedConsumer
+
+    return KeyedConsumer(
+        cluster=cluster,
+        group=request.group,
+        topics=request.topics,
+        work=KeyedWork(
+            handler=handler,
+            limits=TaskLimits(parking=ParkingLimits(request.max_parked, _PARKED_BYTES)),
+            retry=retry,
+            max_tasks=request.max_tasks,
+            commit_s=request.commit_s,
+            in_hand=None if request.in_hand is None else CurrentRecord(request.in_hand),
+        ),
+        index=request.index,
+        receipts=request.receipts,
+        run=request.run,
     )

@@ -125,6 +125,11 @@ class FakeAdmin:
         found = self.settings.get(name)
         return None if found is None else dict(found)
 
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """An id for each of these topics that exists."""
+        self._enter("topic_ids")
+        return {name: f"id of {name}" for name in sorted(self.settings.keys() & set(names))}
+
     def min_insync(self, names: Collection[str]) -> dict[str, int]:
         """The min.insync.replicas of these topics, as far as they exist."""
         self._enter("min_insync")

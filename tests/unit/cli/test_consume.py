@@ -3,10 +3,10 @@ import threading
 
 import pytest
 
-from trimtab.apply.consumers.handling import FixedService
 from trimtab.apply.consumers.kafka import consumer as door
 from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
-from trimtab.apply.consumers.work import Totals
+from trimtab.apply.handling import FixedService
+from trimtab.apply.totals import Totals
 from trimtab.cli.main import run
 from trimtab.model.record import Record
 

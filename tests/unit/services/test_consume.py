@@ -12,7 +12,7 @@ from tests.unit.services.listening import Told
 from trimtab.apply.consumers.kafka import consumer as door
 from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
 from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
-from trimtab.apply.consumers.work import Totals
+from trimtab.apply.totals import Totals
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.record import Record
 from trimtab.services.consume import ConsumeMode, ConsumeRequest, consume_records

@@ -21,10 +21,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from trimtab.apply.consumers.capacity import Capacity
-from trimtab.apply.consumers.handling import Interrupted, attempt, error_text
-from trimtab.apply.consumers.interfaces import DeadLetters, Handler, Reader, Sink
-from trimtab.apply.consumers.work import Totals, Work
+from trimtab.apply.capacity import Capacity
+from trimtab.apply.consumers.interfaces import DeadLetters, Reader, Sink
+from trimtab.apply.consumers.work import Work
+from trimtab.apply.handling import Handler, Interrupted, attempt, error_text
+from trimtab.apply.totals import Totals
 from trimtab.errors import ApplyError, TrimtabError
 from trimtab.kafka.retry import SLOWING, attempts
 from trimtab.model.cluster import TopicPartition
@@ -120,6 +121,9 @@ class Cycle:
     def waiting(self) -> int:
         """How many records are read and not yet handled."""
         return len(self._batch)
+
+    def prepare(self, partitions: Collection[TopicPartition]) -> None:
+        """Does nothing: a cycle keeps no state of a partition before it begins."""
 
     def begin(self, partition: TopicPartition, committed: int | None) -> None:
         """Adds a partition with its committed offset."""

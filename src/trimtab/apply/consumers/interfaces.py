@@ -6,16 +6,15 @@ them or releases the partition.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
+from trimtab.apply.capacity import Capacity
+from trimtab.apply.totals import Totals
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
-
-Handler = Callable[[Record], object]
-"""A user's function: called with one record at a time, in order within a partition.
-
-What it returns is ignored, except that a coroutine or a generator is an error."""
 
 
 class Reader(Protocol):
@@ -58,6 +57,68 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Releases all partitions; commits nothing."""
+        ...
+
+
+class RecordWorker(Protocol):
+    """What a consumer does with its partitions; used by one thread, but for totals and capacity."""
+
+    capacity: Capacity
+
+    @property
+    def totals(self) -> Totals:
+        """What was processed so far."""
+        ...
+
+    @property
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """The committed offsets of the current partitions, as far as there are any."""
+        ...
+
+    def prepare(self, partitions: Collection[TopicPartition]) -> None:
+        """Is called before the committed offsets of new partitions are fetched."""
+        ...
+
+    def begin(self, partition: TopicPartition, committed: int | None) -> None:
+        """Adds a partition with its committed offset."""
+        ...
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Removes partitions; their records that were read but not handled are dropped."""
+        ...
+
+    def run(
+        self,
+        execute_commands: Callable[[], None] = lambda: None,
+        has_commands: Callable[[], bool] = lambda: True,
+    ) -> Totals:
+        """Reads and handles until the consumer is stopped; runs commands when all is committed."""
+        ...
+
+
+class AttachedWorker(RecordWorker, Protocol):
+    """A worker that gets its reader after it was made."""
+
+    def attach(self, reader: Any) -> None:
+        """Names the source of records; once, before `run`."""
+        ...
+
+
+class WorkerFactory(Protocol):
+    """Opens what handles records in place of the plain cycle.
+
+    `on_fenced` is called with partitions that another process has taken over.
+    """
+
+    def __call__(
+        self,
+        *,
+        client_id: str,
+        incarnation: str,
+        stop: threading.Event,
+        on_fenced: Callable[[frozenset[TopicPartition]], None],
+    ) -> AbstractContextManager[AttachedWorker]:
+        """The worker; it is closed with the block."""
         ...
 
 

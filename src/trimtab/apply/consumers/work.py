@@ -1,11 +1,12 @@
-"""What a consumer does with records: handler, sink and limits, and what it has processed so far."""
+"""What a consumer does with records: handler, sink and limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trimtab.apply.consumers.interfaces import DeadLetters, Handler, Receipts, Sink
+from trimtab.apply.consumers.interfaces import DeadLetters, Receipts, Sink
+from trimtab.apply.handling import Handler
 from trimtab.kafka.retry import Retry
 from trimtab.model.record import Record
 
@@ -23,16 +24,6 @@ class Limits:
     def __post_init__(self) -> None:
         if self.batch_bytes < 1 or self.wait_s <= 0 or self.renew_s <= 0:
             raise ValueError(f"invalid limits for a cycle: {self}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """What a consumer has processed since its start; `records` includes dead letters."""
-
-    records: int = 0
-    bytes: int = 0
-    batches: int = 0
-    dead_letters: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import math
 import os
 from functools import cache
 
-from trimtab.apply.consumers.handling import FixedService
+from trimtab.apply.handling import FixedService
 from trimtab.errors import ConfigError
 from trimtab.model.record import Record
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from trimtab.apply.consumers.cycle import SETTLE_S, Cycle
-from trimtab.apply.consumers.work import Limits, Totals, Work
+from trimtab.apply.consumers.work import Limits, Work
+from trimtab.apply.totals import Totals
 from trimtab.errors import ApplyError, BrokerUnavailable
 from trimtab.kafka.retry import Retry
 from trimtab.model.cluster import TopicPartition

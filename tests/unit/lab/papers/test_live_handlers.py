@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.apply.consumers.handling import FixedService, load_handler
+from trimtab.apply.handling import FixedService, load_handler
 from trimtab.errors import ConfigError
 from trimtab.model.record import Record
 from trimtab_lab.papers.live import handlers

@@ -25,17 +25,19 @@ from trimtab.apply.consumers.directed import (
     without,
     without_old_queries,
 )
-from trimtab.apply.consumers.interfaces import Handler, Sink
+from trimtab.apply.consumers.interfaces import Reader, RecordWorker, Sink, WorkerFactory
 from trimtab.apply.consumers.kafka.control_channel import ControlChannel, Reports
 from trimtab.apply.consumers.kafka.directed_reader import DirectedReader, OffsetReset
 from trimtab.apply.consumers.kafka.membership import refuse_subscribed
 from trimtab.apply.consumers.kafka.outbox import DeadLetterTopics, Outbox, ReceiptTopic
 from trimtab.apply.consumers.sockets.assignment_service import ControllerClient
-from trimtab.apply.consumers.work import Limits, Totals, Work
-from trimtab.errors import ConfigError, TrimtabError
+from trimtab.apply.consumers.work import Limits, Work
+from trimtab.apply.handling import Handler
+from trimtab.apply.totals import Totals
+from trimtab.errors import BrokerUnavailable, ConfigError, TrimtabError
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.retry import Retry
+from trimtab.kafka.retry import SLOWING, Retry, attempts
 from trimtab.kafka.topics import ensure
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.control import MemberRate, Rate
@@ -61,7 +63,8 @@ class ConsumerConfig:
     `index` is its number in the group; a directed consumer must have one. `instance` makes a member
     of a subscribed group a static member: restarted with the same instance id within its session,
     it continues without a rebalance. `run` names the run in its receipts. `in_hand` is called with
-    each record before it is handled, and with None in between.
+    each record before it is handled, and with None in between. `worker` handles the records in
+    place of the plain cycle; handler, sink and receipts are then its own matter.
     """
 
     group: str
@@ -78,6 +81,7 @@ class ConsumerConfig:
     run: str = "run"
     in_hand: Callable[[Record | None], None] | None = None
     rate_every_s: float = RATE_EVERY_S
+    worker: WorkerFactory | None = None
 
     def name(self, incarnation: str) -> str:
         """The client id: by index, so that clients sort by it, or by instance id."""
@@ -113,6 +117,7 @@ class DirectedConsumer:
         self.stop = stop or threading.Event()
         self._config = config
         self._state = ConsumerProcess(consumer=config.index, incarnation=uuid.uuid4().hex)
+        self._reader: DirectedReader | None = None
 
     @property
     def incarnation(self) -> str:
@@ -129,18 +134,20 @@ class DirectedConsumer:
         config = self._config
         with ExitStack() as open_now:
             _check_cluster(config, empty=True)
-            work = open_now.enter_context(_work(config, self.incarnation))
+            make_worker = _open_worker(config, self.incarnation, self.stop, open_now, self._fenced)
             reports = open_now.enter_context(_reports(config, self.incarnation))
             reader = DirectedReader(
                 config.group,
                 config.cluster,
                 client_id=config.name(self.incarnation),
-                on_lost=lambda lost: self._lose(lost, cycle),
+                on_lost=lambda lost: self._lose(lost, worker),
                 batch_bytes=config.limits.batch_bytes,
                 beginning=config.beginning,
+                skip_lost=config.worker is None,
             )
             open_now.callback(reader.close)
-            cycle = Cycle(reader, work, stop=self.stop, on_trouble=_log_trouble)
+            worker = make_worker(reader)
+            self._reader = reader
             channel = ControlChannel(
                 config.cluster.topics.control(config.group),
                 self._state.consumer,
@@ -149,47 +156,59 @@ class DirectedConsumer:
             )
             open_now.callback(channel.close)
             if not channel.open(self.stop):
-                return cycle.totals
+                return worker.totals
             reader.connect(config.topics)
             reports.send(self._state.hello)
             log.info("consumer_began", group=config.group, incarnation=self.incarnation)
-            open_now.enter_context(_reporting_rate(config, reports, lambda: self._rate(cycle)))
-            return cycle.run(
-                lambda: self._execute_commands(channel, reports, reader, cycle),
+            open_now.enter_context(_reporting_rate(config, reports, lambda: self._rate(worker)))
+            return worker.run(
+                lambda: self._execute_commands(channel, reports, reader, worker),
                 has_commands=channel.has_commands,
             )
 
     def _execute_commands(
-        self, channel: ControlChannel, reports: Reports, reader: DirectedReader, cycle: Cycle
+        self,
+        channel: ControlChannel,
+        reports: Reports,
+        reader: DirectedReader,
+        worker: RecordWorker,
     ) -> None:
         """Executes all commands that have arrived, in order; each is answered when it is done."""
         for command in without_old_queries(channel.commands()):
-            self._state, actions = execute(self._state, command, cycle.committed)
+            self._state, actions = execute(self._state, command, worker.committed)
             for action in actions:
                 match action:
                     case Take(partitions):
+                        _prepare(worker, partitions, self.stop)
                         for partition, committed in reader.take(partitions, self.stop).items():
-                            cycle.begin(partition, committed)
+                            worker.begin(partition, committed)
                         if self.stop.is_set():  # the partitions may not have been taken
                             return
                     case Drop(partitions):
                         reader.drop(partitions)
-                        cycle.release(partitions)
+                        worker.release(partitions)
                     case SendReport(report):
                         reports.send(report)
             log.info("command_executed", command=str(command), owned=len(self._state.owned))
 
-    def _rate(self, cycle: Cycle) -> Rate:
+    def _rate(self, worker: RecordWorker) -> Rate:
         return Rate(
             consumer=self._state.consumer,
             incarnation=self.incarnation,
-            max_bytes_s=cycle.capacity.bytes_s,
-            max_records_s=cycle.capacity.records_s,
+            max_bytes_s=worker.capacity.bytes_s,
+            max_records_s=worker.capacity.records_s,
         )
 
-    def _lose(self, lost: frozenset[TopicPartition], cycle: Cycle) -> None:
+    def _lose(self, lost: frozenset[TopicPartition], worker: RecordWorker) -> None:
         self._state = without(self._state, lost)
-        cycle.release(lost)
+        worker.release(lost)
+
+    def _fenced(self, lost: frozenset[TopicPartition]) -> None:
+        """Another process has taken these over: the controller believes that this one is dead."""
+        log.warning("partitions_taken_over", partitions=[str(p) for p in sorted(lost)])
+        self._state = without(self._state, lost)
+        if self._reader is not None:
+            self._reader.drop(lost)
 
 
 class GroupConsumer:
@@ -218,11 +237,17 @@ class GroupConsumer:
         config = self._config
 
         def release(lost: Collection[TopicPartition]) -> None:
-            cycle.release(lost)
+            worker.release(lost)
+
+        def prepare(new: Collection[TopicPartition]) -> None:
+            worker.prepare(new)
+
+        def take_over(_lost: frozenset[TopicPartition]) -> None:
+            reader.rejoin()  # another member has the partitions, or the group assigns them again
 
         with ExitStack() as open_now:
             _check_cluster(config, empty=False)
-            work = open_now.enter_context(_work(config, self.incarnation))
+            make_worker = _open_worker(config, self.incarnation, self.stop, open_now, take_over)
             reader = open_group_reader(
                 config.group,
                 config.topics,
@@ -231,15 +256,19 @@ class GroupConsumer:
                 client_id=config.name(self.incarnation),
                 instance=config.instance,
                 on_revoked=release,
+                on_assigned=prepare,
+                skip_lost=config.worker is None,
             )
             open_now.callback(reader.close)
-            cycle = Cycle(reader, work, stop=self.stop, on_trouble=_log_trouble)
+            worker = make_worker(reader)
             reports = open_now.enter_context(_reports(config, self.incarnation))
-            rate = self._reporting(reader, cycle)
+            rate = self._reporting(reader, worker)
             open_now.enter_context(_reporting_rate(config, reports, rate))
-            return cycle.run()
+            return worker.run()
 
-    def _reporting(self, reader: GroupReader, cycle: Cycle) -> Callable[[], MemberRate | None]:
+    def _reporting(
+        self, reader: GroupReader, worker: RecordWorker
+    ) -> Callable[[], MemberRate | None]:
         """Returns the report; None before it is a member or while there is no control topic."""
         controlled = False
 
@@ -252,8 +281,8 @@ class GroupConsumer:
             return MemberRate(
                 member=member,
                 incarnation=self.incarnation,
-                max_bytes_s=cycle.capacity.bytes_s,
-                max_records_s=cycle.capacity.records_s,
+                max_bytes_s=worker.capacity.bytes_s,
+                max_records_s=worker.capacity.records_s,
             )
 
         return rate
@@ -287,6 +316,46 @@ def _is_controlled(config: ConsumerConfig) -> bool:
     except TrimtabError as error:
         log.warning("control_topic_unknown", group=config.group, why=error.message)
         return False
+
+
+def _open_worker(
+    config: ConsumerConfig,
+    incarnation: str,
+    stop: threading.Event,
+    open_now: ExitStack,
+    on_fenced: Callable[[frozenset[TopicPartition]], None],
+) -> Callable[[Reader], RecordWorker]:
+    """Opens what handles records; the result gives it its reader."""
+    if config.worker is None:
+        work = open_now.enter_context(_work(config, incarnation))
+        return lambda reader: Cycle(reader, work, stop=stop, on_trouble=_log_trouble)
+    opened = open_now.enter_context(
+        config.worker(
+            client_id=config.name(incarnation),
+            incarnation=incarnation,
+            stop=stop,
+            on_fenced=on_fenced,
+        )
+    )
+
+    def attached(reader: Reader) -> RecordWorker:
+        opened.attach(reader)
+        return opened
+
+    return attached
+
+
+def _prepare(
+    worker: RecordWorker, partitions: Collection[TopicPartition], stop: threading.Event
+) -> None:
+    """Prepares partitions; tries again until the brokers answer, or until `stop` is set."""
+    for _ in attempts(SLOWING, stop=stop):
+        try:
+            worker.prepare(partitions)
+        except BrokerUnavailable as error:
+            _log_trouble("preparing partitions", error)
+        else:
+            return
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as TheirPartition
 
+from trimtab.apply.consumers.kafka.membership import records_deleted
 from trimtab.errors import ApplyError, BrokerUnavailable, TrimtabError
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors, translated
@@ -91,6 +92,7 @@ class DirectedReader:
         on_lost: OnLost,
         batch_bytes: int = 5_000_000,
         beginning: OffsetReset = OffsetReset.EARLIEST,
+        skip_lost: bool = True,
     ) -> None:
         self._group = group
         self._attempt_s = cluster.timeouts.attempt_s
@@ -111,7 +113,7 @@ class DirectedReader:
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             # Only used if the committed offset has been deleted by retention.
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "earliest" if skip_lost else "error",
             # A fetch waiting at a broker delays fetches for newly assigned partitions.
             "fetch.wait.max.ms": 100,
             "max.partition.fetch.bytes": max(64 * _KB, min(_KB * _KB, batch_bytes)),
@@ -160,14 +162,17 @@ class DirectedReader:
         if not starts:
             return {}
         with kafka_errors(f"taking partitions for group {self._group}"):
-            self._consumer.incremental_assign(
-                [
-                    TheirPartition(p.topic, p.partition, OFFSET_BEGINNING if at is None else at)
-                    for p, at in starts.items()
-                ]
-            )
-        self._positions.update(dict.fromkeys(new))
+            self._assign(starts)
         return starts
+
+    def _assign(self, starts: Mapping[TopicPartition, int | None]) -> None:
+        self._consumer.incremental_assign(
+            [
+                TheirPartition(p.topic, p.partition, OFFSET_BEGINNING if at is None else at)
+                for p, at in starts.items()
+            ]
+        )
+        self._positions.update(dict.fromkeys(starts))
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Stops reading these partitions."""
@@ -180,6 +185,29 @@ class DirectedReader:
             del self._positions[partition]
             self._missing_since.pop(partition, None)
             self._at_the_end.discard(partition)
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Reads none of these until `resume`, or until they are dropped."""
+        held = [TheirPartition(*p) for p in partitions if p in self._positions]
+        with kafka_errors(f"pausing partitions of group {self._group}"):
+            self._consumer.pause(held)
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Reads these again."""
+        held = [TheirPartition(*p) for p in partitions if p in self._positions]
+        with kafka_errors(f"resuming partitions of group {self._group}"):
+            self._consumer.resume(held)
+
+    def reread(self, partitions: Collection[TopicPartition]) -> None:
+        """Reads these again from their committed offsets; raises if the brokers do not answer."""
+        starts = self._starts(sorted(p for p in partitions if p in self._positions))
+        with kafka_errors(f"reading partitions of group {self._group} again"):
+            again = [TheirPartition(*p) for p in starts]
+            self._consumer.incremental_unassign(again)
+            for partition in starts:
+                del self._positions[partition]
+                self._at_the_end.discard(partition)
+            self._assign(starts)
 
     def _retried(
         self,
@@ -313,6 +341,8 @@ class DirectedReader:
                 self._at_the_end.add(source)
         elif error.code() in _UNKNOWN:
             self._suspect(source)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise records_deleted(self._group, str(source))
         elif error.fatal() or error.code() in _UNREADABLE:
             raise translated(KafkaException(error), f"reading {source} for group {self._group}")
         else:

@@ -26,6 +26,7 @@ from kafka.structs import TopicPartition as TheirPartition
 from trimtab.apply.consumers.assignments import AssignmentAnswer, AssignmentRequest
 from trimtab.apply.consumers.kafka.assignor import PlannedAssignor, request_rejoin
 from trimtab.apply.consumers.kafka.fetching import patch_fetcher
+from trimtab.apply.consumers.kafka.membership import records_deleted
 from trimtab.apply.consumers.sockets.assignment_service import ControllerClient
 from trimtab.errors import ApplyError, ConfigError, TokenRefused
 from trimtab.kafka.cluster import Cluster
@@ -38,6 +39,7 @@ from trimtab.observe.logging import library_log
 log = library_log()
 
 OnRevoked = Callable[[frozenset[TopicPartition]], None]
+OnAssigned = Callable[[frozenset[TopicPartition]], None]
 
 _ASK_EVERY_S = 1.0
 _ASK_AT_LEAST_EVERY_S = 30.0
@@ -52,7 +54,7 @@ _NO_LONGER_OURS = (
 )
 
 
-def open_group_reader(
+def open_group_reader(  # noqa: PLR0913 - a member is all of this
     group: str,
     topics: Collection[str],
     cluster: Cluster,
@@ -60,14 +62,18 @@ def open_group_reader(
     line: ControllerClient,
     client_id: str,
     on_revoked: OnRevoked,
+    on_assigned: OnAssigned = lambda _partitions: None,
     instance: str | None = None,
     session_s: float = 10.0,
+    skip_lost: bool = True,
 ) -> GroupReader:
     """A reader that joins the group at its first read.
 
     Brokers remove a member that is silent for `session_s`. The leader may wait for the controller
     during that time, so `session_s` must be longer. With `instance` it is a static member: one that
-    restarts within `session_s` keeps its partitions, without a rebalance.
+    restarts within `session_s` keeps its partitions, without a rebalance. `on_assigned` is called
+    with new partitions before their committed offsets are fetched. Unless `skip_lost`, a committed
+    offset whose record was deleted is an error.
     """
     if session_s <= line.longest_s:
         raise ConfigError(
@@ -80,12 +86,14 @@ def open_group_reader(
         topics,
         line,
         on_revoked,
+        on_assigned,
         client_id=client_id,
         timeouts=cluster.timeouts,
         config={
             **cluster.for_kafka_python(),
             "session_timeout_ms": round(session_s * 1000),
             **({} if instance is None else {"group_instance_id": instance}),
+            **({} if skip_lost else {"auto_offset_reset": "none"}),
         },
     )
 
@@ -103,6 +111,7 @@ class GroupReader:
         topics: Collection[str],
         line: ControllerClient,
         on_revoked: OnRevoked,
+        on_assigned: OnAssigned = lambda _partitions: None,
         *,
         client_id: str,
         timeouts: Timeouts,
@@ -115,6 +124,8 @@ class GroupReader:
         self._config = dict(config)
         self._line = line
         self._on_revoked = on_revoked
+        self._on_assigned = on_assigned
+        self._held: frozenset[TopicPartition] = frozenset()
         self._owned: frozenset[TopicPartition] = frozenset()
         self._without_position: frozenset[TopicPartition] = frozenset()
         self._handed_out: frozenset[TopicPartition] = frozenset()
@@ -183,7 +194,8 @@ class GroupReader:
         """The next records, as soon as there are some; an empty result after `timeout_s`."""
         if self._paused:
             self._paused = False
-            self._consumer.resume(*self._consumer.paused())
+            held = {TheirPartition(*p) for p in self._held}
+            self._consumer.resume(*(self._consumer.paused() - held))
         return self._poll(timeout_s)
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -238,6 +250,28 @@ class GroupReader:
             self._consumer.pause(*self._consumer.assignment())
         self._poll(_STAY_ACTIVE_S)
 
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Reads none of these until `resume`, or until they are revoked."""
+        held = self._owned & frozenset(partitions)
+        self._held |= held
+        self._consumer.pause(*(TheirPartition(*p) for p in held))
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Reads these again."""
+        free = self._held & frozenset(partitions)
+        self._held -= free
+        if not self._paused:
+            self._consumer.resume(*(TheirPartition(*p) for p in free))
+
+    def reread(self, partitions: Collection[TopicPartition]) -> None:
+        """Reads these again from their committed offsets."""
+        self.resume(partitions)
+        self._without_position |= self._owned & frozenset(partitions)
+
+    def rejoin(self) -> None:
+        """Asks for a rebalance, which revokes and assigns all partitions again."""
+        request_rejoin(self._consumer)
+
     def close(self) -> None:
         """Leaves the group, so that others take over at once; commits nothing."""
         with kafka_errors(f"leaving group {self._group}"):
@@ -267,6 +301,7 @@ class GroupReader:
         gone = self._owned & frozenset(partitions)
         self._owned -= gone
         self._without_position -= gone
+        self._held -= gone
         if gone:
             self._stopped_at = time.monotonic()
             self._on_revoked(gone)
@@ -308,6 +343,8 @@ class GroupReader:
                     found = self._consumer.poll(timeout_ms=round(_JOIN_S * 1000))
             except theirs.FencedInstanceIdError as error:
                 raise self._taken_over() from error
+            except (theirs.OffsetOutOfRangeError, theirs.NoOffsetForPartitionError) as error:
+                raise records_deleted(self._group, str(error)) from error
         readable = self._owned - self._without_position
         ours = {TopicPartition(*p): records for p, records in found.items() if p in readable}
         self._handed_out |= frozenset(ours)
@@ -329,6 +366,8 @@ class GroupReader:
 
     def _seek_to_committed(self) -> None:
         """Seeks to the committed offset of newly assigned partitions."""
+        if self._without_position:
+            self._on_assigned(self._without_position)
         for partition in sorted(self._without_position):
             place = TheirPartition(*partition)
             committed = self._consumer.committed(place, timeout_ms=self._attempt_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.errors import ConfigError
+from trimtab.errors import ApplyError, ConfigError
 from trimtab.kafka.admin import Admin
 
 
@@ -23,3 +23,12 @@ def refuse_subscribed(admin: Admin, group: str) -> None:
             "refuse commits of directed consumers. Stop these members, use another --group, or "
             "use --mode group.",
         )
+
+
+def records_deleted(group: str, what: str) -> ApplyError:
+    """The error of a reader that must not skip records, when some were deleted before it came."""
+    return ApplyError(
+        f"Group {group} has committed an offset that its topic no longer has: {what}.",
+        hint="Records were deleted before they were read, by retention or with the topic. Set the "
+        "group's offset to what is to be read next; the deleted records are lost.",
+    )

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from trimtab.apply.consumers.handling import error_text
+from trimtab.apply.handling import error_text
 from trimtab.errors import BrokerUnavailable
 from trimtab.kafka.admin import Admin, TopicSpec
 from trimtab.kafka.cluster import POLL_SLICE_S, Cluster

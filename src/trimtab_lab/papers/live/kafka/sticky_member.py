@@ -25,10 +25,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.consumers.cycle import Cycle
-from trimtab.apply.consumers.handling import FixedService
 from trimtab.apply.consumers.kafka.directed_reader import records_behind
 from trimtab.apply.consumers.kafka.outbox import Outbox, ReceiptTopic
 from trimtab.apply.consumers.work import Limits, Work
+from trimtab.apply.handling import FixedService
 from trimtab.errors import ApplyError
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_retriable, kafka_errors, translated

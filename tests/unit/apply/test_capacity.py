@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.apply.consumers.capacity import Capacity
+from trimtab.apply.capacity import Capacity
 
 
 def worked(*records: int, behind: bool = True, capacity: Capacity | None = None) -> Capacity:

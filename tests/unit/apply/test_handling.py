@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from trimtab.apply.consumers.handling import (
+from trimtab.apply.handling import (
     FixedService,
     Interrupted,
     attempt,

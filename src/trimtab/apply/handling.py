@@ -16,13 +16,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
-from trimtab.apply.consumers.interfaces import Handler
 from trimtab.errors import ConfigError
 from trimtab.kafka.retry import Retry
 from trimtab.model.record import Record
 
-_SHAPE = "A handler takes one trimtab.Record."
+Handler = Callable[[Record], object]
+"""A user's function: called with one record at a time, in order within a partition.
+
+What it returns is ignored, except that a coroutine or a generator is an error."""
+
+_Answer = TypeVar("_Answer")
 
 
 class Interrupted(Exception):
@@ -36,20 +41,29 @@ def attempt(
 
     `stopped_within` waits this many seconds; it returns True at once if the consumer must stop.
     """
+    _, error = attempted(lambda: handler(record), retry=retry, stopped_within=stopped_within)
+    return error
+
+
+def attempted(
+    call: Callable[[], _Answer], *, retry: Retry, stopped_within: Callable[[float], bool]
+) -> tuple[_Answer, None] | tuple[None, BaseException]:
+    """What a call of user code returned, or the last error if all attempts failed."""
     pauses = retry.pauses()
     while True:
         try:
-            _check_result(handler(record))
+            answer = call()
+            _check_result(answer)
         except BaseException as error:  # user code may raise anything
             if isinstance(error, KeyboardInterrupt) and _is_ctrl_c(stopped_within):
                 raise
             pause_s = next(pauses, None)
             if pause_s is None:
-                return error
+                return None, error
             if stopped_within(pause_s):
                 raise Interrupted from error
         else:
-            return None
+            return answer, None
 
 
 def _is_ctrl_c(stopped_within: Callable[[float], bool]) -> bool:
@@ -92,6 +106,16 @@ def error_text(error: BaseException, *, most: int = 500) -> str:
 
 def load_handler(name: str) -> Handler:
     """Imports the function `module:function`; the working folder is searched as well."""
+    found = load_named(name, shape=_SHAPE)
+    check_shape(name, found, arguments=1, shape=_SHAPE)
+    return found  # type: ignore[no-any-return]  # its shape was checked
+
+
+_SHAPE = "A handler takes one trimtab.Record."
+
+
+def load_named(name: str, *, shape: str) -> Any:
+    """Imports `module:name`; `shape` is the hint if there is no such thing."""
     module_name, colon, path = name.partition(":")
     if not (module_name and colon and path):
         raise ConfigError(
@@ -113,14 +137,16 @@ def load_handler(name: str) -> Handler:
         ) from error
     for part in path.split("."):
         found = getattr(found, part, None)
-    if not callable(found):
-        raise ConfigError(f"The module {module_name} has no function {path}.", hint=_SHAPE)
-    _check_shape(name, found)
+    if found is None:
+        raise ConfigError(f"The module {module_name} has no function {path}.", hint=shape)
     return found
 
 
-def _check_shape(name: str, handler: Callable[..., object]) -> None:
-    """Refuses objects that cannot handle a record when called with one."""
+def check_shape(name: str, handler: Any, *, arguments: int, shape: str) -> None:
+    """Refuses objects that cannot be called with that many arguments, or that would do nothing."""
+    if not callable(handler):
+        module_name, _, path = name.partition(":")
+        raise ConfigError(f"The module {module_name} has no function {path}.", hint=shape)
     if inspect.isclass(handler):
         raise ConfigError(
             f"The handler {name} is a class: calling it would only create an object per record.",
@@ -132,10 +158,11 @@ def _check_shape(name: str, handler: Callable[..., object]) -> None:
             hint="Write a plain function; it may call asyncio.run.",
         )
     try:
-        inspect.signature(handler).bind(None)
+        inspect.signature(handler).bind(*[None] * arguments)
     except TypeError as error:
+        with_ = "one record" if arguments == 1 else f"{arguments} arguments"
         raise ConfigError(
-            f"The handler {name} cannot be called with one record: {error}.", hint=_SHAPE
+            f"The handler {name} cannot be called with {with_}: {error}.", hint=shape
         ) from error
     except ValueError:  # some built-in functions have no signature
         return
