@@ -14,13 +14,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from trimtab.apply.capacity import Capacity
 from trimtab.apply.handling import Interrupted
+from trimtab.apply.keys.backends.memory_store import MemoryStores
+from trimtab.apply.keys.backends.state_stores import StoreOfPartition
 from trimtab.apply.keys.kafka.handover_reader import HandoverReader
 from trimtab.apply.keys.kafka.state_reader import read_state, state_consumer, state_end
 from trimtab.apply.keys.kafka.task_writer import RoundLost, TaskFenced, TaskWriter
@@ -100,7 +102,7 @@ class KeyedWork:
     Attributes:
         max_tasks: Partitions that one process may own; each costs a producer with its threads.
         commit_s: Longest time between two transactions of a task that has something to write.
-        store: Makes the local store of a task's entries; they are kept in memory if None.
+        store: Makes the local store of a task's entries; in memory, with the usual bound, if None.
         receipt_text: Makes the text of a receipt; no receipts are written if None.
         on_adopted: Called for each state that has arrived.
     """
@@ -110,7 +112,7 @@ class KeyedWork:
     retry: Retry = field(default_factory=Retry)
     max_tasks: int = 64
     commit_s: float = 0.5
-    store: Callable[[TopicPartition], MutableMapping[bytes, bytes]] | None = None
+    store: StoreOfPartition | None = None
     receipt_text: Callable[[AppliedReceipt], bytes] | None = None
     in_hand: Callable[[Record | None], None] | None = None
     on_adopted: Callable[[TopicPartition, Adoption], None] = field(default=lambda _p, _a: None)
@@ -171,6 +173,9 @@ class KeyedWorker:
         self._written_at = clock()
         self._busy_s, self._busy_records, self._busy_bytes = 0.0, 0, 0
         self.capacity = Capacity()
+        self._store = work.store or MemoryStores()
+        if isinstance(self._store, MemoryStores):
+            self._store.spare = self._sleeping.clear
 
     def attach(self, reader: DataReader) -> None:
         """Names the source of records; once, before `run`."""
@@ -257,7 +262,7 @@ class KeyedWorker:
                 number,
                 stop=self._stop,
                 timeout_s=timeout_s,
-                entries=None if self._work.store is None else self._work.store(partition),
+                entries=self._store(partition),
                 on_progress=lambda read, there: log.info(
                     "restoring", partition=str(partition), records=read, of=there
                 ),
