@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from trimtab.apply.keys.backends.state_stores import StoreOfPartition
 from trimtab.apply.keys.keyed_handler import KeyedHandler
 from trimtab.apply.keys.task_round import Adoption, AppliedReceipt, TaskLimits
 from trimtab.kafka.retry import Retry
@@ -61,7 +62,7 @@ class KeyedWork:
     Attributes:
         max_tasks: Partitions that one process may own; each costs a producer with its threads.
         commit_s: Longest time between two transactions of a task that has something to write.
-        store: Makes the local store of a task's entries; they are kept in memory if None.
+        store: Makes the local store of a task's entries; in memory, with the usual bound, if None.
         receipt_text: Makes the text of a receipt; no receipts are written if None.
         on_adopted: Called for each state that has arrived.
     """
@@ -71,7 +72,7 @@ class KeyedWork:
     retry: Retry = field(default_factory=Retry)
     max_tasks: int = 64
     commit_s: float = 0.5
-    store: Callable[[TopicPartition], MutableMapping[bytes, bytes]] | None = None
+    store: StoreOfPartition | None = None
     receipt_text: Callable[[AppliedReceipt], bytes] | None = None
     in_hand: Callable[[Record | None], None] | None = None
     on_adopted: Callable[[TopicPartition, Adoption], None] = field(default=lambda _p, _a: None)

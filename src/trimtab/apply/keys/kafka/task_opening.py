@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from trimtab.apply.keys.backends.memory_store import MemoryStores
 from trimtab.apply.keys.kafka.keyed_work import KeyedTopicFacts, KeyedWork
 from trimtab.apply.keys.kafka.state_reader import read_state, state_consumer, state_end
 from trimtab.apply.keys.kafka.task_writer import TaskWriter
@@ -63,6 +64,9 @@ class TaskOpener:
         self._stop = stop
         self._stopped_within = stopped_within
         self._clock = clock
+        self._store = work.store or MemoryStores()
+        if isinstance(self._store, MemoryStores):
+            self._store.spare = self.sleeping.clear
 
     def open(self, partition: TopicPartition) -> RunningTask | None:
         """A task that is fenced and restored; None if the consumer was stopped."""
@@ -108,7 +112,7 @@ class TaskOpener:
                 number,
                 stop=self._stop,
                 timeout_s=timeout_s,
-                entries=None if self._work.store is None else self._work.store(partition),
+                entries=self._store(partition),
                 on_progress=lambda read, there: log.info(
                     "restoring", partition=str(partition), records=read, of=there
                 ),
