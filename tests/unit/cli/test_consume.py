@@ -123,3 +123,17 @@ def test_flags_that_make_no_sense_are_refused_before_a_broker_is_asked(flags, to
     assert run([*BASE, *flags]) == 2
     assert told in capsys.readouterr().err
     assert opened == []
+
+
+def test_metrics_are_served_for_keyed_consumers_only(opened, monkeypatch, capsys):
+    from trimtab.observe import metrics
+
+    served = []
+    monkeypatch.setattr(metrics, "serve", lambda port, *, host: served.append((port, host)))
+
+    assert run([*BASE, "--index", "0", "--keyed", "--metrics-port", "9100"]) == 0
+    assert served == [(9100, "127.0.0.1")]
+
+    assert run([*BASE, "--index", "0", "--service-time", "0", "--metrics-port", "9100"]) == 2
+    assert "--keyed" in capsys.readouterr().err
+    assert len(served) == 1

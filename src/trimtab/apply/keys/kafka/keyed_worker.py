@@ -30,6 +30,7 @@ from trimtab.apply.keys.partition_task import PartitionTask
 from trimtab.apply.keys.task_round import (
     Adoption,
     AppliedReceipt,
+    TaskCounts,
     TaskHandling,
     TaskLimits,
     TaskRound,
@@ -103,6 +104,8 @@ class KeyedWork:
         store: Makes the local store of a task's entries; they are kept in memory if None.
         receipt_text: Makes the text of a receipt; no receipts are written if None.
         on_adopted: Called for each state that has arrived.
+        on_restored: Called for each restored task with the records read and the seconds taken.
+        on_written: Called with the counts of a task after each of its transactions.
     """
 
     handler: KeyedHandler
@@ -117,6 +120,7 @@ class KeyedWork:
     on_restored: Callable[[TopicPartition, int, float], None] = field(
         default=lambda _p, _records, _seconds: None
     )
+    on_written: Callable[[TopicPartition, TaskCounts], None] = field(default=lambda _p, _c: None)
 
 
 @dataclass(slots=True)
@@ -588,6 +592,7 @@ class KeyedWorker:
             self._committed[partition] = finished.data_offset
         for adoption in finished.adoptions:
             self._work.on_adopted(partition, adoption)
+        self._work.on_written(partition, running.task.counts)
         if finished.records or finished.receipts:
             self._busy_records += finished.records
             self._busy_bytes += finished.size_bytes
