@@ -13,6 +13,7 @@ import typer
 from trimtab.apply.keys.backends.state_stores import MAX_MEMORY_BYTES, StateStore
 from trimtab.apply.keys.keyed_handler import StateFormat
 from trimtab.cli.connection import ClusterOptions, cluster_of, controller_token
+from trimtab.cli.metrics_options import MetricsOptions
 from trimtab.cli.options import (
     AsJson,
     GroupMode,
@@ -224,6 +225,7 @@ class ConsumeOptions:
             help="Write the record being handled to this file; a start after a crash names it.",
         ),
     ] = None
+    metrics: MetricsOptions
     of: ClusterOptions
     as_json: AsJson = False
     verbose: Verbose = False
@@ -236,6 +238,7 @@ def consume(options: ConsumeOptions) -> None:
     configure(verbose=options.verbose)
     settings = options.of.settings()
     request = _request(options, settings)
+    options.metrics.serve()
     with until_interrupted() as stop:
         totals = consume_records(
             cluster_of(settings), request, stop=stop, listener=TerminalProgress()
@@ -264,6 +267,8 @@ def _check(options: ConsumeOptions) -> None:
         )
     if options.store_dir is not None and options.store is not StateStore.DISK:
         raise typer.BadParameter("is for --store disk", param_hint="--store-dir")
+    if options.metrics.metrics_port is not None and not options.keyed:
+        raise typer.BadParameter("is for --keyed", param_hint="--metrics-port")
     nothing = options.handler is None and options.service_time is None and options.lake is None
     if nothing and not options.keyed:
         raise typer.BadParameter("one of --handler, --lake and --service-time is required")
