@@ -32,6 +32,10 @@ REAL := tests/spark tests/kafka
 PYTEST := $(BIN)/python -m pytest --durations=10
 AGAIN := --last-failed --last-failed-no-failures=none
 
+# Compiled modules are kept, whatever the environment says: the tests start hundreds of processes,
+# and each of them would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test lint docs bench clean java
 
 help:
