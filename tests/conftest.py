@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 # The first example pays for imports; a law is about values, not about time.
 settings.register_profile("trimtab", deadline=None)
 settings.load_profile("trimtab")
+
+
+# The JVMs of the tests, those of commands too, live for a minute or two: the second compiler and
+# parallel collection would cost half of their processor time.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 LONGEST_FIRST = (
@@ -63,7 +69,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             conf={
                 "spark.sql.shuffle.partitions": "2",
                 "spark.default.parallelism": "2",
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             },
             log=tmp_path_factory.mktemp("spark") / "spark.log",
         )
