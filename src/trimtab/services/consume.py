@@ -156,7 +156,7 @@ def _keyed(
     cluster: Cluster, request: ConsumeRequest, handler: KeyedHandler, retry: Retry
 ) -> KeyedConsumer:
     from trimtab.apply.consumers.backends.current_record import CurrentRecord
-    from trimtab.apply.keys.kafka.keyed_worker import KeyedWork
+    from trimtab.apply.keys.kafka.keyed_work import KeyedWork
     from trimtab.apply.keys.task import ParkingLimits
     from trimtab.apply.keys.task_round import TaskLimits
     from trimtab.services.keyed_consumer import KeyedConsumer
