@@ -17,6 +17,14 @@ from dataclasses import replace
 from typing import NamedTuple, assert_never
 
 from trimtab.apply.keys.handler_calls import HandledCall, HandlerCalls
+from trimtab.apply.keys.handover_layout import (
+    HandoverAssembly,
+    handover_chunk,
+    handover_tombstones,
+    handover_writes,
+    held_tombstones,
+    held_writes,
+)
 from trimtab.apply.keys.key_entry import (
     AdoptedHandover,
     AppliedRecord,
@@ -51,14 +59,8 @@ from trimtab.apply.keys.record_headers import MalformedRecord, parse
 from trimtab.apply.keys.state_layout import (
     FENCE_KEY,
     TOPIC_KEY,
-    HandoverAssembly,
     RestoredState,
     fence_text,
-    handover_chunk,
-    handover_tombstones,
-    handover_writes,
-    held_tombstones,
-    held_writes,
     parked_key,
     parked_record,
     parked_text,
