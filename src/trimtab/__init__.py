@@ -125,7 +125,7 @@ if TYPE_CHECKING:
     from trimtab.apply.consumers.kafka.parquet_sink import Lake
     from trimtab.apply.consumers.work import Limits
     from trimtab.apply.handling import Handler
-    from trimtab.apply.keys.kafka.keyed_worker import KeyedWork
+    from trimtab.apply.keys.kafka.keyed_work import KeyedWork
     from trimtab.apply.keys.key_entry import DropReason
     from trimtab.apply.keys.keyed_handler import (
         BytesCodec,
@@ -170,7 +170,7 @@ _LAZY = {
     "JsonCodec": "trimtab.apply.keys.keyed_handler",
     "KeyedConsumer": "trimtab.services.keyed_consumer",
     "KeyedHandler": "trimtab.apply.keys.keyed_handler",
-    "KeyedWork": "trimtab.apply.keys.kafka.keyed_worker",
+    "KeyedWork": "trimtab.apply.keys.kafka.keyed_work",
     "Lake": "trimtab.apply.consumers.kafka.parquet_sink",
     "LeaderSource": "trimtab.apply.records.kafka.leader_watch",
     "LeaderWatch": "trimtab.apply.records.kafka.leader_watch",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.apply.keys.backends.state_stores import MAX_MEMORY_BYTES, StateStore
 from trimtab.apply.keys.keyed_handler import StateFormat
 from trimtab.cli.connection import ClusterOptions, cluster_of, controller_token
 from trimtab.cli.metrics_options import MetricsOptions
@@ -125,6 +126,35 @@ class ConsumeOptions:
             "before the partition is paused.",
         ),
     ] = 10_000
+    store: Annotated[
+        StateStore,
+        typer.Option(
+            "--store",
+            help="With --keyed: where states are kept while the consumer runs. On disk they need "
+            "about 15 MB of memory per partition, whatever their size, but take longer to read.",
+        ),
+    ] = StateStore.MEMORY
+    store_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--store-dir",
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="With --store disk: a folder on a disk that has room. Nothing is left in it when "
+            "the consumer ends. Default: the system's folder for temporary files.",
+        ),
+    ] = None
+    max_state_memory: Annotated[
+        int,
+        typer.Option(
+            "--max-state-memory",
+            metavar="BYTES",
+            min=1,
+            help="With --store memory: what the states of all partitions may take. The consumer "
+            "stops with an error when they need more; nothing is lost.",
+        ),
+    ] = MAX_MEMORY_BYTES
     lake: Annotated[
         Path | None,
         typer.Option(
@@ -235,6 +265,8 @@ def _check(options: ConsumeOptions) -> None:
             "with --keyed it must be earliest: states would lack what was skipped",
             param_hint="--from",
         )
+    if options.store_dir is not None and options.store is not StateStore.DISK:
+        raise typer.BadParameter("is for --store disk", param_hint="--store-dir")
     if options.metrics.metrics_port is not None and not options.keyed:
         raise typer.BadParameter("is for --keyed", param_hint="--metrics-port")
     nothing = options.handler is None and options.service_time is None and options.lake is None
@@ -279,6 +311,9 @@ def _request(options: ConsumeOptions, settings: Settings) -> ConsumeRequest:
         max_tasks=options.max_tasks,
         commit_s=options.commit_every,
         max_parked=options.max_parked,
+        store=options.store,
+        store_dir=options.store_dir,
+        max_state_memory=options.max_state_memory,
         controller_url=options.controller_url,
         token=controller_token(settings),
     )

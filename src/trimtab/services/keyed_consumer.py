@@ -17,7 +17,8 @@ from trimtab.model.record import Record
 
 if TYPE_CHECKING:
     from trimtab.apply.consumers.interfaces import AttachedWorker
-    from trimtab.apply.keys.kafka.keyed_worker import KeyedWork, KeyedWorker
+    from trimtab.apply.keys.kafka.keyed_work import KeyedWork
+    from trimtab.apply.keys.kafka.keyed_worker import KeyedWorker
     from trimtab.apply.keys.task_round import AppliedReceipt
 
 P = ParamSpec("P")
@@ -49,7 +50,7 @@ class KeyedConsumer:
         client_id: str,
         incarnation: str,
         stop: threading.Event,
-        on_fenced: Callable[[frozenset[TopicPartition]], None],
+        on_fenced: Callable[[frozenset[TopicPartition]], None] | None,
     ) -> AbstractContextManager[AttachedWorker]:
         """The worker; it is closed with the block."""
         return self._opened(client_id, incarnation, stop, on_fenced)
@@ -60,7 +61,7 @@ class KeyedConsumer:
         client_id: str,
         incarnation: str,
         stop: threading.Event,
-        on_fenced: Callable[[frozenset[TopicPartition]], None],
+        on_fenced: Callable[[frozenset[TopicPartition]], None] | None,
     ) -> Iterator[KeyedWorker]:
         from trimtab.apply.keys.kafka.keyed_worker import KeyedWorker
         from trimtab.apply.keys.kafka.topic_checks import checked_topics
