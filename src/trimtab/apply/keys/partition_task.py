@@ -358,8 +358,8 @@ class PartitionTask:
             case AdoptedHandover():
                 self._adopted(key, effect)
             case HeldHandover(handover):
-                limit = self._limits.max_state_bytes
-                self._round.state.update(held_writes(key, handover, limit))
+                count = self._handover_chunks[key, handover.set_id]
+                self._round.state.update(held_writes(key, handover, count))
                 self.counts.early += 1
             case ParkedRecord(number):
                 assert record is not None  # noqa: S101 - only records are parked

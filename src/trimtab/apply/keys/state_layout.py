@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from trimtab.apply.keys.chunks import handover_key, join_state, split_state, state_key
@@ -76,6 +77,12 @@ def _own_text(entry: KeyEntry[bytes], value: bytes | None, *, of: int = 1) -> by
 def entry_of(text: bytes) -> KeyEntry[bytes]:
     """The entry of a text of `entry_text`."""
     node = _node(text)
+    if "of" in node:
+        raise BrokenState(f"a state of {node['of']} chunks lacks all but the first")
+    return _entry(node)
+
+
+def _entry(node: dict[str, Any]) -> KeyEntry[bytes]:
     try:
         status = EntryStatus(node["status"])
         awaited = None
@@ -178,18 +185,21 @@ def handover_writes(
     key: bytes, handover: KeyHandover[bytes], limit_bytes: int
 ) -> tuple[Write, ...]:
     """The records of a hand-over, chunk by chunk."""
-    parts = _parts(handover.value, limit_bytes)
+    value = handover.value
+    texts = _handover_texts(
+        handover, (value,) if value is None else split_state(value, limit_bytes)
+    )
     return tuple(
-        (
-            handover_key(key, handover.set_id, number),
-            _handover_text(handover, part, number, len(parts)),
-        )
-        for number, part in enumerate(parts)
+        (handover_key(key, handover.set_id, number), text) for number, text in enumerate(texts)
     )
 
 
-def _parts(value: bytes | None, limit_bytes: int) -> tuple[bytes | None, ...]:
-    return (None,) if value is None else split_state(value, limit_bytes)
+def _handover_texts(
+    handover: KeyHandover[bytes], parts: Sequence[bytes | None]
+) -> tuple[bytes, ...]:
+    return tuple(
+        _handover_text(handover, part, number, len(parts)) for number, part in enumerate(parts)
+    )
 
 
 def _handover_text(handover: KeyHandover[bytes], part: bytes | None, chunk: int, of: int) -> bytes:
@@ -264,10 +274,19 @@ def _joined(parts: dict[int, bytes | None], count: int) -> bytes | None:
     return join_state({number: part or b"" for number, part in parts.items()}, count)
 
 
-def held_writes(key: bytes, handover: KeyHandover[bytes], limit_bytes: int) -> tuple[Write, ...]:
-    """What keeps an early hand-over in `.state`."""
-    texts = [text for _, text in handover_writes(key, handover, limit_bytes)]
-    return tuple(zip(_held_keys(key, handover.set_id, len(texts)), texts, strict=True))
+def held_writes(key: bytes, handover: KeyHandover[bytes], count: int) -> tuple[Write, ...]:
+    """What keeps an early hand-over in `.state`.
+
+    It has as many chunks as in `.handover`, whatever this consumer's limit is: the number names the
+    tombstones of both when it is adopted.
+    """
+    value = handover.value
+    parts: Sequence[bytes | None] = (value,)
+    if value is not None and count > 1:
+        cuts = [len(value) * number // count for number in range(count + 1)]
+        parts = [value[start:end] for start, end in pairwise(cuts)]
+    texts = _handover_texts(handover, parts)
+    return tuple(zip(_held_keys(key, handover.set_id, count), texts, strict=True))
 
 
 def held_tombstones(key: bytes, set_id: int, count: int) -> tuple[Write, ...]:
@@ -385,8 +404,7 @@ class RestoredState:
         value = join_state(found, of)
         if value is None:
             raise BrokenState(f"the state of key {key!r} is not complete")
-        entry = entry_of(text)
-        self.entries[key] = _own_text(entry, value)
+        self.entries[key] = _own_text(_entry(node), value)
         self.chunks[key] = of
 
 
