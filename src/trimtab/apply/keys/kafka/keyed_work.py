@@ -63,6 +63,7 @@ class KeyedWork:
         max_tasks: Partitions that one process may own; each costs a producer with its threads.
         commit_s: Longest time between two transactions of a task that has something to write.
         store: Makes the local store of a task's entries; in memory, with the usual bound, if None.
+        lost_after_s: How long a key waits before it is looked whether its state can still come.
         receipt_text: Makes the text of a receipt; no receipts are written if None.
         on_adopted: Called for each state that has arrived.
         on_restored: Called for each restored task with the records read and the seconds taken.
@@ -75,6 +76,7 @@ class KeyedWork:
     max_tasks: int = 64
     commit_s: float = 0.5
     store: StoreOfPartition | None = None
+    lost_after_s: float = 30.0
     receipt_text: Callable[[AppliedReceipt], bytes] | None = None
     in_hand: Callable[[Record | None], None] | None = None
     on_adopted: Callable[[TopicPartition, Adoption], None] = field(default=lambda _p, _a: None)

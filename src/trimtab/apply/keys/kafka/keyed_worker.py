@@ -23,6 +23,7 @@ from trimtab.apply.capacity import Capacity
 from trimtab.apply.handling import Interrupted
 from trimtab.apply.keys.kafka.handover_reader import HandoverReader
 from trimtab.apply.keys.kafka.keyed_work import DataReader, KeyedTopicFacts, KeyedWork
+from trimtab.apply.keys.kafka.lost_ends import KafkaEndSources, LostEnds
 from trimtab.apply.keys.kafka.task_opening import RunningTask, TaskOpener
 from trimtab.apply.keys.kafka.task_writer import RoundLost, TaskFenced, TaskWriter
 from trimtab.apply.keys.keyed_topics import KeyedTopics
@@ -100,6 +101,11 @@ class KeyedWorker:
         self._fenced_in_a_row = 0
         self._handled_records, self._handled_bytes, self._busy_s = 0, 0, 0.0
         self.capacity = Capacity()
+        self._lost_ends = LostEnds(
+            KafkaEndSources(cluster, group, client_id=client_id),
+            after_s=work.lost_after_s,
+            clock=clock,
+        )
 
     def attach(self, reader: DataReader) -> None:
         """Names the source of records; once, before `run`."""
@@ -207,6 +213,7 @@ class KeyedWorker:
             running.writer.close()
         self._tasks.clear()
         self._pool.shutdown()
+        self._lost_ends.close()
         self._handovers.close()
 
     # ------------------------------------------------------------ the loop
@@ -236,6 +243,17 @@ class KeyedWorker:
             if self._clock() >= until or has_commands() or self._is_urgent() or self._is_full():
                 break
         self._write()
+        self._give_up_lost()
+
+    def _give_up_lost(self) -> None:
+        """Lets keys go on whose state can never come."""
+        read = self._handovers.positions
+        places = {p: self._handover_of(p) for p in self._tasks}
+        self._lost_ends.look(
+            self.tasks,
+            read_to=self._committed,
+            handovers_read={p: read[place] for p, place in places.items() if place in read},
+        )
 
     def _gather(self) -> bool:
         """Reads records if none are left; returns whether it waited for them."""
