@@ -14,7 +14,6 @@ Promise  For each key the records come in the order of the input, and each takes
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +24,7 @@ from typing import Any, Protocol
 import msgpack
 
 from trimtab.apply.handling import Handler, check_shape, load_named
+from trimtab.model.key_chain import next_chain
 from trimtab.model.record import Headers, Record
 
 
@@ -157,20 +157,6 @@ def load_keyed_handler(name: str, state: StateFormat) -> KeyedHandler:
 
 
 # ------------------------------------------------------------ counting
-
-
-def next_chain(chain: str, seq: int) -> str:
-    """The chain of a key after its record number `seq`: it tells any other order or gap."""
-    text = f"{chain}|{seq}".encode()
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
-
-
-def chain_after(count: int) -> str:
-    """The chain after the records 1 to `count`, each once and in order."""
-    chain = ""
-    for seq in range(1, count + 1):
-        chain = next_chain(chain, seq)
-    return chain
 
 
 def _count(_key: bytes, state: Any, record: Record) -> Answer:

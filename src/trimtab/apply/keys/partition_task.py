@@ -196,6 +196,11 @@ class PartitionTask:
                 found[key] = awaited
         return found
 
+    def awaited_set(self, key: bytes) -> int | None:
+        """The set that a key waits for; None if it does not wait."""
+        entry = self._entries.get(key)
+        return entry.set_id if entry.status is EntryStatus.WAIT else None
+
     # ------------------------------------------------------------ steps
 
     def read(self, record: Record) -> None:
