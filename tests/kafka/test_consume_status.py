@@ -18,12 +18,12 @@ from trimtab.apply.keys.handover_layout import (
 )
 from trimtab.apply.keys.key_entry import AwaitedEnd, EntryStatus, KeyEntry, KeyHandover
 from trimtab.apply.keys.keyed_topics import KeyedTopics
-from trimtab.apply.keys.stored_json import StoredWrite
 from trimtab.apply.keys.state_layout import (
     entry_text,
     parked_key,
     parked_text,
 )
+from trimtab.apply.keys.stored_json import StoredWrite
 from trimtab.cli.main import run
 from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.cluster import Cluster

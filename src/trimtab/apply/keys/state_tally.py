@@ -15,7 +15,7 @@ from trimtab.apply.keys.state_layout import (
     is_waiting,
     parked_record,
 )
-from trimtab.evaluate.keyed_status import HandoverUnderWay, WaitingKey, PartitionContents
+from trimtab.evaluate.keyed_status import HandoverUnderWay, PartitionContents, WaitingKey
 
 _CHUNK_0 = bytes(4)
 
