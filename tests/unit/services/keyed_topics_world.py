@@ -18,6 +18,7 @@ from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_to
 from trimtab.model.record import Headers, Record, TopicLog
 
+A, B = b"a", b"b"
 RECEIPTS = "trimtab.receipts"
 PARTITIONS = 3
 
@@ -25,8 +26,8 @@ PARTITIONS = 3
 class KeyedTopicsWorld:
     """A scripted gateway (shard 0) and a group with one task per partition."""
 
-    def __init__(self, *, has_input: bool = True) -> None:
-        self.topics = KeyedTopics("orders", "pay")
+    def __init__(self, topic: str = "orders", *, has_input: bool = True) -> None:
+        self.topics = KeyedTopics(topic, "pay")
         self.logs: dict[str, list[list[Record]]] = {}
         self.starts: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self.gen = 1
@@ -166,3 +167,24 @@ class KeyedTopicsWorld:
             )
             text = dumps(receipt_to(receipt)).encode()
             self.append(RECEIPTS, (r.key or b"0")[0] % PARTITIONS, r.key, text, ())
+
+
+def travelled(topic: str = "orders", *, has_input: bool = True) -> KeyedTopicsWorld:
+    """Key a goes 1 → 2 → 1 → 0, key b stays; a gateway and all tasks restart on the way."""
+    world = KeyedTopicsWorld(topic, has_input=has_input)
+    world.send(A, 1)
+    world.send(B, 2)
+    world.move(A, 1, 2, 1)
+    world.send(A, 2, 1)
+    world.move(A, 2, 1, 2, old=1)
+    world.send(A, 1, 2, copies=2)
+    world.work()
+    world.restart_tasks()
+    world.run = "r2"
+    world.restart_gateway()
+    world.move(A, 1, 0, 3, old=2)
+    world.move(A, 1, 0, 3)  # repeated by the new gateway
+    world.send(A, 0, 3)
+    world.send(B, 2)
+    world.work()
+    return world
