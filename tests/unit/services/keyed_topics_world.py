@@ -118,27 +118,43 @@ class KeyedTopicsWorld:
     def restart_tasks(self) -> None:
         self.tasks = [self._task(p) for p in range(PARTITIONS)]
 
+    def crash_task(self, partition: int) -> None:
+        """The task reads all it can, dies before its transaction, and is restored."""
+        self._take(partition)
+        self.tasks[partition] = self._task(partition)
+
     def work(self) -> None:
         """Tasks read until nothing is left."""
-        while sum(self._work(p) for p in range(PARTITIONS)):
+        while sum(self.work_on(p) for p in range(PARTITIONS)):
             pass
 
-    def _work(self, partition: int) -> bool:
+    def work_on(self, partition: int, *, most: int | None = None) -> bool:
+        """One round of a task, with at most so many records of each topic."""
+        busy = self._take(partition, most)
+        task = self.tasks[partition]
+        task.replay(lambda: False)
+        self._write(partition, task.finish_round())
+        return busy
+
+    def _take(self, partition: int, most: int | None = None) -> bool:
         task, busy = self.tasks[partition], False
         for topic, take in (
             (self.topics.data, task.read),
             (self.topics.handover, task.read_handover),
         ):
-            log = self.logs[topic][partition]
-            for record in log[self._read[topic, partition] :]:
+            begin = self._read[topic, partition]
+            for record in self.logs[topic][partition][begin:][:most]:
                 take(record)
                 busy = True
-            self._read[topic, partition] = len(log)
-        task.replay(lambda: False)
-        self._write(partition, task.finish_round())
         return busy
 
     def _write(self, partition: int, done: TaskRound) -> None:
+        for topic, offset in (
+            (self.topics.data, done.data_offset),
+            (self.topics.handover, done.handover_offset),
+        ):
+            if offset is not None:
+                self._read[topic, partition] = offset
         for key, value in done.state.items():
             self.append(self.topics.state, partition, key, value, ())
         for write in done.handovers:

@@ -63,13 +63,13 @@ def test_a_key_that_is_still_waiting_is_told_at_rest_only() -> None:
     world = travelled()
     world.move(B, 2, 0, 4)
     world.send(B, 0, 4)
-    world._work(0)  # only the new side reads: it waits
+    world.work_on(0)  # only the new side reads: it waits
 
     assert {kind for kind, key, _ in kinds(audit(world)) if key == B} == {
         *("waiting", "parked", "missing", "not_adopted", "old_owner")
     }
     assert audit(world, at_rest=False).unsettled == (B,)
-    world._work(2)
+    world.work_on(2)
     assert ("open_handover", B, 4) in kinds(audit(world))
     world.work()
     assert audit(world).findings == ()
