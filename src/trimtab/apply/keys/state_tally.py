@@ -15,7 +15,7 @@ from trimtab.apply.keys.state_layout import (
     is_waiting,
     parked_record,
 )
-from trimtab.evaluate.keyed_status import HandoverUnderWay, OverdueKey, PartitionContents
+from trimtab.evaluate.keyed_status import HandoverUnderWay, PartitionContents, WaitingKey
 
 _CHUNK_0 = bytes(4)
 
@@ -26,7 +26,7 @@ class StateTally:
     def __init__(self) -> None:
         self._entries: dict[bytes, int] = {}
         self._left: set[bytes] = set()
-        self._waiting: dict[bytes, OverdueKey] = {}
+        self._waiting: dict[bytes, WaitingKey] = {}
         self._parked: dict[bytes, tuple[int, int]] = {}
         self._held: set[bytes] = set()
         self._others: dict[bytes, int] = {}
@@ -63,7 +63,7 @@ class StateTally:
         elif is_waiting(value):
             entry = entry_of(value)
             awaited = entry.awaited or AwaitedEnd(-1, -1)
-            self._waiting[key] = OverdueKey(
+            self._waiting[key] = WaitingKey(
                 key=key[1:-4],
                 set_id=entry.set_id,
                 since_ts=timestamp_ms * 1000,
