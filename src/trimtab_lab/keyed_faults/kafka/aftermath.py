@@ -12,10 +12,11 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, KafkaError
 from confluent_kafka import TopicPartition as TheirPartition
 
+from trimtab.apply.keys.handover_layout import handover_chunk
 from trimtab.apply.keys.keyed_topics import KeyedTopics
 from trimtab.apply.keys.message_sets import EndMarker, FenceMarker, StartMarker
 from trimtab.apply.keys.record_headers import parse as parse_headers
-from trimtab.apply.keys.state_layout import RestoredState, entry_of, handover_chunk
+from trimtab.apply.keys.state_layout import RestoredState, entry_of
 from trimtab.evaluate.key_history import (
     KeptEntry,
     KeptStatus,
