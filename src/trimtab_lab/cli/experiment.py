@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from trimtab_lab.cli.experiment_faults import keyed_faults
 from trimtab_lab.papers.registry import EXPERIMENTS, loaded
 
 app = typer.Typer(
@@ -24,3 +25,6 @@ def _experiment() -> None:
 
 for _one in EXPERIMENTS.values():
     app.command(_one.name, short_help=_one.summary)(loaded(_one.verb))
+app.command("keyed-faults", short_help="Faults on keyed consumers while keys migrate.")(
+    keyed_faults
+)

@@ -16,6 +16,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trimtab demo --duration 1m --rate 5000 --keep -o ./demo",
     ),
     **{f"experiment {one.name}": one.examples for one in EXPERIMENTS.values()},
+    "experiment keyed-faults": (
+        "trimtab experiment keyed-faults --minutes 10 --seed 3 --mode group",
+        "trimtab experiment keyed-faults --variant no-left --manner low-latency",
+    ),
     "bench": (
         "trimtab bench",
         "trimtab bench rates --runs 5 --json",

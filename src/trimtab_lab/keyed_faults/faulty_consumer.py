@@ -20,6 +20,7 @@ from typing import Any
 
 from trimtab.apply.keys import task
 from trimtab.apply.keys.kafka.keyed_worker import KeyedWorker
+from trimtab.apply.keys.kafka.task_opening import TaskOpener
 from trimtab.apply.keys.kafka.task_writer import TaskWriter
 from trimtab.apply.keys.key_entry import EntryStatus, ParkedRecord
 from trimtab.apply.keys.message_sets import EndMarker
@@ -176,7 +177,7 @@ def _restore_first() -> None:
     fence = TaskWriter.fence
 
     def around(opened: Method) -> Method:
-        def wrapped(self: KeyedWorker, partition: Any) -> Any:
+        def wrapped(self: TaskOpener, partition: Any) -> Any:
             running = opened(self, partition)
             if running is not None:
                 time.sleep(_BETWEEN_S)
@@ -186,7 +187,7 @@ def _restore_first() -> None:
         return wrapped
 
     _wrap(TaskWriter, "fence", lambda _fence: lambda _self, _stop: True)
-    _wrap(KeyedWorker, "_open", around)
+    _wrap(TaskOpener, "open", around)
 
 
 _BREAKERS: dict[BrokenVariant, Callable[[], None]] = {

@@ -56,6 +56,7 @@ class CampaignPlan:
         consumers: How many consumers there are at first.
         variant: A rule of the protocol that all consumers break.
         heal_s: Longest time until the group has recovered from a fault.
+        fail_fast: Whether a wait that fails raises `TimedOut` instead of being a finding.
     """
 
     mode: ConsumeMode = ConsumeMode.DIRECTED
@@ -65,6 +66,7 @@ class CampaignPlan:
     consumers: int = 3
     variant: BrokenVariant | None = None
     heal_s: float = 120.0
+    fail_fast: bool = False
 
 
 class ConsumerSlot:
@@ -72,10 +74,8 @@ class ConsumerSlot:
 
     def __init__(self, index: int, argv: Callable[[int], list[str]], folder: Path) -> None:
         self.index = index
-        self.frozen = False
         self._argv = argv
         self._folder = folder
-        self._env: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, env: dict[str, str], *faulty: str) -> None:
@@ -90,7 +90,6 @@ class ConsumerSlot:
                 stdout=log,
                 stderr=log,
             )
-        self.frozen = False
 
     @property
     def is_alive(self) -> bool:
@@ -355,6 +354,8 @@ class Campaign:
                 lambda: not slot.is_alive, within_s=self.plan.heal_s, what=f"the end at {point}"
             )
         except TimedOut as error:
+            if self.plan.fail_fast:
+                raise
             self.unhealed.append(str(error))
             return
         self.faults[f"point {point}"] += 1
@@ -374,10 +375,12 @@ class Campaign:
                 what=f"recovery from {what}",
             )
         except TimedOut as error:
-            behind = {p: (self._offsets(committed=True).get(p), end) for p, end in goal.items()}
-            self.unhealed.append(f"{error} (committed, wanted): {behind}; owners {self.owners()}")
-            for slot in self._slots:
-                self._say(f"consumer {slot.index}: …{slot.last_words()}")
+            words = [f"consumer {slot.index}: …{slot.last_words()}" for slot in self._slots]
+            if self.plan.fail_fast:
+                raise TimedOut("\n".join([str(error), *words])) from error
+            self.unhealed.append(f"{error} Owners: {self.owners()}")
+            for line in words:
+                self._say(line)
         if self._director is not None and self._director.failure is not None:
             raise self._director.failure
 

@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import pytest
 from kafka import TopicPartition as TheirPartition
 from kafka.admin import MemberToRemove
+from kafka.errors import NoOffsetForPartitionError
 
 from trimtab.apply.consumers.kafka import group_reader
 from trimtab.apply.consumers.kafka.group_reader import open_group_reader
+from trimtab.errors import TrimtabError
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 
@@ -139,3 +141,36 @@ def test_a_partition_whose_leader_is_away_is_no_backlog() -> None:
     reader.read(0.0)
 
     assert reader.behind() == 7
+
+
+def test_a_group_without_offsets_begins_at_the_start_also_if_deleted_records_are_an_error(
+    removed: Any,
+) -> None:
+    reader, sought = opened(), []
+    client = reader._consumer
+
+    def poll(timeout_ms: int) -> Any:  # the client looks for offsets as soon as it has partitions
+        reader.take([FIRST])
+        raise NoOffsetForPartitionError(FIRST)
+
+    client.poll = poll
+    assert not reader.read(0.0)
+
+    client.committed = lambda _place, timeout_ms: None
+    client.seek_to_beginning = lambda place: sought.append(place.partition)
+    client.poll = lambda timeout_ms: records(0, 0)
+    assert [record.offset for record in reader.read(0.0)] == [0]
+    assert sought == [0]
+
+
+def test_an_offset_that_is_missing_later_is_told(removed: Any) -> None:
+    reader = opened()
+    reader.take([FIRST])
+    reader.read(0.0)
+
+    def poll(timeout_ms: int) -> Any:
+        raise NoOffsetForPartitionError(FIRST)
+
+    reader._consumer.poll = poll
+    with pytest.raises(TrimtabError, match="no longer has"):
+        reader.read(0.0)
