@@ -127,6 +127,7 @@ if TYPE_CHECKING:
     from trimtab.apply.consumers.work import Limits
     from trimtab.apply.handling import Handler
     from trimtab.apply.keys.kafka.keyed_work import KeyedWork
+    from trimtab.apply.keys.key_entry import DropReason
     from trimtab.apply.keys.keyed_handler import (
         BytesCodec,
         JsonCodec,
@@ -137,7 +138,7 @@ if TYPE_CHECKING:
         StateFormat,
     )
     from trimtab.apply.keys.task import ParkingLimits
-    from trimtab.apply.keys.task_round import Adoption, AppliedReceipt, TaskLimits
+    from trimtab.apply.keys.task_round import Adoption, AppliedReceipt, TaskCounts, TaskLimits
     from trimtab.apply.records.kafka.leader_watch import LeaderSource, LeaderWatch
     from trimtab.apply.records.kafka.partitioner import (
         RoutedPartitioner,
@@ -164,6 +165,7 @@ _LAZY = {
     "Capacity": "trimtab.apply.capacity",
     "ConsumerConfig": "trimtab.apply.consumers.kafka.consumer",
     "DirectedConsumer": "trimtab.apply.consumers.kafka.consumer",
+    "DropReason": "trimtab.apply.keys.key_entry",
     "GroupConsumer": "trimtab.apply.consumers.kafka.consumer",
     "Handler": "trimtab.apply.handling",
     "JsonCodec": "trimtab.apply.keys.keyed_handler",
@@ -188,6 +190,7 @@ _LAZY = {
     "Sink": "trimtab.apply.consumers.interfaces",
     "StateCodec": "trimtab.apply.keys.keyed_handler",
     "StateFormat": "trimtab.apply.keys.keyed_handler",
+    "TaskCounts": "trimtab.apply.keys.task_round",
     "TaskLimits": "trimtab.apply.keys.task_round",
     "Totals": "trimtab.apply.totals",
     "WaitingBatches": "trimtab.apply.records.kafka.partitioner",
@@ -242,6 +245,7 @@ __all__ = [
     "Cost",
     "CountUnit",
     "DirectedConsumer",
+    "DropReason",
     "Fenced",
     "Findings",
     "FirstBin",
@@ -324,6 +328,7 @@ __all__ = [
     "StateCodec",
     "StateFormat",
     "StateTooLarge",
+    "TaskCounts",
     "TaskLimits",
     "ThinData",
     "Timeouts",

@@ -13,6 +13,7 @@ import typer
 from trimtab.apply.keys.backends.state_stores import MAX_MEMORY_BYTES, StateStore
 from trimtab.apply.keys.keyed_handler import StateFormat
 from trimtab.cli.connection import ClusterOptions, cluster_of, controller_token
+from trimtab.cli.metrics_options import MetricsOptions
 from trimtab.cli.options import (
     AsJson,
     GroupMode,
@@ -138,8 +139,7 @@ class ConsumeOptions:
         typer.Option(
             "--store-dir",
             metavar="DIR",
-            exists=True,
-            file_okay=False,
+            callback=output_folder,
             help="With --store disk: a folder on a disk that has room. Nothing is left in it when "
             "the consumer ends. Default: the system's folder for temporary files.",
         ),
@@ -224,6 +224,7 @@ class ConsumeOptions:
             help="Write the record being handled to this file; a start after a crash names it.",
         ),
     ] = None
+    metrics: MetricsOptions
     of: ClusterOptions
     as_json: AsJson = False
     verbose: Verbose = False
@@ -236,6 +237,7 @@ def consume(options: ConsumeOptions) -> None:
     configure(verbose=options.verbose)
     settings = options.of.settings()
     request = _request(options, settings)
+    options.metrics.serve()
     with until_interrupted() as stop:
         totals = consume_records(
             cluster_of(settings), request, stop=stop, listener=TerminalProgress()
@@ -255,15 +257,7 @@ def _check(options: ConsumeOptions) -> None:
     directed, instance = options.mode is ConsumeMode.DIRECTED, options.instance_id
     if directed and options.index is None:
         raise typer.BadParameter("is required in directed mode", param_hint="--index")
-    if options.keyed and options.lake is not None:
-        raise typer.BadParameter("cannot be combined with --keyed", param_hint="--lake")
-    if options.keyed and options.from_ is StartingPoint.LATEST:
-        raise typer.BadParameter(
-            "with --keyed it must be earliest: states would lack what was skipped",
-            param_hint="--from",
-        )
-    if options.store_dir is not None and options.store is not StateStore.DISK:
-        raise typer.BadParameter("is for --store disk", param_hint="--store-dir")
+    _check_keyed(options)
     nothing = options.handler is None and options.service_time is None and options.lake is None
     if nothing and not options.keyed:
         raise typer.BadParameter("one of --handler, --lake and --service-time is required")
@@ -282,6 +276,21 @@ def _check(options: ConsumeOptions) -> None:
         )
     if not directed and options.from_ is StartingPoint.LATEST:
         raise typer.BadParameter("in group mode it must be earliest", param_hint="--from")
+
+
+def _check_keyed(options: ConsumeOptions) -> None:
+    """Refuses what does not go with --keyed, or only with it."""
+    if options.keyed and options.lake is not None:
+        raise typer.BadParameter("cannot be combined with --keyed", param_hint="--lake")
+    if options.keyed and options.from_ is StartingPoint.LATEST:
+        raise typer.BadParameter(
+            "with --keyed it must be earliest: states would lack what was skipped",
+            param_hint="--from",
+        )
+    if options.store_dir is not None and options.store is not StateStore.DISK:
+        raise typer.BadParameter("is for --store disk", param_hint="--store-dir")
+    if options.metrics.metrics_port is not None and not options.keyed:
+        raise typer.BadParameter("is for --keyed", param_hint="--metrics-port")
 
 
 def _request(options: ConsumeOptions, settings: Settings) -> ConsumeRequest:

@@ -144,3 +144,17 @@ def test_a_folder_of_states_needs_a_store_on_disk(opened, tmp_path, capsys):
     folder = ["--store-dir", str(tmp_path)]
     assert run([*BASE, "--index", "0", "--keyed", *folder]) == 2
     assert "is for --store disk" in capsys.readouterr().err
+
+
+def test_metrics_are_served_for_keyed_consumers_only(opened, monkeypatch, capsys):
+    from trimtab.observe import metrics
+
+    served = []
+    monkeypatch.setattr(metrics, "serve", lambda port, *, host: served.append((port, host)))
+
+    assert run([*BASE, "--index", "0", "--keyed", "--metrics-port", "9100"]) == 0
+    assert served == [(9100, "127.0.0.1")]
+
+    assert run([*BASE, "--index", "0", "--service-time", "0", "--metrics-port", "9100"]) == 2
+    assert "--keyed" in capsys.readouterr().err
+    assert len(served) == 1

@@ -28,7 +28,7 @@ class KeySet(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingKey:
+class OverdueKey:
     """A key that waits for a state; `partition` is where it waits."""
 
     partition: TopicPartition
@@ -54,7 +54,7 @@ class LostCandidate:
     `end` is the last END that any START of the set names.
     """
 
-    waiting: WaitingKey
+    waiting: OverdueKey
     end: AwaitedEnd
     log_start: int
     group_committed: int
@@ -110,7 +110,7 @@ class EndSources(Protocol):
 
 
 def lost_candidates(
-    sources: EndSources, waiting: Sequence[WaitingKey], read_to: Mapping[TopicPartition, int]
+    sources: EndSources, waiting: Sequence[OverdueKey], read_to: Mapping[TopicPartition, int]
 ) -> tuple[LostCandidate, ...]:
     """The keys whose state is lost unless it is among the hand-overs.
 
@@ -143,11 +143,11 @@ def lost_candidates(
     )
 
 
-def _places(waiting: Sequence[WaitingKey]) -> list[TopicPartition]:
+def _places(waiting: Sequence[OverdueKey]) -> list[TopicPartition]:
     return sorted({one.source for one in waiting})
 
 
-def _without_prepared(sources: EndSources, waiting: Sequence[WaitingKey]) -> list[WaitingKey]:
+def _without_prepared(sources: EndSources, waiting: Sequence[OverdueKey]) -> list[OverdueKey]:
     """Without those whose END and START are sent again before their migration is done."""
     found = []
     for topic in sorted({one.partition.topic for one in waiting}):
@@ -158,7 +158,7 @@ def _without_prepared(sources: EndSources, waiting: Sequence[WaitingKey]) -> lis
 
 
 def _final_ends(
-    sources: EndSources, waiting: Sequence[WaitingKey], read_to: Mapping[TopicPartition, int]
+    sources: EndSources, waiting: Sequence[OverdueKey], read_to: Mapping[TopicPartition, int]
 ) -> dict[tuple[TopicPartition, KeySet], int]:
     """Where the last END of each set is: one that was fenced is sent again, with another START."""
     found = {}
@@ -171,7 +171,7 @@ def _final_ends(
     return found
 
 
-def _without_parked(sources: EndSources, waiting: Sequence[WaitingKey]) -> list[WaitingKey]:
+def _without_parked(sources: EndSources, waiting: Sequence[OverdueKey]) -> list[OverdueKey]:
     """Without those whose END waits behind other records of the key."""
     found = []
     for source in _places(waiting):

@@ -14,7 +14,7 @@ Promise  For each key the records come in the order of the input, and each takes
 
 from __future__ import annotations
 
-import hashlib
+import inspect
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import msgpack
 
 from trimtab.apply.handling import Handler, check_shape, load_named
+from trimtab.model.key_chain import next_chain
 from trimtab.model.record import Headers, Record
 
 
@@ -158,20 +159,6 @@ def load_keyed_handler(name: str, state: StateFormat) -> KeyedHandler:
 # ------------------------------------------------------------ counting
 
 
-def next_chain(chain: str, seq: int) -> str:
-    """The chain of a key after its record number `seq`: it tells any other order or gap."""
-    text = f"{chain}|{seq}".encode()
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
-
-
-def chain_after(count: int) -> str:
-    """The chain after the records 1 to `count`, each once and in order."""
-    chain = ""
-    for seq in range(1, count + 1):
-        chain = next_chain(chain, seq)
-    return chain
-
-
 def _count(_key: bytes, state: Any, record: Record) -> Answer:
     count, chain = (0, "") if state is None else (state["count"], state["chain"])
     header = record.header("tt-seq")
@@ -207,6 +194,8 @@ def encoded(codec: StateCodec, state: Any) -> bytes | None:
 def answer_of(found: Any) -> tuple[Any, tuple[Output, ...]]:
     """What a handler returned, checked."""
     if not isinstance(found, tuple) or len(found) != 2:
+        if inspect.iscoroutine(found):
+            found.close()  # else Python warns that it was never awaited
         raise TypeError(f"a keyed handler returns (state, outputs), not {type(found).__name__}")
     state, outputs = found
     return state, outputs_of(outputs)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from trimtab.apply.keys.end_search import KeySet, WaitingKey, lost_candidates
+from trimtab.apply.keys.end_search import KeySet, OverdueKey, lost_candidates
 from trimtab.apply.keys.key_entry import AwaitedEnd
 from trimtab.errors import BrokerUnavailable
 from trimtab.model.cluster import TopicPartition
 
 HERE, SOURCE = TopicPartition("orders", 2), TopicPartition("orders", 0)
-WAITING = WaitingKey(partition=HERE, key=b"a", set_id=5, awaited=AwaitedEnd(0, 7))
+WAITING = OverdueKey(partition=HERE, key=b"a", set_id=5, awaited=AwaitedEnd(0, 7))
 SET = KeySet(b"a", 5)
 
 
@@ -112,7 +112,7 @@ def test_what_concerns_other_sets_saves_no_state(world: World) -> None:
 
 
 def test_an_end_whose_place_is_unknown_is_waited_for() -> None:
-    unknown = WaitingKey(partition=HERE, key=b"a", set_id=5, awaited=AwaitedEnd(0, -1))
+    unknown = OverdueKey(partition=HERE, key=b"a", set_id=5, awaited=AwaitedEnd(0, -1))
     world = World()
     assert lost_candidates(world, [unknown], {}) == ()
     assert world.asked == []

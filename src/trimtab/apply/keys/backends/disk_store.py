@@ -159,6 +159,8 @@ class _Items(ItemsView[bytes, bytes]):
 
 def _opened(folder: Path | None) -> sqlite3.Connection:
     try:
+        if folder is not None:
+            folder.mkdir(exist_ok=True)
         private = tempfile.mkdtemp(prefix="trimtab-state-", dir=folder)
     except OSError as error:
         raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from trimtab.apply.keys.backends.state_stores import StoreOfPartition
 from trimtab.apply.keys.keyed_handler import KeyedHandler
-from trimtab.apply.keys.task_round import Adoption, AppliedReceipt, TaskLimits
+from trimtab.apply.keys.task_round import Adoption, AppliedReceipt, TaskCounts, TaskLimits
 from trimtab.kafka.retry import Retry
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
@@ -66,6 +66,8 @@ class KeyedWork:
         lost_after_s: How long a key waits before it is looked whether its state can still come.
         receipt_text: Makes the text of a receipt; no receipts are written if None.
         on_adopted: Called for each state that has arrived.
+        on_restored: Called for each restored task with the records read and the seconds taken.
+        on_written: Called with the counts of a task after each of its transactions.
     """
 
     handler: KeyedHandler
@@ -81,3 +83,4 @@ class KeyedWork:
     on_restored: Callable[[TopicPartition, int, float], None] = field(
         default=lambda _p, _records, _seconds: None
     )
+    on_written: Callable[[TopicPartition, TaskCounts], None] = field(default=lambda _p, _c: None)

@@ -494,6 +494,7 @@ class KeyedWorker:
         for adoption in finished.adoptions:
             self._work.on_adopted(partition, adoption)
         self._fenced_in_a_row = 0
+        self._work.on_written(partition, running.task.counts)
         if finished.records or finished.receipts:
             self._totals = replace(
                 self._totals,

@@ -21,7 +21,7 @@ from trimtab.apply.keys.end_search import (
     EndSources,
     KeySet,
     LostCandidate,
-    WaitingKey,
+    OverdueKey,
     lost_candidates,
 )
 from trimtab.apply.keys.kafka.state_reader import state_consumer
@@ -30,7 +30,8 @@ from trimtab.apply.keys.message_sets import EndMarker, StartMarker
 from trimtab.apply.keys.partition_task import PartitionTask
 from trimtab.apply.keys.record_headers import parse
 from trimtab.apply.keys.routes_layout import prepared_set
-from trimtab.apply.keys.state_layout import BrokenState, parked_record
+from trimtab.apply.keys.state_layout import parked_record
+from trimtab.apply.keys.stored_json import BrokenState
 from trimtab.errors import BrokerUnavailable, TrimtabError
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
@@ -94,14 +95,14 @@ class LostEnds:
                     lost_candidates, self._sources, waiting, dict(read_to)
                 )
 
-    def _waiting(self, tasks: Mapping[TopicPartition, PartitionTask]) -> list[WaitingKey]:
-        found: list[WaitingKey] = []
+    def _waiting(self, tasks: Mapping[TopicPartition, PartitionTask]) -> list[OverdueKey]:
+        found: list[OverdueKey] = []
         for partition, task in tasks.items():
             for key, awaited in task.overdue(self._after_s).items():
                 set_id = task.awaited_set(key)
                 if set_id is not None:
                     found.append(
-                        WaitingKey(partition=partition, key=key, set_id=set_id, awaited=awaited)
+                        OverdueKey(partition=partition, key=key, set_id=set_id, awaited=awaited)
                     )
                 if len(found) == _KEYS_AT_ONCE:
                     return found

@@ -62,5 +62,5 @@ def test_a_full_disk_is_an_error_that_says_what_to_do() -> None:
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be kept in") as raised:
-        DiskStore(tmp_path / "missing")
+        DiskStore(tmp_path / "missing" / "deeper")
     assert "--store-dir" in str(raised.value.hint)
