@@ -11,18 +11,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.keys.chunks import state_key
-from trimtab.apply.keys.handover_layout import (
-    handover_tombstones,
-    handover_writes,
-    held_writes,
-)
+from trimtab.apply.keys.handover_layout import handover_tombstones, handover_writes, held_writes
 from trimtab.apply.keys.key_entry import AwaitedEnd, EntryStatus, KeyEntry, KeyHandover
 from trimtab.apply.keys.keyed_topics import KeyedTopics
-from trimtab.apply.keys.state_layout import (
-    entry_text,
-    parked_key,
-    parked_text,
-)
+from trimtab.apply.keys.state_layout import entry_text, parked_key, parked_text
 from trimtab.apply.keys.stored_json import StoredWrite
 from trimtab.cli.main import run
 from trimtab.kafka.admin import TopicSpec
@@ -69,7 +61,7 @@ def stage(servers: str) -> KeyedTopics:
         entry(b"b", WAIT),
         entry(b"c", OWN),
         (parked_key(b"a", 0), parked_text(parked)),
-        *held_writes(b"c", early, 1),
+        *held_writes(b"c", early, 1000),
     ]
     send(servers, topics.state, 0, at_0)
     send(servers, topics.state, 1, [entry(b"d", OWN), entry(b"e", OWN), entry(b"e", LEFT)])

@@ -86,6 +86,7 @@ class HandlerCalls:
         self, key: bytes, value: bytes | None, argument: Any
     ) -> tuple[bytes | None, Any, tuple[Output, ...], str | None]:
         state, outputs = answer_of(self._function(key, self._state(key, value), argument))
+        self._checked(outputs)
         chain = None if self._chain_of is None else self._chain_of(state)
         return encoded(self._codec, state), state, outputs, chain
 
@@ -117,11 +118,16 @@ class HandlerCalls:
             self._decoded.pop(key, None)
             return (), None
         outputs, error = attempted(
-            lambda: outputs_of(close(key, self._state(key, value))),
+            lambda: self._checked(outputs_of(close(key, self._state(key, value)))),
             retry=_ONCE,
             stopped_within=self._handling.stopped_within,
         )
         return outputs or (), None if error is None else error_text(error)
+
+    def _checked(self, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+        for output in outputs:
+            self._handling.check_output(output)
+        return outputs
 
     def forget_states(self) -> None:
         """Drops decoded states: memory holds those of one round."""

@@ -22,9 +22,9 @@ from trimtab.apply.keys.message_sets import (
     PlainRecord,
     StartMarker,
 )
-from trimtab.model.record import Headers, Record
+from trimtab.model.record import MARKER, Headers, Record
 
-KIND, SHARD, GEN, SRC, SET = "tt-kind", "tt-shard", "tt-gen", "tt-src", "tt-set"
+KIND, SHARD, GEN, SRC, SET = MARKER, "tt-shard", "tt-gen", "tt-src", "tt-set"
 NEXT, TO, FROM, END = "tt-next", "tt-to", "tt-from", "tt-end"
 
 _NUMBER = struct.Struct(">q")

@@ -36,12 +36,14 @@ class TaskHandling:
 
     `stopped_within` waits this many seconds; it returns True at once if the consumer must stop.
     `in_hand` is called with each record before it is handled, and with None afterwards.
+    `check_output` raises for an output that brokers would refuse.
     """
 
     handler: KeyedHandler
     retry: Retry = field(default_factory=Retry)
     stopped_within: Callable[[float], bool] = field(default=lambda _pause_s: False)
     in_hand: Callable[[Record | None], None] = field(default=lambda _record: None)
+    check_output: Callable[[Output], None] = field(default=lambda _output: None)
     now_us: Callable[[], int] = wall_clock_us
     clock: Callable[[], float] = time.monotonic
 
