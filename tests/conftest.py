@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import structlog
 from hypothesis import settings
 
 from tests.failed_waits import FailedWaits
+from tests.shares import COSTS_S, in_shares
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,23 +21,19 @@ settings.register_profile("trimtab", deadline=None)
 settings.load_profile("trimtab")
 
 
-LONGEST_FIRST = (
-    "kafka/test_quickstart.py",
-    "kafka/test_demo.py",
-    "kafka/test_deployed.py",
-    "spark/test_standalone.py",
-    "kafka/test_live.py",
-)
-"""Modules that take minutes; whoever began one of them last would finish long after the others."""
+# The JVMs of the tests, those of commands too, live for a minute or two: the second compiler and
+# parallel collection would cost half of their processor time.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for Spark needs Java; the longest modules come first, whole."""
+    """Whatever asks for Spark needs Java; the longest modules come first in each process, whole."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-    rank = {name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    named = [("/".join(item.path.parts[-2:]), item) for item in items]
+    items[:] = in_shares(named, COSTS_S, processes)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,7 +61,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             conf={
                 "spark.sql.shuffle.partitions": "2",
                 "spark.default.parallelism": "2",
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             },
             log=tmp_path_factory.mktemp("spark") / "spark.log",
         )

@@ -25,6 +25,7 @@ from trimtab.errors import (
     PortTaken,
     ProtocolViolation,
     SchemaMismatch,
+    StateTooLarge,
     ThinData,
     TokenRefused,
     TrimtabError,
@@ -125,7 +126,8 @@ if TYPE_CHECKING:
     from trimtab.apply.consumers.kafka.parquet_sink import Lake
     from trimtab.apply.consumers.work import Limits
     from trimtab.apply.handling import Handler
-    from trimtab.apply.keys.kafka.keyed_worker import KeyedWork
+    from trimtab.apply.keys.kafka.keyed_work import KeyedWork
+    from trimtab.apply.keys.key_entry import DropReason
     from trimtab.apply.keys.keyed_handler import (
         BytesCodec,
         JsonCodec,
@@ -136,7 +138,7 @@ if TYPE_CHECKING:
         StateFormat,
     )
     from trimtab.apply.keys.task import ParkingLimits
-    from trimtab.apply.keys.task_round import Adoption, AppliedReceipt, TaskLimits
+    from trimtab.apply.keys.task_round import Adoption, AppliedReceipt, TaskCounts, TaskLimits
     from trimtab.apply.records.kafka.leader_watch import LeaderSource, LeaderWatch
     from trimtab.apply.records.kafka.partitioner import (
         RoutedPartitioner,
@@ -163,12 +165,13 @@ _LAZY = {
     "Capacity": "trimtab.apply.capacity",
     "ConsumerConfig": "trimtab.apply.consumers.kafka.consumer",
     "DirectedConsumer": "trimtab.apply.consumers.kafka.consumer",
+    "DropReason": "trimtab.apply.keys.key_entry",
     "GroupConsumer": "trimtab.apply.consumers.kafka.consumer",
     "Handler": "trimtab.apply.handling",
     "JsonCodec": "trimtab.apply.keys.keyed_handler",
     "KeyedConsumer": "trimtab.services.keyed_consumer",
     "KeyedHandler": "trimtab.apply.keys.keyed_handler",
-    "KeyedWork": "trimtab.apply.keys.kafka.keyed_worker",
+    "KeyedWork": "trimtab.apply.keys.kafka.keyed_work",
     "Lake": "trimtab.apply.consumers.kafka.parquet_sink",
     "LeaderSource": "trimtab.apply.records.kafka.leader_watch",
     "LeaderWatch": "trimtab.apply.records.kafka.leader_watch",
@@ -187,6 +190,7 @@ _LAZY = {
     "Sink": "trimtab.apply.consumers.interfaces",
     "StateCodec": "trimtab.apply.keys.keyed_handler",
     "StateFormat": "trimtab.apply.keys.keyed_handler",
+    "TaskCounts": "trimtab.apply.keys.task_round",
     "TaskLimits": "trimtab.apply.keys.task_round",
     "Totals": "trimtab.apply.totals",
     "WaitingBatches": "trimtab.apply.records.kafka.partitioner",
@@ -241,6 +245,7 @@ __all__ = [
     "Cost",
     "CountUnit",
     "DirectedConsumer",
+    "DropReason",
     "Fenced",
     "Findings",
     "FirstBin",
@@ -322,6 +327,8 @@ __all__ = [
     "Source",
     "StateCodec",
     "StateFormat",
+    "StateTooLarge",
+    "TaskCounts",
     "TaskLimits",
     "ThinData",
     "Timeouts",

@@ -22,7 +22,8 @@
         ├── PlanDamaged                                the plan's content does not match its id
         ├── ProtocolViolation
         ├── TokenRefused                               the controller did not accept the token
-        └── Fenced                                     another controller has taken over
+        ├── Fenced                                     another controller has taken over
+        └── StateTooLarge                              states of keys outgrow memory or disk
 
 The message says what happened and to what; the hint says what to do.
 Wrong arguments to a pure function raise `ValueError`.
@@ -135,3 +136,7 @@ class TokenRefused(ApplyError):
 
 class Fenced(ApplyError):
     """Another controller has taken over; consumers ignore commands of this one."""
+
+
+class StateTooLarge(ApplyError):
+    """The states of a keyed consumer do not fit where they are kept; nothing is lost."""

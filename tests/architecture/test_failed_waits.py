@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,5 +44,8 @@ def test_the_exit_code_says_whether_only_waits_failed(tmp_path: Path, text: str,
     )
     (tmp_path / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir"]
-    ran = subprocess.run([*command, tmp_path, tmp_path], cwd=ROOT, capture_output=True, check=False)
+    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # others only take their time
+    ran = subprocess.run(
+        [*command, tmp_path, tmp_path], cwd=ROOT, env=alone, capture_output=True, check=False
+    )
     assert ran.returncode == code, ran.stdout.decode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,9 @@ README_LOADS = {
 }
 
 
+@cache
 def readme_plan(planner: str, **more: Any) -> ConsumerPlan:
-    """The plan of the README's loads file."""
+    """The plan of the README's loads file, made once: modules ask for it as they are imported."""
     loads = loads_from(parse(json.dumps(README_LOADS), origin="loads.json"))
     situation = situation_of_file(loads)
     return plan_consumers(

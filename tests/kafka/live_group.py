@@ -319,12 +319,7 @@ class LiveGroup:
             "TRIMTAB_TOPIC_PREFIX": self.own.prefix,
             "TRIMTAB_HOME": str(self.home),
             "TRIMTAB_MEASURE__STALE_AFTER_S": "5",
-            "TRIMTAB_SPARK__CONF": json.dumps(
-                {
-                    "spark.sql.shuffle.partitions": "2",
-                    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-                }
-            ),
+            "TRIMTAB_SPARK__CONF": json.dumps({"spark.sql.shuffle.partitions": "2"}),
         }
 
     def run(self, *flags: str) -> Run:

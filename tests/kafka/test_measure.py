@@ -141,6 +141,35 @@ def test_given_offsets_are_counted_to_the_record(
     }
 
 
+def test_markers_of_a_keyed_topic_are_neither_records_nor_keys(
+    cluster: LocalCluster, admin: KafkaAdmin, topic: str, own: OwnTopics, spark: SparkSession
+) -> None:
+    """Headers are read only where the topic has routes beside it: see `<topic>.assign`."""
+    now = int(time.time()) * 1000
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for number in range(60):
+        marked = number % 3 == 0
+        headers: list[Any] = [("tt-kind", b"\x01")] if marked else [("tt-seq", bytes(8))]
+        key = b"moved" if marked else b"data"
+        producer.produce(topic, b"v", key, 0, timestamp=now - 20_000 + number, headers=headers)
+    assert producer.flush(30) == 0
+
+    def counted() -> dict[bytes, int]:
+        asked = MeasureQuery(
+            topics=frozenset({topic}),
+            from_ts=(now - 30_000) * 1000,
+            to_ts=now * 1000,
+            samples=False,
+        )
+        given = from_kafka(spark, admin, _target(cluster, own), asked)
+        found = measure(given, MeasureMethod(threshold=Count(1))).measurement
+        return {key.key: key.lower for key in found.keys}
+
+    assert counted() == {b"data": 40, b"moved": 20}
+    admin.create_topic(TopicSpec(name=f"{topic}.assign", partitions=1, replication=1))
+    assert counted() == {b"data": 40}
+
+
 def test_a_record_stamped_in_the_future_does_not_hide_those_behind_it(
     cluster: LocalCluster, admin: KafkaAdmin, own: OwnTopics, topic: str, spark: SparkSession
 ) -> None:

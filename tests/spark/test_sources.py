@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +345,22 @@ def test_samples_have_the_topics_groups_and_span_that_were_asked_for(spark: Spar
     assert sorted(t for t, _ in found(everything)) == ["t", "u"]
     asked = replace(everything, topics=frozenset({"t"}), groups=frozenset({"g"}))
     assert found(asked) == [("t", {"g": 3})]
+
+
+def test_markers_of_a_keyed_topic_are_no_events(spark: SparkSession) -> None:
+    schema = (
+        "topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
+        "headers array<struct<key string, value binary>>"
+    )
+    data: list[Any] = [[("tt-seq", bytes(8))], [], None]
+    marker = [("tt-shard", bytes(8)), ("tt-kind", b"\x01")]
+    raw = spark.createDataFrame(
+        [
+            ("t", 0, offset, datetime(2026, 1, 1, tzinfo=UTC), b"k", b"v", headers)
+            for offset, headers in enumerate([*data, marker])
+        ],
+        schema,
+    )
+
+    assert [row.offset for row in sources.events(raw).collect()] == [0, 1, 2]
+    assert sources.events(raw.drop("headers")).count() == 4

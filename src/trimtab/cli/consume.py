@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.apply.keys.backends.state_stores import MAX_MEMORY_BYTES, StateStore
 from trimtab.apply.keys.keyed_handler import StateFormat
 from trimtab.cli.connection import ClusterOptions, cluster_of, controller_token
+from trimtab.cli.metrics_options import MetricsOptions
 from trimtab.cli.options import (
     AsJson,
     GroupMode,
@@ -124,6 +126,34 @@ class ConsumeOptions:
             "before the partition is paused.",
         ),
     ] = 10_000
+    store: Annotated[
+        StateStore,
+        typer.Option(
+            "--store",
+            help="With --keyed: where states are kept while the consumer runs. On disk they need "
+            "about 15 MB of memory per partition, whatever their size, but take longer to read.",
+        ),
+    ] = StateStore.MEMORY
+    store_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--store-dir",
+            metavar="DIR",
+            callback=output_folder,
+            help="With --store disk: a folder on a disk that has room. Nothing is left in it when "
+            "the consumer ends. Default: the system's folder for temporary files.",
+        ),
+    ] = None
+    max_state_memory: Annotated[
+        int,
+        typer.Option(
+            "--max-state-memory",
+            metavar="BYTES",
+            min=1,
+            help="With --store memory: what the states of all partitions may take. The consumer "
+            "stops with an error when they need more; nothing is lost.",
+        ),
+    ] = MAX_MEMORY_BYTES
     lake: Annotated[
         Path | None,
         typer.Option(
@@ -194,6 +224,7 @@ class ConsumeOptions:
             help="Write the record being handled to this file; a start after a crash names it.",
         ),
     ] = None
+    metrics: MetricsOptions
     of: ClusterOptions
     as_json: AsJson = False
     verbose: Verbose = False
@@ -206,6 +237,7 @@ def consume(options: ConsumeOptions) -> None:
     configure(verbose=options.verbose)
     settings = options.of.settings()
     request = _request(options, settings)
+    options.metrics.serve()
     with until_interrupted() as stop:
         totals = consume_records(
             cluster_of(settings), request, stop=stop, listener=TerminalProgress()
@@ -225,13 +257,7 @@ def _check(options: ConsumeOptions) -> None:
     directed, instance = options.mode is ConsumeMode.DIRECTED, options.instance_id
     if directed and options.index is None:
         raise typer.BadParameter("is required in directed mode", param_hint="--index")
-    if options.keyed and options.lake is not None:
-        raise typer.BadParameter("cannot be combined with --keyed", param_hint="--lake")
-    if options.keyed and options.from_ is StartingPoint.LATEST:
-        raise typer.BadParameter(
-            "with --keyed it must be earliest: states would lack what was skipped",
-            param_hint="--from",
-        )
+    _check_keyed(options)
     nothing = options.handler is None and options.service_time is None and options.lake is None
     if nothing and not options.keyed:
         raise typer.BadParameter("one of --handler, --lake and --service-time is required")
@@ -250,6 +276,21 @@ def _check(options: ConsumeOptions) -> None:
         )
     if not directed and options.from_ is StartingPoint.LATEST:
         raise typer.BadParameter("in group mode it must be earliest", param_hint="--from")
+
+
+def _check_keyed(options: ConsumeOptions) -> None:
+    """Refuses what does not go with --keyed, or only with it."""
+    if options.keyed and options.lake is not None:
+        raise typer.BadParameter("cannot be combined with --keyed", param_hint="--lake")
+    if options.keyed and options.from_ is StartingPoint.LATEST:
+        raise typer.BadParameter(
+            "with --keyed it must be earliest: states would lack what was skipped",
+            param_hint="--from",
+        )
+    if options.store_dir is not None and options.store is not StateStore.DISK:
+        raise typer.BadParameter("is for --store disk", param_hint="--store-dir")
+    if options.metrics.metrics_port is not None and not options.keyed:
+        raise typer.BadParameter("is for --keyed", param_hint="--metrics-port")
 
 
 def _request(options: ConsumeOptions, settings: Settings) -> ConsumeRequest:
@@ -274,6 +315,9 @@ def _request(options: ConsumeOptions, settings: Settings) -> ConsumeRequest:
         max_tasks=options.max_tasks,
         commit_s=options.commit_every,
         max_parked=options.max_parked,
+        store=options.store,
+        store_dir=options.store_dir,
+        max_state_memory=options.max_state_memory,
         controller_url=options.controller_url,
         token=controller_token(settings),
     )

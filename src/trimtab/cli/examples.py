@@ -93,6 +93,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trimtab consume --group pay --topic orders --index 0 --handler shop:book",
         "trimtab consume --group pay --topic orders --mode group --lake ./lake",
     ),
+    "consume-status": (
+        "trimtab consume-status --group pay --topic orders",
+        "trimtab consume-status --group pay --topic orders --watch 10s --json",
+    ),
     "steer": (
         "trimtab steer",
         "trimtab steer --execute --interval 500ms --metrics-port 9100",

@@ -17,6 +17,7 @@ from trimtab.cli import (
     audit,
     cluster,
     consume,
+    consume_status,
     evaluate,
     forward,
     load,
@@ -122,6 +123,11 @@ app.command(
     rich_help_panel="Look",
     short_help="Rates, heavy keys and lag, once over a span or continuously.",
 )(measure.measure)
+app.command(
+    "consume-status",
+    rich_help_panel="Look",
+    short_help="Keys of a keyed group: owned, waiting, and what for.",
+)(consume_status.consume_status_verb)
 app.add_typer(
     evaluate.app,
     name="evaluate",

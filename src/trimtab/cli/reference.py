@@ -279,7 +279,8 @@ def _metrics() -> str:
         "Prometheus metrics, served by verbs with `--metrics-port`, on 127.0.0.1 unless "
         "`--metrics-host` is given. `trimtab_monitor_*` come from `trimtab monitor`, "
         "`trimtab_measure_*` and `trimtab_outcome_*` from `trimtab measure --continuous`, "
-        "`trimtab_controller_*` from `trimtab run`. A series disappears when its partition, topic "
+        "`trimtab_controller_*` from `trimtab run`, `trimtab_consume_*` from `trimtab consume "
+        "--keyed`. A series disappears when its partition, topic "
         "or group does; an unknown value has no series.\n",
         "Metrics that kafka-exporter also has are also served under its names, with its labels "
         "(`consumergroup` for `group`), so that its dashboards and alerts work without it: see "

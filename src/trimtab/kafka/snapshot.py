@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trimtab.kafka.keyed_paths import keyed_own_topics
 from trimtab.model.cluster import (
     Broker,
     BrokerId,
@@ -37,11 +38,9 @@ def take_snapshot(
     """A snapshot of these topics and groups, or of all but Kafka's and Trimtab's own topics."""
     ts = clock()
     info = admin.cluster()
-    placed = tuple(
-        p
-        for p in admin.topics(topics)
-        if topics is not None or not is_internal(p.topic, own_prefix=own_prefix)
-    )
+    placed = admin.topics(topics)
+    if topics is None:
+        placed = without_internal(placed, own_prefix=own_prefix)
     names = admin.group_names() if groups is None else groups
     described = _with_committed(admin, admin.groups(names))
     partitions = with_sizes(admin, placed)
@@ -65,11 +64,9 @@ def take_placement(
     """The replicas of partitions without sizes, offsets or groups, and the brokers down."""
     ts = clock()
     info = admin.cluster()
-    placed = tuple(
-        p
-        for p in admin.topics(topics)
-        if internal or topics is not None or not is_internal(p.topic, own_prefix=own_prefix)
-    )
+    placed = admin.topics(topics)
+    if topics is None and not internal:
+        placed = without_internal(placed, own_prefix=own_prefix)
     behind = {p.topic for p in placed if len(p.isr) < len(p.replicas)}
     eligible = admin.eligible(behind) if behind else {}
     partitions = tuple(replace(p, elr=eligible.get(p.name, ())) for p in placed)
@@ -79,8 +76,20 @@ def take_placement(
 
 
 def is_internal(topic: str, *, own_prefix: str) -> bool:
-    """Whether a topic is Kafka's or Trimtab's own, and so not part of the load."""
+    """Whether the name says that a topic is Kafka's or Trimtab's own."""
     return topic.startswith((INTERNAL_PREFIX, own_prefix))
+
+
+def internal_topics(names: Collection[str], *, own_prefix: str) -> frozenset[str]:
+    """Those of these topics that are Kafka's or Trimtab's own, and so not part of the load."""
+    by_name = frozenset(name for name in names if is_internal(name, own_prefix=own_prefix))
+    return by_name | keyed_own_topics(names)
+
+
+def without_internal(partitions: Collection[Replicas], *, own_prefix: str) -> tuple[Replicas, ...]:
+    """The partitions of the topics that are neither Kafka's nor Trimtab's own."""
+    own = internal_topics({p.topic for p in partitions}, own_prefix=own_prefix)
+    return tuple(p for p in partitions if p.topic not in own)
 
 
 def with_sizes(

@@ -10,6 +10,9 @@ from trimtab.model.cluster import TopicPartition
 
 Headers = tuple[tuple[str, bytes], ...]
 
+MARKER = "tt-kind"
+"""The header of markers: records of a keyed topic that say where a key goes, and carry no data."""
+
 
 class Record(NamedTuple):
     """A record of a topic; its time is Kafka's timestamp, in milliseconds."""
@@ -34,6 +37,11 @@ class Record(NamedTuple):
         for name, value in self.headers:
             size += len(name) + len(value or b"")
         return size
+
+    @property
+    def is_marker(self) -> bool:
+        """Whether it is a marker between the records of a keyed topic, and no data."""
+        return any(name == MARKER for name, _ in self.headers)
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name."""

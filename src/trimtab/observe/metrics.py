@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from prometheus_client import REGISTRY, Counter, Gauge, start_http_server
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -210,10 +210,88 @@ forward_records_total = Counter(
     "trimtab_forward_records_total", "Records forwarded and acknowledged", ["topic"]
 )
 
+_GROUP_TOPIC = ("group", "topic")
+_MOVE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_RESTORE_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
+
+consume_owned_keys = SeriesGauge(
+    "trimtab_consume_owned_keys",
+    "Keys whose state a partition of this consumer has",
+    _GROUP_PARTITION,
+)
+consume_waiting_keys = SeriesGauge(
+    "trimtab_consume_waiting_keys",
+    "Keys that have come to a partition of this consumer and wait for their state",
+    _GROUP_PARTITION,
+)
+consume_parked_records = SeriesGauge(
+    "trimtab_consume_parked_records", "Records of keys that wait for their state", _GROUP_PARTITION
+)
+consume_parked_bytes = SeriesGauge(
+    "trimtab_consume_parked_bytes",
+    "Bytes of records of keys that wait for their state",
+    _GROUP_PARTITION,
+)
+consume_oldest_wait_seconds = SeriesGauge(
+    "trimtab_consume_oldest_wait_seconds",
+    "How long the key that waits longest has waited, since this consumer has the partition",
+    _GROUP_PARTITION,
+)
+consume_states_sent_total = Counter(
+    "trimtab_consume_states_sent_total", "States handed over to another partition", _GROUP_TOPIC
+)
+consume_sent_bytes_total = Counter(
+    "trimtab_consume_sent_bytes_total", "Bytes of states handed over", _GROUP_TOPIC
+)
+consume_states_adopted_total = Counter(
+    "trimtab_consume_states_adopted_total",
+    "States adopted from another partition, lost ones included",
+    _GROUP_TOPIC,
+)
+consume_adopted_bytes_total = Counter(
+    "trimtab_consume_adopted_bytes_total", "Bytes of states adopted", _GROUP_TOPIC
+)
+consume_lost_states_total = Counter(
+    "trimtab_consume_lost_states_total",
+    "Keys that went on with the empty state, since theirs could not come any more",
+    _GROUP_TOPIC,
+)
+consume_handover_travel_seconds = Histogram(
+    "trimtab_consume_handover_travel_seconds",
+    "Time of a state on its way: from its record in the hand-over topic to its adoption",
+    _GROUP_TOPIC,
+    buckets=_MOVE_BUCKETS,
+)
+consume_handover_blocked_seconds = Histogram(
+    "trimtab_consume_handover_blocked_seconds",
+    "How long a key waited for its state; 0 if the state came first",
+    _GROUP_TOPIC,
+    buckets=_MOVE_BUCKETS,
+)
+consume_dropped_records_total = Counter(
+    "trimtab_consume_dropped_records_total",
+    "Repeated records, markers and hand-overs, and records of fenced gateways, by reason",
+    (*_GROUP_TOPIC, "reason"),
+)
+consume_dead_letters_total = Counter(
+    "trimtab_consume_dead_letters_total",
+    "Records that went to the topic of dead letters",
+    _GROUP_TOPIC,
+)
+consume_restore_seconds = Histogram(
+    "trimtab_consume_restore_seconds",
+    "Time to fence and restore the task of a partition",
+    _GROUP_TOPIC,
+    buckets=_RESTORE_BUCKETS,
+)
+consume_restored_records_total = Counter(
+    "trimtab_consume_restored_records_total", "Records of changelogs read to restore", _GROUP_TOPIC
+)
+
 ALL = tuple(
     (name, metric)
     for name, metric in sorted(globals().items())
-    if isinstance(metric, Gauge | Counter | SeriesGauge)
+    if isinstance(metric, Gauge | Counter | Histogram | SeriesGauge)
 )
 
 

@@ -103,7 +103,7 @@ def _of_file(request: AuditRequest, path: Path, listener: ProgressListener) -> _
     """The cluster of a snapshot file; brokers that seem to be down are taken as down."""
     from trimtab.audit.finding import some
     from trimtab.audit.unevenness import down_brokers
-    from trimtab.kafka.snapshot import is_internal
+    from trimtab.kafka.snapshot import internal_topics
 
     taken, warnings = read_snapshot(path)
     for line in warnings:
@@ -117,8 +117,8 @@ def _of_file(request: AuditRequest, path: Path, listener: ProgressListener) -> _
             f"Brokers taken as down because none of their replicas is in sync: {some(guessed)}"
         )
     if request.topics or not request.internal:
-        others = (n for n in taken.topics if not is_internal(n, own_prefix=request.own_prefix))
-        kept = request.topics or frozenset(others)
+        own = internal_topics(taken.topics, own_prefix=request.own_prefix)
+        kept = request.topics or frozenset(taken.topics) - own
         taken = replace(taken, partitions=taken.of_topics(kept))
     needs = dict.fromkeys(taken.topics, request.min_insync or 1)
     return _Placement(taken=taken, down=down, min_insync=needs)
@@ -224,15 +224,16 @@ def _warn_of_unknown_partitions(
 ) -> None:
     """Warns of measured partitions that the cluster or snapshot does not have."""
     from trimtab.audit.finding import some
-    from trimtab.kafka.snapshot import is_internal
+    from trimtab.kafka.snapshot import internal_topics
 
     here, topics = {p.name for p in taken.partitions}, frozenset(taken.topics)
     loads = {**rates.left_out, **rates.by_partition}
-    named, prefix = bool(request.topics), request.own_prefix
+    measured = topics | {name.topic for name in loads}
+    own = internal_topics(measured, own_prefix=request.own_prefix)
     unknown = [
         name
         for name in sorted(loads.keys() - here)
-        if name.topic in topics or not (named or is_internal(name.topic, own_prefix=prefix))
+        if name.topic in topics or not (request.topics or name.topic in own)
     ]
     total = sum(loads.values())
     if unknown and here & loads.keys():

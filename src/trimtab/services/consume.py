@@ -8,6 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trimtab.apply.keys.backends.state_stores import (
+    MAX_MEMORY_BYTES,
+    StateStore,
+    state_stores,
+)
 from trimtab.kafka.cluster import Cluster
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 
@@ -55,6 +60,9 @@ class ConsumeRequest:
         max_tasks: Partitions that a keyed consumer may own.
         commit_s: Longest time between two transactions of a keyed consumer's task.
         max_parked: Records that a task may park before it stops reading its partition.
+        store: Where a keyed consumer keeps states while it runs.
+        store_dir: The folder of states on disk; the system's for temporary files if None.
+        max_state_memory: Bytes that states in memory may take.
         controller_url: Where the controller answers, in group mode.
         token: The controller's token, in group mode.
     """
@@ -78,6 +86,9 @@ class ConsumeRequest:
     max_tasks: int = 64
     commit_s: float = 0.5
     max_parked: int = 10_000
+    store: StateStore = StateStore.MEMORY
+    store_dir: Path | None = None
+    max_state_memory: int = MAX_MEMORY_BYTES
     controller_url: str = "http://127.0.0.1:8765"
     token: str | None = None
 
@@ -145,7 +156,7 @@ def _keyed(
     cluster: Cluster, request: ConsumeRequest, handler: KeyedHandler, retry: Retry
 ) -> KeyedConsumer:
     from trimtab.apply.consumers.backends.current_record import CurrentRecord
-    from trimtab.apply.keys.kafka.keyed_worker import KeyedWork
+    from trimtab.apply.keys.kafka.keyed_work import KeyedWork
     from trimtab.apply.keys.task import ParkingLimits
     from trimtab.apply.keys.task_round import TaskLimits
     from trimtab.services.keyed_consumer import KeyedConsumer
@@ -160,6 +171,9 @@ def _keyed(
             retry=retry,
             max_tasks=request.max_tasks,
             commit_s=request.commit_s,
+            store=state_stores(
+                request.store, folder=request.store_dir, max_memory_bytes=request.max_state_memory
+            ),
             in_hand=None if request.in_hand is None else CurrentRecord(request.in_hand),
         ),
         index=request.index,

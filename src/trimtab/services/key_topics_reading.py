@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from trimtab.apply.keys.handover_layout import handover_chunk
 from trimtab.apply.keys.key_entry import KeyEntry
 from trimtab.apply.keys.keyed_topics import KeyedTopics
 from trimtab.apply.keys.message_sets import (
@@ -17,12 +18,8 @@ from trimtab.apply.keys.message_sets import (
     StartMarker,
 )
 from trimtab.apply.keys.record_headers import parse as parse_headers
-from trimtab.apply.keys.state_layout import (
-    BrokenState,
-    RestoredState,
-    entry_of,
-    handover_chunk,
-)
+from trimtab.apply.keys.state_layout import RestoredState, entry_of
+from trimtab.apply.keys.stored_json import BrokenState
 from trimtab.errors import ConfigError, MeasurementError, SchemaMismatch
 from trimtab.evaluate.key_history import (
     KeptEntry,

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
@@ -17,8 +17,11 @@ from trimtab.model.record import Record
 
 if TYPE_CHECKING:
     from trimtab.apply.consumers.interfaces import AttachedWorker
-    from trimtab.apply.keys.kafka.keyed_worker import KeyedWork, KeyedWorker
+    from trimtab.apply.keys.kafka.keyed_work import KeyedWork
+    from trimtab.apply.keys.kafka.keyed_worker import KeyedWorker
     from trimtab.apply.keys.task_round import AppliedReceipt
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ class KeyedConsumer:
         client_id: str,
         incarnation: str,
         stop: threading.Event,
-        on_fenced: Callable[[frozenset[TopicPartition]], None],
+        on_fenced: Callable[[frozenset[TopicPartition]], None] | None,
     ) -> AbstractContextManager[AttachedWorker]:
         """The worker; it is closed with the block."""
         return self._opened(client_id, incarnation, stop, on_fenced)
@@ -58,26 +61,36 @@ class KeyedConsumer:
         client_id: str,
         incarnation: str,
         stop: threading.Event,
-        on_fenced: Callable[[frozenset[TopicPartition]], None],
+        on_fenced: Callable[[frozenset[TopicPartition]], None] | None,
     ) -> Iterator[KeyedWorker]:
         from trimtab.apply.keys.kafka.keyed_worker import KeyedWorker
         from trimtab.apply.keys.kafka.topic_checks import checked_topics
+        from trimtab.apply.keys.keyed_metrics import KeyedMetrics
 
         with self.cluster.admin() as admin:
             facts = checked_topics(admin, self.topics, self.group)
         text = self._receipt_text(incarnation) if self.receipts else None
+        shown = KeyedMetrics(self.group)
         worker = KeyedWorker(
             self.cluster,
             self.group,
-            replace(self.work, receipt_text=text),
+            replace(
+                self.work,
+                receipt_text=text,
+                on_adopted=each(self.work.on_adopted, shown.adopted),
+                on_restored=each(self.work.on_restored, shown.restored),
+                on_written=each(self.work.on_written, shown.written),
+            ),
             facts=facts,
             client_id=client_id,
             stop=stop,
             on_fenced=on_fenced,
         )
+        shown.show(lambda: worker.tasks)
         try:
             yield worker
         finally:
+            shown.hide()
             worker.close()
 
     def _receipt_text(self, incarnation: str) -> Callable[[AppliedReceipt], bytes]:
@@ -103,6 +116,16 @@ class KeyedConsumer:
             return dumps(receipt_to(receipt)).encode()
 
         return text
+
+
+def each(first: Callable[P, None], second: Callable[P, None]) -> Callable[P, None]:
+    """Calls both."""
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        first(*args, **kwargs)
+        second(*args, **kwargs)
+
+    return call
 
 
 def _number(record: Record, header: str) -> int | None:

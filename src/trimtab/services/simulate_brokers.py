@@ -114,16 +114,15 @@ def compare_policies(
 
 
 def _of_file(path: Path, own_prefix: str, listener: ProgressListener) -> BrokerTopology:
-    from trimtab.kafka.snapshot import is_internal
+    from trimtab.kafka.snapshot import without_internal
     from trimtab.plan.records.leaders import LeaderSnapshot
 
     snapshot, warnings = read_snapshot(path)
     for line in warnings:
         listener.warning(line)
     led: dict[str, dict[int, int]] = {}
-    for p in snapshot.partitions:
-        if not is_internal(p.topic, own_prefix=own_prefix):
-            led.setdefault(p.topic, {})[p.partition] = p.leader
+    for p in without_internal(snapshot.partitions, own_prefix=own_prefix):
+        led.setdefault(p.topic, {})[p.partition] = p.leader
     offline = sorted(topic for topic, leaders in led.items() if max(leaders.values()) < 0)
     for topic in offline:
         listener.warning(f"topic {topic} has no leader and is left out")

@@ -20,6 +20,7 @@ from trimtab.errors import BadFile
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import VERSION
+from trimtab.model.record import MARKER
 from trimtab.model.telemetry import AHEAD_S
 from trimtab.spark.schemas import (
     DECISION,
@@ -31,6 +32,9 @@ from trimtab.spark.schemas import (
     fitting,
 )
 from trimtab.spark.session import storage_path
+
+WITH_HEADERS = {"includeHeaders": "true"}
+"""Spark's option for headers; needed to tell markers from data in topics that are routed by key."""
 
 RAW_JSON = "_not_json"
 OTHER_TYPE = "not JSON, or a field of another type"
@@ -92,6 +96,7 @@ def read_stream(
     *,
     starting: str,
     max_records: int | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """A streaming read that survives deleted, recreated and extended topics.
 
@@ -107,6 +112,7 @@ def read_stream(
         # The default of five minutes would delay the discovery of a new topic.
         .option("kafka.metadata.max.age.ms", "1000")
         .options(**cluster.for_spark())
+        .options(**dict(options or {}))
     )
     if max_records is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(max_records))
@@ -149,7 +155,13 @@ def json_of(text: Column | str, schema: StructType, **options: str) -> Column:
 
 
 def events(raw: DataFrame) -> DataFrame:
-    """Kafka records → events: sizes and keys, never values."""
+    """Kafka records → events: sizes and keys, never values.
+
+    Read with headers (`WITH_HEADERS`), the markers of keyed topics are left out.
+    """
+    if "headers" in raw.columns:
+        marked = F.exists("headers", lambda header: header["key"] == MARKER)
+        raw = raw.where(~F.coalesce(marked, F.lit(False)))
     return raw.select(
         "topic",
         "partition",

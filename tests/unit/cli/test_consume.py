@@ -6,8 +6,11 @@ import pytest
 from trimtab.apply.consumers.kafka import consumer as door
 from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
 from trimtab.apply.handling import FixedService
+from trimtab.apply.keys.backends.disk_store import DiskStore
 from trimtab.apply.totals import Totals
 from trimtab.cli.main import run
+from trimtab.errors import StateTooLarge
+from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
 
 BASE = ["consume", "--bootstrap-server", "broker:9092", "--group", "pay", "--topic", "orders"]
@@ -123,3 +126,35 @@ def test_flags_that_make_no_sense_are_refused_before_a_broker_is_asked(flags, to
     assert run([*BASE, *flags]) == 2
     assert told in capsys.readouterr().err
     assert opened == []
+
+
+def test_states_are_kept_where_the_flags_say(opened, tmp_path):
+    keyed = [*BASE, "--index", "0", "--keyed"]
+    assert run([*keyed, "--store", "disk", "--store-dir", str(tmp_path)]) == 0
+    assert run([*keyed, "--max-state-memory", "1000"]) == 0
+    on_disk, in_memory = (config.worker.work.store for _, config, _ in opened)
+    store = on_disk(TopicPartition("orders", 0))
+    assert isinstance(store, DiskStore)
+    store.close()
+    with pytest.raises(StateTooLarge, match="1000 bytes"):
+        in_memory(TopicPartition("orders", 0))[b"a"] = bytes(300_000)
+
+
+def test_a_folder_of_states_needs_a_store_on_disk(opened, tmp_path, capsys):
+    folder = ["--store-dir", str(tmp_path)]
+    assert run([*BASE, "--index", "0", "--keyed", *folder]) == 2
+    assert "is for --store disk" in capsys.readouterr().err
+
+
+def test_metrics_are_served_for_keyed_consumers_only(opened, monkeypatch, capsys):
+    from trimtab.observe import metrics
+
+    served = []
+    monkeypatch.setattr(metrics, "serve", lambda port, *, host: served.append((port, host)))
+
+    assert run([*BASE, "--index", "0", "--keyed", "--metrics-port", "9100"]) == 0
+    assert served == [(9100, "127.0.0.1")]
+
+    assert run([*BASE, "--index", "0", "--service-time", "0", "--metrics-port", "9100"]) == 2
+    assert "--keyed" in capsys.readouterr().err
+    assert len(served) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.snapshot import take_placement, take_snapshot
 from trimtab.model.cluster import NO_LEADER, Broker, BrokerId, TopicPartition
 from trimtab.testing.fakes import FakeAdmin
@@ -27,6 +28,17 @@ def test_internal_topics_are_seen_only_when_named(world: FakeAdmin) -> None:
     )
 
     assert snapshot.topics == ("__consumer_offsets", "trimtab.telemetry")
+
+
+def test_topics_beside_a_keyed_topic_are_left_out(world: FakeAdmin) -> None:
+    for name in ("orders.assign", "orders.handover.pay", "orders.in", "bills.state.pay"):
+        world.create_topic(TopicSpec(name=name, partitions=1, replication=1))
+
+    kept = ("bills.state.pay", "orders", "orders.in")
+    assert take_snapshot(world, clock=lambda: 0).topics == kept
+    assert take_placement(world, clock=lambda: 0)[0].topics == kept
+    everything, _ = take_placement(world, internal=True, clock=lambda: 0)
+    assert "orders.assign" in everything.topics
 
 
 def test_an_offline_partition_has_neither_size_nor_offsets(world: FakeAdmin) -> None:

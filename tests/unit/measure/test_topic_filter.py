@@ -27,3 +27,12 @@ def test_a_topic_is_wanted_by_name_or_pattern(
         topics=frozenset(topics), pattern=None if pattern is None else re.compile(pattern)
     )
     assert [t for t in (*wanted, *unwanted) if found.wants(t)] == wanted
+
+
+def test_own_topics_without_the_prefix_are_wanted_only_by_name() -> None:
+    own = frozenset({"orders.assign"})
+
+    assert not TopicFilter(own=own).wants("orders.assign")
+    assert not TopicFilter(pattern=re.compile("orders.*"), own=own).wants("orders.assign")
+    assert TopicFilter(own=own).wants("orders.in")
+    assert TopicFilter(topics=own, own=own).wants("orders.assign")

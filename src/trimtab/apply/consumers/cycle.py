@@ -232,7 +232,8 @@ class Cycle:
             left_s = until - self._clock()
             if left_s <= 0:
                 break
-            records = self._read(min(left_s, _NAP_S))
+            read = self._read(min(left_s, _NAP_S))
+            records = [record for record in read if not record.is_marker]
             self._batch.extend(records)
             self._batch_bytes += sum(r.size for r in records)
         self._waiting = Counter(r.source for r in self._batch)

@@ -107,7 +107,8 @@ class AttachedWorker(RecordWorker, Protocol):
 class WorkerFactory(Protocol):
     """Opens what handles records in place of the plain cycle.
 
-    `on_fenced` is called with partitions that another process has taken over.
+    `on_fenced` is called with partitions that another process has taken over; the worker then waits
+    until it is given them again. If None, nobody else can have them, and it takes them back.
     """
 
     def __call__(
@@ -116,7 +117,7 @@ class WorkerFactory(Protocol):
         client_id: str,
         incarnation: str,
         stop: threading.Event,
-        on_fenced: Callable[[frozenset[TopicPartition]], None],
+        on_fenced: Callable[[frozenset[TopicPartition]], None] | None,
     ) -> AbstractContextManager[AttachedWorker]:
         """The worker; it is closed with the block."""
         ...

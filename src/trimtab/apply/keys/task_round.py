@@ -82,7 +82,11 @@ class HandoverWrite(NamedTuple):
 
 @dataclass(slots=True)
 class TaskRound:
-    """What one transaction of a task writes; offsets are the next ones to read, None if unmoved."""
+    """What one transaction of a task writes; offsets are the next ones to read, None if unmoved.
+
+    `record_bytes` are those of the records read, `other_bytes` of parked records that were handled,
+    outputs, dead letters and states that leave.
+    """
 
     state: dict[bytes, bytes | None] = field(default_factory=dict)
     handovers: list[HandoverWrite] = field(default_factory=list)
@@ -93,7 +97,13 @@ class TaskRound:
     data_offset: int | None = None
     handover_offset: int | None = None
     records: int = 0
-    size_bytes: int = 0
+    record_bytes: int = 0
+    other_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much it writes, without the states that stay."""
+        return self.record_bytes + self.other_bytes
 
     @property
     def is_empty(self) -> bool:

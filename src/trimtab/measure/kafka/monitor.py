@@ -18,7 +18,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.publisher import RecordPublisher
-from trimtab.kafka.snapshot import is_internal, with_sizes
+from trimtab.kafka.snapshot import internal_topics, with_sizes
 from trimtab.measure.rate_metrics import show_sample
 from trimtab.measure.sample_interval import SampleInterval
 from trimtab.model.cluster import Replicas, TopicPartition
@@ -48,7 +48,7 @@ BEGIN_OFFSETS_S = 10.0
 class MonitorScope:
     """What is sampled: topics by name or pattern, else all; groups by name, else all.
 
-    Kafka's own topics and those with `own_prefix` are sampled only if named.
+    Kafka's own topics and those of Trimtab are sampled only if named.
     """
 
     topics: frozenset[str] = frozenset()
@@ -56,12 +56,12 @@ class MonitorScope:
     groups: tuple[str, ...] | None = None
     own_prefix: str = "trimtab."
 
-    def wants(self, topic: str) -> bool:
-        """Whether partitions of this topic are sampled."""
-        if topic in self.topics:
-            return True
-        if is_internal(topic, own_prefix=self.own_prefix):
-            return False
+    def wanted(self, names: Collection[str]) -> frozenset[str]:
+        """Those of all topics that are sampled."""
+        own = internal_topics(names, own_prefix=self.own_prefix)
+        return frozenset(n for n in names if n in self.topics or (n not in own and self._fits(n)))
+
+    def _fits(self, topic: str) -> bool:
         if self.pattern is not None:
             return self.pattern.fullmatch(topic) is not None
         return not self.topics
@@ -202,7 +202,8 @@ class Monitor:
             self._cluster = self._admin.cluster().cluster
         by_name = interest.topics and interest.pattern is None
         placed = self._admin.topics(interest.topics if by_name else None)
-        wanted = tuple(p for p in placed if interest.wants(p.topic))
+        names = interest.wanted({p.topic for p in placed})
+        wanted = tuple(p for p in placed if p.topic in names)
         groups = self._admin.group_names() if interest.groups is None else interest.groups
         committed = self._admin.committed(groups)
         ts = self._clock()

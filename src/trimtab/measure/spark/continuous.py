@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
@@ -24,7 +25,7 @@ from trimtab.measure.spark.executor_rates import (
 from trimtab.measure.spark.live_keys import KeyCounting, KeysQuery
 from trimtab.measure.spark.live_rates import RatesQuery
 from trimtab.measure.spark.rates_job import ContinuousQuery, ExecutorQuery, RatesJob
-from trimtab.measure.spark.spans import MeasureQuery
+from trimtab.measure.spark.spans import MeasureQuery, with_keyed_topics
 from trimtab.measure.spark.streaming_queries import (
     QueryOutput,
     ResultPublisher,
@@ -192,8 +193,10 @@ class _Job:
 
     def _partitions(self) -> int:
         """The number of partitions that are measured."""
-        wants = self.asked.filter(self.cluster.topics.prefix).wants
-        return sum(1 for p in self.admin.topics() if wants(p.topic))
+        placed = self.admin.topics()
+        asked = with_keyed_topics(self.asked, {p.topic for p in placed})
+        wants = asked.filter(self.cluster.topics.prefix).wants
+        return sum(1 for p in placed if wants(p.topic))
 
     def _is_old_telemetry(self) -> bool:
         """Whether the newest telemetry record is of a version that executors do not read."""
@@ -207,17 +210,26 @@ class _Job:
         ends = self._ends("keys", identity, self.cluster.topics.hotkeys)
         query = KeysQuery(how, ends, admin=self.admin)
         query.resume(self.session)
-        stream = Stream(
+        caught_up = partial(query.caught_up, self.session)
+
+        def start() -> StreamingQuery:
+            stream = self._keys_stream(ends.folder, how.window_s)
+            return stream.start(self.session, query.on_batch)
+
+        return SupervisedQuery("keys", start, on_idle=caught_up)
+
+    def _keys_stream(self, folder: str, trigger_s: float) -> Stream:
+        """The data topics; headers are read only if one of them is routed by key at the start."""
+        asked = with_keyed_topics(self.asked, {p.topic for p in self.admin.topics()})
+        marked = any(asked.wants(topic, self.cluster.topics.prefix) for topic in asked.keyed)
+        return Stream(
             name="keys",
             cluster=self.cluster,
-            pattern=self._data_pattern(),
+            pattern=data_pattern(asked, self.cluster.topics.prefix),
             shape=sources.events,
-            folder=ends.folder,
-            trigger_s=how.window_s,
-        )
-        caught_up = partial(query.caught_up, self.session)
-        return SupervisedQuery(
-            stream.name, partial(stream.start, self.session, query.on_batch), on_idle=caught_up
+            folder=folder,
+            trigger_s=trigger_s,
+            options=sources.WITH_HEADERS if marked else {},
         )
 
     def _keys_identity(self, how: KeyCounting) -> str:
@@ -251,11 +263,13 @@ class _Job:
     def _folder(self, name: str, identity: str) -> str:
         return f"{storage_path(self.results.checkpoint)}/{name}-{identity}"
 
-    def _data_pattern(self) -> str:
-        """The requested topics as a Java pattern; internal topics only if named."""
-        named = [pattern_of(self.asked.topics)] if self.asked.topics else []
-        if self.asked.pattern is not None or not named:
-            wanted = self.asked.pattern.pattern if self.asked.pattern is not None else ".*"
-            prefix = self.cluster.topics.prefix.replace(".", "\\.")
-            named.append(f"^(?!__)(?!{prefix})(?:{wanted})$")
-        return "|".join(named)
+
+def data_pattern(asked: MeasureQuery, own_prefix: str) -> str:
+    """The requested topics as a Java pattern; internal topics only if named."""
+    named = [pattern_of(asked.topics)] if asked.topics else []
+    if asked.pattern is not None or not named:
+        wanted = asked.pattern.pattern if asked.pattern is not None else ".*"
+        prefix = own_prefix.replace(".", "\\.")
+        own = f"(?!{pattern_of(asked.own).removeprefix('^')})" if asked.own else ""
+        named.append(f"^(?!__)(?!{prefix}){own}(?:{wanted})$")
+    return "|".join(named)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from trimtab.errors import ConfigError, ThinData
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster
+from trimtab.kafka.keyed_paths import keyed_own_topics, keyed_topics
 from trimtab.kafka.snapshot import INTERNAL_PREFIX
 from trimtab.kafka.spans import AHEAD_S, offsets_between
 from trimtab.measure.spark.measure_input import MeasureInput, times_of
@@ -36,7 +38,8 @@ class MeasureQuery:
 
     `offsets` replaces the time span: only those records, and no samples. Samples that cover less
     than `min_span_s` are ignored. If samples cover only a part of the span, rates are taken from
-    `events` if those are read, unless `only_samples` is set.
+    `events` if those are read, unless `only_samples` is set. `keyed` are the topics whose markers
+    are not counted, `own` the topics beside them: see `with_keyed_topics`.
     """
 
     topics: frozenset[str] = frozenset()
@@ -47,6 +50,8 @@ class MeasureQuery:
     events: bool = True
     samples: bool = True
     only_samples: bool = False
+    keyed: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
     min_span_s: float = 3.0
     offsets: Mapping[TopicPartition, tuple[int, int]] | None = None
 
@@ -56,7 +61,9 @@ class MeasureQuery:
 
     def filter(self, own_prefix: str) -> TopicFilter:
         """Which topics are measured."""
-        return TopicFilter(topics=self.topics, pattern=self.pattern, own_prefix=own_prefix)
+        return TopicFilter(
+            topics=self.topics, pattern=self.pattern, own_prefix=own_prefix, own=self.own
+        )
 
     def named(self, topic: str, own_prefix: str) -> Column:
         """`wants` for a column of topics."""
@@ -66,7 +73,14 @@ class MeasureQuery:
             return wanted
         pattern = ".*" if self.pattern is None else self.pattern.pattern
         own = name.startswith(INTERNAL_PREFIX) | name.startswith(own_prefix)
+        if self.own:
+            own |= name.isin(*self.own)
         return wanted | (~own & name.rlike(f"^(?:{pattern})$"))
+
+
+def with_keyed_topics(asked: MeasureQuery, names: Collection[str]) -> MeasureQuery:
+    """The query, with what the names of all topics say about those that are routed by key."""
+    return replace(asked, keyed=keyed_topics(names), own=keyed_own_topics(names))
 
 
 class EarlierEnds(NamedTuple):
@@ -95,6 +109,7 @@ def from_kafka(
 
     With `earlier`, records written since then show whether timestamps are reliable.
     """
+    asked = with_keyed_topics(asked, {p.topic for p in admin.topics()})
     placed = check_topics(admin, cluster, asked)
     names = frozenset(p.name for p in placed if not p.offline)
     ends = admin.offsets({p.name: p.leader for p in placed if not p.offline})
@@ -131,10 +146,10 @@ def from_kafka(
         sizes=sizes,
     )
     if asked.offsets is not None:
-        return _of_offsets(session, cluster, given, asked.offsets)
+        return _of_offsets(session, cluster, given, asked.offsets, asked.keyed)
     if not asked.events:
         return given
-    given = _with_events(session, cluster, given, names)
+    given = _with_events(session, cluster, given, names, asked.keyed)
     by_stamps = samples is None or by_events
     if earlier is None or not by_stamps or asked.to_ts < earlier.ts - _RECENT_S * MICROS:
         return given
@@ -151,7 +166,9 @@ def _is_part(covered: tuple[int, int], asked: MeasureQuery) -> bool:
 
 def check_topics(admin: Admin, cluster: Cluster, asked: MeasureQuery) -> list[Replicas]:
     """The partitions to measure; raises an error for topics and partitions that do not exist."""
-    placed = [p for p in admin.topics() if asked.wants(p.topic, cluster.topics.prefix)]
+    everything = admin.topics()
+    asked = with_keyed_topics(asked, {p.topic for p in everything})
+    placed = [p for p in everything if asked.wants(p.topic, cluster.topics.prefix)]
     names = frozenset(p.name for p in placed if not p.offline)
     if missing := asked.topics - {p.topic for p in placed}:
         raise ConfigError(f"There is no topic {', '.join(sorted(missing))}.")
@@ -163,7 +180,11 @@ def check_topics(admin: Admin, cluster: Cluster, asked: MeasureQuery) -> list[Re
 
 
 def _with_events(
-    session: SparkSession, cluster: Cluster, given: MeasureInput, names: frozenset[TopicPartition]
+    session: SparkSession,
+    cluster: Cluster,
+    given: MeasureInput,
+    names: frozenset[TopicPartition],
+    keyed: frozenset[str],
 ) -> MeasureInput:
     span = offsets_between(
         cluster,
@@ -171,7 +192,7 @@ def _with_events(
         from_ts=given.from_ts,
         to_ts=given.to_ts,
     )
-    events = _read(session, cluster, span.starts, span.ends)
+    events = _read(session, cluster, span.starts, span.ends, keyed)
     inside = sources.between("ts", given.from_ts, given.to_ts)
     return replace(given, events=events.where(inside), counted=names, cut=span.cut, born=span.born)
 
@@ -218,6 +239,7 @@ def _of_offsets(
     cluster: Cluster,
     given: MeasureInput,
     offsets: Mapping[TopicPartition, tuple[int, int]],
+    keyed: frozenset[str],
 ) -> MeasureInput:
     """Only these records; the span is that of their timestamps."""
     events = _read(
@@ -225,6 +247,7 @@ def _of_offsets(
         cluster,
         {p: first for p, (first, _) in offsets.items()},
         {p: last for p, (_, last) in offsets.items()},
+        keyed,
     )
     span = times_of(events)
     if span is None:
@@ -238,15 +261,25 @@ def _read(
     cluster: Cluster,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
+    keyed: frozenset[str] = frozenset(),
 ) -> DataFrame:
-    span = sources.KafkaSpan(
-        cluster=cluster,
-        starts=starts,
-        ends=ends,
-    )
-    # At least two pieces per core, so that a hot partition does not keep one core busy alone.
-    pieces = max(len(starts), 2 * session.sparkContext.defaultParallelism)
-    return sources.read_span(session, span, min_partitions=pieces).transform(sources.events)
+    """The records between offsets; the markers of `keyed` topics are left out."""
+    with_markers = {name for name in starts if name.topic in keyed}
+    frames = []
+    for names, headers in ((starts.keys() - with_markers, False), (with_markers, True)):
+        if not names and (headers or with_markers):
+            continue
+        span = sources.KafkaSpan(
+            cluster=cluster,
+            starts={name: starts[name] for name in names},
+            ends={name: ends[name] for name in names},
+            options=sources.WITH_HEADERS if headers else {},
+        )
+        # At least two pieces per core, so that a hot partition does not keep one core busy alone.
+        pieces = max(len(names), 2 * session.sparkContext.defaultParallelism)
+        read = sources.read_span(session, span, min_partitions=pieces)
+        frames.append(read.transform(sources.events))
+    return reduce(DataFrame.unionAll, frames)
 
 
 def _samples(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -80,6 +80,7 @@ class Stream:
     trigger_s: float
     starting: str = "latest"
     max_records: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def start(
         self, session: SparkSession, on_batch: Callable[[DataFrame, int], None]
@@ -91,6 +92,7 @@ class Stream:
             self.pattern,
             starting=self.starting,
             max_records=self.max_records,
+            options=self.options,
         )
         return (
             raw.transform(self.shape)

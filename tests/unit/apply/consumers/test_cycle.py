@@ -645,3 +645,30 @@ def test_told_to_stop_in_a_later_batch_it_commits_all_of_them():
     world.before["handle"] = stop
     cycle.run(has_commands=lambda: False)
     assert world.of("commit") == [({P0: 3},)]
+
+
+def test_markers_of_a_keyed_topic_are_skipped_and_their_offsets_committed():
+    marker = record(0, 1)._replace(headers=(("tt-kind", b"\x01"),), value=None)
+    last = record(0, 3)._replace(headers=(("tt-kind", b"\x03"),), value=None)
+    data = record(0, 2)._replace(headers=(("tt-seq", bytes(8)),))
+    world = World([record(0, 0), marker, data, last])
+    handled: list[int] = []
+    cycle = cycle_of(world, handler=lambda r: handled.append(r.offset))
+
+    cycle.begin(P0, 0)
+    cycle.turn()
+
+    assert handled == [0, 2]
+    assert cycle.totals.records == 2
+    assert cycle.committed == {P0: 4}
+
+
+def test_a_batch_of_markers_only_is_passed_over():
+    marker = record(0, 7)._replace(headers=(("tt-kind", b"\x03"),), value=None)
+    world = World([marker])
+    cycle = cycle_of(world, handler=lambda _: None)
+
+    cycle.begin(P0, 7)
+    cycle.turn()
+
+    assert cycle.committed == {P0: 8}

@@ -129,7 +129,15 @@ def test_topics_of_interest_are_named_or_matched_whole(
 ) -> None:
     topics = {"orders", "pay", "__x", "trimtab.rates"}
 
-    assert {t for t in topics if interest.wants(t)} == wanted
+    assert interest.wanted(topics) == wanted
+
+
+def test_topics_beside_a_keyed_topic_are_sampled_only_if_named() -> None:
+    topics = {"orders", "orders.in", "orders.assign", "orders.state.pay", "bills.state.pay"}
+
+    assert MonitorScope().wanted(topics) == {"orders", "orders.in", "bills.state.pay"}
+    named = MonitorScope(topics=frozenset({"orders.state.pay"}))
+    assert named.wanted(topics) == {"orders.state.pay"}
 
 
 def test_an_outage_skips_samples_and_the_monitor_goes_on(world: FakeAdmin) -> None:

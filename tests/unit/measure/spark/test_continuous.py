@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -15,7 +18,7 @@ from trimtab.errors import ConfigError
 from trimtab.kafka.cluster import Cluster
 from trimtab.measure.spark.continuous import JobIntervals, Results, _Job, run_continuously
 from trimtab.measure.spark.spans import MeasureQuery
-from trimtab.measure.spark.streaming_queries import SupervisedQuery
+from trimtab.measure.spark.streaming_queries import Stream, SupervisedQuery
 from trimtab.spark.folder_lock import used_alone
 
 _SCRIPT = """
@@ -88,3 +91,25 @@ def test_a_second_measurement_with_the_same_checkpoints_is_refused(
 def test_two_applications_never_use_the_same_rings() -> None:
     first, second = (job("/nowhere", application=name) for name in ("app-1", "app-2"))
     assert first.task(BEAT, "i").identity != second.task(BEAT, "i").identity
+
+
+def test_topics_beside_a_keyed_topic_are_not_counted_and_headers_are_read_only_for_it() -> None:
+    """`includeHeaders` costs time, so it is asked for only where there are markers."""
+    names = ("orders", "orders.in", "orders.assign", "orders.state.pay", "bills", "__offsets")
+    made = job("/nowhere")
+
+    def stream(*there: str, **asked: Any) -> Stream:
+        made.admin.topics.return_value = [MagicMock(topic=name) for name in there]  # type: ignore[attr-defined]
+        query = MeasureQuery(from_ts=0, to_ts=1, **asked)
+        return replace(made, asked=query)._keys_stream("/nowhere/keys", 10.0)
+
+    def read(found: Stream) -> list[str]:
+        return [name for name in names if re.search(found.pattern, name)]
+
+    assert read(stream(*names)) == ["orders", "orders.in", "bills"]
+    assert stream(*names).options == {"includeHeaders": "true"}
+    assert read(stream("orders", "bills")) == [name for name in names if name != "__offsets"]
+    assert stream("orders", "bills").options == {}
+    assert stream(*names, topics=frozenset({"bills"})).options == {}
+    named = stream(*names, topics=frozenset({"orders.state.pay"}))
+    assert read(named) == ["orders.state.pay"]

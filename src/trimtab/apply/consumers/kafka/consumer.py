@@ -117,7 +117,6 @@ class DirectedConsumer:
         self.stop = stop or threading.Event()
         self._config = config
         self._state = ConsumerProcess(consumer=config.index, incarnation=uuid.uuid4().hex)
-        self._reader: DirectedReader | None = None
 
     @property
     def incarnation(self) -> str:
@@ -134,7 +133,7 @@ class DirectedConsumer:
         config = self._config
         with ExitStack() as open_now:
             _check_cluster(config, empty=True)
-            make_worker = _open_worker(config, self.incarnation, self.stop, open_now, self._fenced)
+            make_worker = _open_worker(config, self.incarnation, self.stop, open_now)
             reports = open_now.enter_context(_reports(config, self.incarnation))
             reader = DirectedReader(
                 config.group,
@@ -147,7 +146,6 @@ class DirectedConsumer:
             )
             open_now.callback(reader.close)
             worker = make_worker(reader)
-            self._reader = reader
             channel = ControlChannel(
                 config.cluster.topics.control(config.group),
                 self._state.consumer,
@@ -202,13 +200,6 @@ class DirectedConsumer:
     def _lose(self, lost: frozenset[TopicPartition], worker: RecordWorker) -> None:
         self._state = without(self._state, lost)
         worker.release(lost)
-
-    def _fenced(self, lost: frozenset[TopicPartition]) -> None:
-        """Another process has taken these over: the controller believes that this one is dead."""
-        log.warning("partitions_taken_over", partitions=[str(p) for p in sorted(lost)])
-        self._state = without(self._state, lost)
-        if self._reader is not None:
-            self._reader.drop(lost)
 
 
 class GroupConsumer:
@@ -323,9 +314,13 @@ def _open_worker(
     incarnation: str,
     stop: threading.Event,
     open_now: ExitStack,
-    on_fenced: Callable[[frozenset[TopicPartition]], None],
+    on_fenced: Callable[[frozenset[TopicPartition]], None] | None = None,
 ) -> Callable[[Reader], RecordWorker]:
-    """Opens what handles records; the result gives it its reader."""
+    """Opens what handles records; the result gives it its reader.
+
+    Without `on_fenced` partitions are taken back: a controller gives those of a directed consumer
+    to no other one before this process has ended.
+    """
     if config.worker is None:
         work = open_now.enter_context(_work(config, incarnation))
         return lambda reader: Cycle(reader, work, stop=stop, on_trouble=_log_trouble)

@@ -24,11 +24,15 @@ _AT_ONCE = 500
 
 
 class HandoverReader:
-    """A consumer of hand-overs; used by one thread."""
+    """A consumer of hand-overs; used by one thread.
+
+    `positions` are the offsets below which everything was returned, since a partition was taken.
+    """
 
     def __init__(self, cluster: Cluster, group: str, *, client_id: str) -> None:
         self._attempt_s = cluster.timeouts.attempt_s
         self._assigned: set[TopicPartition] = set()
+        self.positions: dict[TopicPartition, int] = {}
         with kafka_errors(f"starting the reader of hand-overs of group {group}"):
             self._consumer = cluster.consumer(
                 client_id,
@@ -78,6 +82,8 @@ class HandoverReader:
             with kafka_errors("leaving hand-overs"):
                 self._consumer.incremental_unassign([TheirPartition(*p) for p in gone])
             self._assigned.difference_update(gone)
+            for partition in gone:
+                self.positions.pop(partition, None)
 
     def read(self, timeout_s: float) -> tuple[Sequence[Record], dict[TopicPartition, int]]:
         """The next records, and the offsets at which partitions had ended."""
@@ -92,6 +98,7 @@ class HandoverReader:
             if source not in self._assigned:
                 continue
             if error is None:
+                self.positions[source] = (message.offset() or 0) + 1
                 records.append(
                     Record(
                         source.topic,
@@ -104,7 +111,7 @@ class HandoverReader:
                     )
                 )
             elif error.code() == KafkaError._PARTITION_EOF:
-                ends[source] = message.offset() or 0
+                ends[source] = self.positions[source] = message.offset() or 0
             elif error.fatal() or not error.retriable():
                 raise translated(KafkaException(error), f"reading {source}")
             else:

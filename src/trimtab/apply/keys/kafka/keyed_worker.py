@@ -14,30 +14,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import Any
 
 from trimtab.apply.capacity import Capacity
 from trimtab.apply.handling import Interrupted
 from trimtab.apply.keys.kafka.handover_reader import HandoverReader
-from trimtab.apply.keys.kafka.state_reader import read_state, state_consumer, state_end
+from trimtab.apply.keys.kafka.keyed_work import DataReader, KeyedTopicFacts, KeyedWork
+from trimtab.apply.keys.kafka.lost_ends import KafkaEndSources, LostEnds
+from trimtab.apply.keys.kafka.task_opening import RunningTask, TaskOpener
 from trimtab.apply.keys.kafka.task_writer import RoundLost, TaskFenced, TaskWriter
-from trimtab.apply.keys.keyed_handler import KeyedHandler
 from trimtab.apply.keys.keyed_topics import KeyedTopics
 from trimtab.apply.keys.partition_task import PartitionTask
 from trimtab.apply.keys.task_round import (
-    Adoption,
-    AppliedReceipt,
-    TaskHandling,
-    TaskLimits,
     TaskRound,
 )
 from trimtab.apply.totals import Totals
-from trimtab.errors import ConfigError, TrimtabError
+from trimtab.errors import ApplyError, ConfigError, TrimtabError
 from trimtab.kafka.cluster import Cluster
-from trimtab.kafka.retry import Retry
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
 from trimtab.observe.logging import library_log
@@ -50,91 +46,15 @@ _URGENT_EVERY_S = 0.05
 _OFFSETS_EVERY_S = 5.0
 _ROUND_BYTES = 4 * 2**20
 _WRITERS = 8
-
-
-class DataReader(Protocol):
-    """The source of records, directed or a member of a group; used by one thread."""
-
-    def read(self, timeout_s: float) -> Sequence[Record]:
-        """The next records, as soon as there are some; an empty result after `timeout_s`."""
-        ...
-
-    def position(self, partition: TopicPartition) -> int | None:
-        """The next offset after all returned records; None while it is unknown."""
-        ...
-
-    def behind(self) -> int:
-        """How many records at the brokers were not returned yet, as far as that is known."""
-        ...
-
-    def stay_active(self) -> None:
-        """Keeps up group membership and checks while no records are needed; returns none."""
-        ...
-
-    def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Reads none of these until `resume`."""
-        ...
-
-    def resume(self, partitions: Collection[TopicPartition]) -> None:
-        """Reads these again."""
-        ...
-
-    def reread(self, partitions: Collection[TopicPartition]) -> None:
-        """Reads these again from their committed offsets."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedTopicFacts:
-    """What a task must know of its data topic: see `trimtab.apply.keys.kafka.start_up_checks`."""
-
-    topic_id: str
-    partitions: int
-    largest_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedWork:
-    """What a keyed consumer does, and within which limits.
-
-    Attributes:
-        max_tasks: Partitions that one process may own; each costs a producer with its threads.
-        commit_s: Longest time between two transactions of a task that has something to write.
-        store: Makes the local store of a task's entries; they are kept in memory if None.
-        receipt_text: Makes the text of a receipt; no receipts are written if None.
-        on_adopted: Called for each state that has arrived.
-    """
-
-    handler: KeyedHandler
-    limits: TaskLimits = field(default_factory=TaskLimits)
-    retry: Retry = field(default_factory=Retry)
-    max_tasks: int = 64
-    commit_s: float = 0.5
-    store: Callable[[TopicPartition], MutableMapping[bytes, bytes]] | None = None
-    receipt_text: Callable[[AppliedReceipt], bytes] | None = None
-    in_hand: Callable[[Record | None], None] | None = None
-    on_adopted: Callable[[TopicPartition, Adoption], None] = field(default=lambda _p, _a: None)
-    on_restored: Callable[[TopicPartition, int, float], None] = field(
-        default=lambda _p, _records, _seconds: None
-    )
-
-
-@dataclass(slots=True)
-class _Running:
-    """A task that this process owns, and its producer."""
-
-    task: PartitionTask
-    writer: TaskWriter
-    paused: bool = False
-    state_end: int | None = None
-    data_position: int | None = None
-    offsets_at: float = 0.0
+_FENCED_AT_MOST = 6
 
 
 class KeyedWorker:
     """The work of one keyed consumer; all methods are called by one thread.
 
-    `on_fenced` is called with partitions that another process has taken over.
+    `on_fenced` is called with partitions that another process has taken over. If None, there can
+    be no other owner: brokers also fence a task whose transaction has taken too long, after a pause
+    of the process for example, and it begins again.
     """
 
     def __init__(
@@ -146,7 +66,7 @@ class KeyedWorker:
         facts: Mapping[str, KeyedTopicFacts],
         client_id: str,
         stop: threading.Event,
-        on_fenced: Callable[[frozenset[TopicPartition]], None],
+        on_fenced: Callable[[frozenset[TopicPartition]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
@@ -161,16 +81,31 @@ class KeyedWorker:
         self._handovers = HandoverReader(cluster, group, client_id=f"{client_id}-handovers")
         self._metadata: Any = None
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="tasks")
-        self._tasks: dict[TopicPartition, _Running] = {}
-        self._sleeping: dict[TopicPartition, _Running] = {}
+        self._tasks: dict[TopicPartition, RunningTask] = {}
+        self._opener = TaskOpener(
+            cluster,
+            group,
+            work,
+            facts=facts,
+            client_id=client_id,
+            stop=stop,
+            stopped_within=self._stopped_within,
+            clock=clock,
+        )
         self._broken: set[TopicPartition] = set()
         self._batch: deque[Record] = deque()
         self._committed: dict[TopicPartition, int] = {}
         self._in_step: TopicPartition | None = None
         self._totals = Totals()
         self._written_at = clock()
-        self._busy_s, self._busy_records, self._busy_bytes = 0.0, 0, 0
+        self._fenced_in_a_row = 0
+        self._handled_records, self._handled_bytes, self._busy_s = 0, 0, 0.0
         self.capacity = Capacity()
+        self._lost_ends = LostEnds(
+            KafkaEndSources(cluster, group, client_id=client_id),
+            after_s=work.lost_after_s,
+            clock=clock,
+        )
 
     def attach(self, reader: DataReader) -> None:
         """Names the source of records; once, before `run`."""
@@ -204,99 +139,36 @@ class KeyedWorker:
                 f"only {self._work.max_tasks} tasks.",
                 hint="Start more consumers, or raise --max-tasks.",
             )
-        opened = dict(zip(new, self._pool.map(self._open, new), strict=True))
-        self._handovers.take([self._handover_of(p) for p in new])
+        self._refuse_grown(new)
+        opening = {p: self._pool.submit(self._opener.open, p) for p in new}
+        wait(opening.values())
+        opened: dict[TopicPartition, RunningTask] = {}
+        try:
+            for partition, future in opening.items():
+                running = future.result()
+                if running is not None:
+                    opened[partition] = running
+            self._handovers.take([self._handover_of(p) for p in opened])
+        except BaseException:
+            for future in opening.values():
+                if future.exception() is None and (running := future.result()) is not None:
+                    running.writer.close()
+            raise
         self._metadata = self._handovers.group_metadata()
-        for partition, running in opened.items():
-            if running is not None:
-                self._tasks[partition] = running
-                self._broken.discard(partition)
+        self._tasks |= opened
+        self._broken -= opened.keys()
         self._forget_sleepers()
 
-    def _open(self, partition: TopicPartition) -> _Running | None:
-        """A task that is fenced and restored; None if the consumer was stopped."""
-        facts = self._facts[partition.topic]
-        topics = KeyedTopics(partition.topic, self._group)
-        writer = TaskWriter(
-            self._cluster,
-            partition,
-            topics,
-            client_id=f"{self._client_id}-task-{partition.partition}",
-            largest_bytes=facts.largest_bytes,
-            receipt_topic=self._cluster.topics.receipts,
-            receipt_text=self._work.receipt_text,
-        )
-        try:
-            return self._restored(partition, writer, topics, facts)
-        except BaseException:
-            writer.close()
-            raise
-
-    def _restored(
-        self,
-        partition: TopicPartition,
-        writer: TaskWriter,
-        topics: KeyedTopics,
-        facts: KeyedTopicFacts,
-    ) -> _Running | None:
-        began = self._clock()
-        if not writer.fence(self._stop):
-            writer.close()
-            return None
-        number, timeout_s = partition.partition, self._cluster.timeouts.attempt_s
-        name = f"{self._client_id}-restore-{number}"
-        with state_consumer(self._cluster, client_id=name, group=self._group) as consumer:
-            asleep = self._sleeping.pop(partition, None)
-            end = state_end(consumer, topics.state, number, timeout_s=timeout_s)
-            if asleep is not None and asleep.state_end == end:
-                log.info("task_resumed", partition=str(partition))
-                return _Running(asleep.task, writer, state_end=end)
-            found = read_state(
-                consumer,
-                topics.state,
-                number,
-                stop=self._stop,
-                timeout_s=timeout_s,
-                entries=None if self._work.store is None else self._work.store(partition),
-                on_progress=lambda read, there: log.info(
-                    "restoring", partition=str(partition), records=read, of=there
-                ),
-            )
-        if found is None:
-            writer.close()
-            return None
-        restored, end = found
-        if restored.topic_id not in (None, facts.topic_id):
-            raise ConfigError(
-                f"Topic {partition.topic} was deleted and created again: {topics.state} belongs to "
-                "the one before.",
-                hint=f"To begin anew, delete {topics.state}, {topics.handover} and the group's "
-                "offsets, or use another --group.",
-            )
-        took_s = self._clock() - began
-        self._work.on_restored(partition, restored.records, took_s)
-        task = PartitionTask(
-            partition,
-            restored,
-            TaskHandling(
-                handler=self._work.handler,
-                retry=self._work.retry,
-                stopped_within=self._stopped_within,
-                in_hand=self._work.in_hand or (lambda _record: None),
-                clock=self._clock,
-            ),
-            partitions=facts.partitions,
-            topic_id=facts.topic_id,
-            limits=self._work.limits,
-        )
-        log.info(
-            "task_restored",
-            partition=str(partition),
-            records=restored.records,
-            keys=task.counts.owned,
-            seconds=round(took_s, 3),
-        )
-        return _Running(task, writer, state_end=end)
+    def _refuse_grown(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            count = self._facts[partition.topic].partitions
+            if partition.partition >= count:
+                raise ConfigError(
+                    f"Topic {partition.topic} has grown beyond {count} partitions: keys now belong "
+                    "to other partitions than their states.",
+                    hint="A keyed topic keeps its number of partitions. Create a larger topic, and "
+                    "consume it with another --group.",
+                )
 
     def begin(self, partition: TopicPartition, committed: int | None) -> None:
         """Adds a partition that was prepared, with its committed offset."""
@@ -315,7 +187,8 @@ class KeyedWorker:
             running = ended[partition]
             running.writer.close()
             if lost is None:
-                self._sleeping[partition] = running
+                running.task.finish_round()  # offsets that were not due: they are fetched anew
+                self._opener.sleeping[partition] = running
         self._handovers.drop([self._handover_of(p) for p in gone])
         for partition in gone:
             self._committed.pop(partition, None)
@@ -324,8 +197,11 @@ class KeyedWorker:
 
     def _forget_sleepers(self) -> None:
         """Keeps as many sleeping tasks as there may be tasks in all, the last ones."""
-        while len(self._sleeping) + len(self._tasks) > self._work.max_tasks and self._sleeping:
-            del self._sleeping[next(iter(self._sleeping))]
+        while (
+            len(self._opener.sleeping) + len(self._tasks) > self._work.max_tasks
+            and self._opener.sleeping
+        ):
+            del self._opener.sleeping[next(iter(self._opener.sleeping))]
 
     def _handover_of(self, partition: TopicPartition) -> TopicPartition:
         topic = KeyedTopics(partition.topic, self._group).handover
@@ -337,6 +213,7 @@ class KeyedWorker:
             running.writer.close()
         self._tasks.clear()
         self._pool.shutdown()
+        self._lost_ends.close()
         self._handovers.close()
 
     # ------------------------------------------------------------ the loop
@@ -366,6 +243,17 @@ class KeyedWorker:
             if self._clock() >= until or has_commands() or self._is_urgent() or self._is_full():
                 break
         self._write()
+        self._give_up_lost()
+
+    def _give_up_lost(self) -> None:
+        """Lets keys go on whose state can never come."""
+        read = self._handovers.positions
+        places = {p: self._handover_of(p) for p in self._tasks}
+        self._lost_ends.look(
+            self.tasks,
+            read_to=self._committed,
+            handovers_read={p: read[place] for p, place in places.items() if place in read},
+        )
 
     def _gather(self) -> bool:
         """Reads records if none are left; returns whether it waited for them."""
@@ -455,6 +343,8 @@ class KeyedWorker:
                 self._in_step = None
             if self._batch and self._batch[0] is record:
                 self._batch.popleft()
+                self._handled_records += 1
+                self._handled_bytes += record.size
             if self._clock() >= until or running.task.size_bytes > _ROUND_BYTES:
                 return
 
@@ -484,7 +374,7 @@ class KeyedWorker:
     def _measure(self, began: float, *, waited: bool) -> None:
         if waited:
             self.capacity.pause()
-            self._busy_s, self._busy_records, self._busy_bytes = 0.0, 0, 0
+            self._handled_records, self._handled_bytes, self._busy_s = 0, 0, 0.0
         else:
             self._busy_s += self._clock() - began
 
@@ -502,23 +392,38 @@ class KeyedWorker:
             else:
                 self._broken.add(partition)
         self._written_at = self._clock()
-        if self._busy_s:
+        if self._handled_records:
             self.capacity.add(
                 self._busy_s + self._written_at - began,
-                self._busy_records,
-                self._busy_bytes,
+                self._handled_records,
+                self._handled_bytes,
                 behind=bool(self._batch) or self._source.behind() > 0,
             )
-        self._busy_s, self._busy_records, self._busy_bytes = 0.0, 0, 0
+        self._handled_records, self._handled_bytes, self._busy_s = 0, 0, 0.0
         if fenced:
-            self._drop_records(fenced)
+            self._lose(frozenset(fenced))
+
+    def _lose(self, fenced: frozenset[TopicPartition]) -> None:
+        """Gives up tasks that were fenced, or begins them again where nobody else can own them."""
+        self._drop_records(fenced)
+        if self._on_fenced is not None:
             self._handovers.drop([self._handover_of(p) for p in fenced])
             for partition in fenced:
                 self._committed.pop(partition, None)
-            self._on_fenced(frozenset(fenced))
+            self._on_fenced(fenced)
+            return
+        self._fenced_in_a_row += 1
+        if self._fenced_in_a_row > _FENCED_AT_MOST:
+            raise ApplyError(
+                f"Another process writes for {', '.join(str(p) for p in sorted(fenced))} as a "
+                f"member of group {self._group}.",
+                hint="Each group may be run by one controller only. End the other consumers.",
+            )
+        self._broken |= fenced
+        self._stop.wait(_NAP_S * 2**self._fenced_in_a_row)
 
     def _write_rounds(
-        self, tasks: Mapping[TopicPartition, _Running]
+        self, tasks: Mapping[TopicPartition, RunningTask]
     ) -> dict[TopicPartition, Exception | None]:
         """Writes the rounds of these tasks side by side; why each is lost, None if it is not."""
         pending = Counter(record.source for record in self._batch)
@@ -547,7 +452,7 @@ class KeyedWorker:
         return outcomes
 
     def _add_position(
-        self, partition: TopicPartition, running: _Running, finished: TaskRound, *, pending: bool
+        self, partition: TopicPartition, running: RunningTask, finished: TaskRound, *, pending: bool
     ) -> None:
         """Offsets behind the last record: markers of transactions take offsets, too."""
         if running.data_position is not None and finished.data_offset is None:
@@ -560,7 +465,7 @@ class KeyedWorker:
             ):
                 finished.data_offset = position
 
-    def _is_due(self, running: _Running, finished: TaskRound) -> bool:
+    def _is_due(self, running: RunningTask, finished: TaskRound) -> bool:
         """Whether a round is written now; one with offsets only may wait."""
         if finished.is_empty:
             return False
@@ -581,16 +486,16 @@ class KeyedWorker:
             return lost
         return None
 
-    def _count(self, partition: TopicPartition, running: _Running, finished: TaskRound) -> None:
+    def _count(self, partition: TopicPartition, running: RunningTask, finished: TaskRound) -> None:
         if running.writer.state_end is not None:
             running.state_end = running.writer.state_end
         if finished.data_offset is not None:
             self._committed[partition] = finished.data_offset
         for adoption in finished.adoptions:
             self._work.on_adopted(partition, adoption)
+        self._fenced_in_a_row = 0
+        self._work.on_written(partition, running.task.counts)
         if finished.records or finished.receipts:
-            self._busy_records += finished.records
-            self._busy_bytes += finished.size_bytes
             self._totals = replace(
                 self._totals,
                 records=self._totals.records + finished.records,

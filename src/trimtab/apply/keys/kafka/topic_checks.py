@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from trimtab.apply.keys.kafka.keyed_worker import KeyedTopicFacts
+from trimtab.apply.keys.kafka.keyed_work import KeyedTopicFacts
 from trimtab.apply.keys.keyed_topics import KeyedTopics
 from trimtab.apply.keys.start_up_checks import (
     LARGEST,

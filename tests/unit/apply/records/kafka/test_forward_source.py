@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +46,14 @@ class Told:
         raise error
 
 
+class PromptCluster(Cluster):
+    """Its fetches wait for no half second when there is nothing, or an error."""
+
+    def client(self, client_id: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        prompt = {"fetch.wait.max.ms": 50, "fetch.error.backoff.ms": 20}
+        return super().client(client_id, {**settings, **prompt})
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """A cluster with 20 records in each of the four partitions of topic s."""
@@ -60,7 +68,7 @@ def server() -> Iterator[str]:
 
 @contextmanager
 def source_of(server: str, group: str, **more: Any) -> Iterator[GroupSource]:
-    made = GroupSource(group, ["s"], Cluster(server), **more)
+    made = GroupSource(group, ["s"], PromptCluster(server), **more)
     made.hooks = Told()
     try:
         yield made
