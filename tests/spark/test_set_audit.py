@@ -105,7 +105,7 @@ def test_spark_finds_what_the_pure_audit_finds(
     spark: SparkSession, *, at_rest: bool, complete: bool
 ) -> None:
     history = replace(_scenes(), complete=complete)
-    rules = SetAuditRules(at_rest=at_rest, clock_skew_us=1)
+    rules = SetAuditRules(at_rest=at_rest)
 
     found = set_audit(**_tables(spark, history), rules=rules, complete=complete).collect()
 
