@@ -11,17 +11,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.keys.chunks import state_key
+from trimtab.apply.keys.handover_layout import handover_tombstones, handover_writes, held_writes
 from trimtab.apply.keys.key_entry import AwaitedEnd, EntryStatus, KeyEntry, KeyHandover
 from trimtab.apply.keys.keyed_topics import KeyedTopics
-from trimtab.apply.keys.state_layout import (
-    Write,
-    entry_text,
-    handover_tombstones,
-    handover_writes,
-    held_writes,
-    parked_key,
-    parked_text,
-)
+from trimtab.apply.keys.state_layout import entry_text, parked_key, parked_text
+from trimtab.apply.keys.stored_json import StoredWrite
 from trimtab.cli.main import run
 from trimtab.kafka.admin import TopicSpec
 from trimtab.kafka.cluster import Cluster
@@ -35,12 +29,12 @@ OWN: KeyEntry[bytes] = KeyEntry(value=b"41", last_src=((0, 5),))
 WRITTEN_MS = 1_700_000_000_000
 
 
-def entry(key: bytes, found: KeyEntry[bytes]) -> Write:
+def entry(key: bytes, found: KeyEntry[bytes]) -> StoredWrite:
     return state_key(key, 0), entry_text(found)
 
 
 def send(
-    servers: str, topic: str, partition: int, writes: Iterable[Write], ts: int = WRITTEN_MS
+    servers: str, topic: str, partition: int, writes: Iterable[StoredWrite], ts: int = WRITTEN_MS
 ) -> None:
     producer = Producer({"bootstrap.servers": servers, "acks": "all"})
     for key, value in writes:

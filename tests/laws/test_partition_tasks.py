@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.laws.task_world import TaskWorld, compacted
 from trimtab.apply.keys.key_route import GatewayMode
-from trimtab.apply.keys.state_layout import BrokenState, has_left
+from trimtab.apply.keys.state_layout import has_left
+from trimtab.apply.keys.stored_json import BrokenState
 from trimtab.model.key_chain import chain_after
 
 EXACTLY_ONCE, LOW_LATENCY = GatewayMode.EXACTLY_ONCE, GatewayMode.LOW_LATENCY

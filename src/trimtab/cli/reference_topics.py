@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from trimtab.apply.keys.handover_layout import handover_writes
 from trimtab.apply.keys.key_entry import AwaitedEnd, EntryStatus, KeyEntry, KeyHandover
 from trimtab.apply.keys.keyed_topics import KeyedTopics
-from trimtab.apply.keys.state_layout import entry_text, handover_writes
+from trimtab.apply.keys.state_layout import entry_text
 from trimtab.kafka.topics import LEAST_RETENTION_MS, MOST_REPLICAS, OwnTopic, OwnTopics
 from trimtab.model import codec, control_codec
 from trimtab.model.assignment import Assignment

@@ -1,7 +1,9 @@
-"""A record as it was read from a topic."""
+"""A record as it was read from a topic, and a topic as it was read whole."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimtab.model.cluster import TopicPartition
@@ -44,3 +46,14 @@ class Record(NamedTuple):
     def header(self, name: str) -> bytes | None:
         """The last header of that name."""
         return next((value for found, value in reversed(self.headers) if found == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLog:
+    """The records of a topic, to be read once, and the first offset of each partition.
+
+    Records of one partition come in order. Those of aborted or open transactions are left out.
+    """
+
+    records: Iterator[Record]
+    starts: Mapping[int, int]

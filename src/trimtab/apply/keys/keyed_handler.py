@@ -14,6 +14,7 @@ Promise  For each key the records come in the order of the input, and each takes
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -193,6 +194,8 @@ def encoded(codec: StateCodec, state: Any) -> bytes | None:
 def answer_of(found: Any) -> tuple[Any, tuple[Output, ...]]:
     """What a handler returned, checked."""
     if not isinstance(found, tuple) or len(found) != 2:
+        if inspect.iscoroutine(found):
+            found.close()  # else Python warns that it was never awaited
         raise TypeError(f"a keyed handler returns (state, outputs), not {type(found).__name__}")
     state, outputs = found
     return state, outputs_of(outputs)

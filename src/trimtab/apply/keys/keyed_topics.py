@@ -17,6 +17,11 @@ class KeyedTopics:
     group: str
 
     @property
+    def input(self) -> str:
+        """What sources write if there is a gateway."""
+        return f"{self.data}.in"
+
+    @property
     def state(self) -> str:
         """Changelogs of the tasks, one partition each."""
         return f"{self.data}.state.{self.group}"

@@ -6,6 +6,7 @@ of its input nothing will be sent again has that offset in `tt-src`.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -26,6 +27,7 @@ from trimtab.model.record import MARKER, Headers, Record
 KIND, SHARD, GEN, SRC, SET = MARKER, "tt-shard", "tt-gen", "tt-src", "tt-set"
 NEXT, TO, FROM, END = "tt-next", "tt-to", "tt-from", "tt-end"
 
+_NUMBER = struct.Struct(">q")
 _NAMES = frozenset({KIND, SHARD, GEN, SRC, SET, NEXT, TO, FROM, END})
 
 
@@ -38,11 +40,18 @@ class MalformedRecord:
 
 def parse(record: Record) -> KeyRecord | PartitionMarker | MalformedRecord:
     """What a record of a keyed topic is; data carries the record itself as payload."""
-    found = {name: value for name, value in record.headers if name in _NAMES}
-    if not found:
-        if record.key is None:
-            return MalformedRecord("it has no key")
-        return PlainRecord(record)
+    found = dict(record.headers)
+    if KIND not in found and record.key is not None:
+        try:  # almost every record: what is wrong with the others is told below
+            (shard,) = _NUMBER.unpack(found[SHARD])
+            (gen,) = _NUMBER.unpack(found[GEN])
+            (src,) = _NUMBER.unpack(found[SRC])
+            set_id = _NUMBER.unpack(found[SET])[0] if SET in found else None
+            return DataRecord(shard=shard, gen=gen, src=src, set_id=set_id, payload=record)
+        except (KeyError, TypeError, struct.error):
+            pass
+    if _NAMES.isdisjoint(found):
+        return MalformedRecord("it has no key") if record.key is None else PlainRecord(record)
     try:
         return _parsed(record, found)
     except _BadHeader as bad:
@@ -55,13 +64,12 @@ class _BadHeader(Exception):
 
 def _parsed(record: Record, found: dict[str, bytes]) -> KeyRecord | PartitionMarker:
     shard, gen = _number(found, SHARD), _number(found, GEN)
-    kind = found.get(KIND)
-    if kind is None:
+    if KIND not in found:
         set_id = _number(found, SET) if SET in found else None
         src = _number(found, SRC)
         _need_key(record)
         return DataRecord(shard=shard, gen=gen, src=src, set_id=set_id, payload=record)
-    marker = _kind(kind)
+    marker = _kind(found[KIND])
     match marker:
         case MarkerKind.END:
             _need_key(record)
@@ -101,7 +109,7 @@ def _kind(value: bytes) -> MarkerKind:
     try:
         (number,) = value
         return MarkerKind(number)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # a header may have a null value
         raise _BadHeader(f"{KIND} is {value!r}, which is no kind of marker") from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from trimtab.apply.keys.key_route import RoutePhase
-from trimtab.apply.keys.state_layout import BrokenState
+from trimtab.apply.keys.stored_json import BrokenState
 
 
 def prepared_set(text: bytes | None) -> int | None:

@@ -1,4 +1,4 @@
-r"""Records of `.state` and `.handover`: how entries, parked records and hand-overs are stored.
+r"""Records of `.state`: how entries and parked records are stored, and how they are restored.
 
 Promise  What a task writes is what its successor restores. All record keys end in parts of fixed
          length, so any bytes may be a key. A state larger than the limit is several chunks, each
@@ -7,31 +7,34 @@ Cost     Restoring keeps the stored text of an entry as it is: it is parsed when
 
 `.state`      k + key + chunk      an entry: own, wait or left; later chunks hold only their part
               p + key + number     a parked record
-              h + key + set        a hand-over that came before its START; chunk 0 of its state
-              c + key + set + n    a later chunk of it
+              h, c                 early hand-overs: see `handover_layout`
               \x00fence             generations of the shards, and which have closed the partition
               \x00topic             the id of the data topic that the offsets belong to
-`.handover`   key + set + chunk    a state on its way; a tombstone when it was adopted
 """
 
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
-from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+import re
+from base64 import b64encode
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-from trimtab.apply.keys.chunks import handover_key, join_state, split_state, state_key
-from trimtab.apply.keys.key_entry import (
-    AwaitedEnd,
-    EntryStatus,
-    KeyEntry,
-    KeyHandover,
-    Sources,
-)
+from trimtab.apply.keys.chunks import join_state, split_state, state_key
+from trimtab.apply.keys.handover_layout import handover_of
+from trimtab.apply.keys.key_entry import AwaitedEnd, EntryStatus, KeyEntry, KeyHandover
 from trimtab.apply.keys.partition_fences import PartitionFences, ShardFence
+from trimtab.apply.keys.stored_json import (
+    BROKEN,
+    BrokenState,
+    StoredWrite,
+    count_of,
+    from_base64,
+    node_of,
+    sources_of,
+    to_base64,
+    value_of,
+)
 from trimtab.model.record import Record
 
 FENCE_KEY = b"\x00fence"
@@ -43,12 +46,11 @@ _OWN, _WAIT, _LEFT = (
     for status in (EntryStatus.OWN, EntryStatus.WAIT, EntryStatus.LEFT)
 )
 
-Write = tuple[bytes, bytes | None]
-"""A record key and a value; None is a tombstone."""
-
-
-class BrokenState(ValueError):
-    """A record of `.state` or `.handover` that this version cannot read."""
+_SMALL = re.compile(
+    rb'\{"v":1,"status":"own","set":(\d+),"last_src":\{(?:"(\d+)":(\d+))?\}'
+    rb'(?:,"value_b64":"([A-Za-z0-9+/]*={0,2})")?\}'
+)
+"""An entry that is owned, with records of at most one shard."""
 
 
 # ------------------------------------------------------------ entries
@@ -76,7 +78,15 @@ def _own_text(entry: KeyEntry[bytes], value: bytes | None, *, of: int = 1) -> by
 
 def entry_of(text: bytes) -> KeyEntry[bytes]:
     """The entry of a text of `entry_text`."""
-    node = _node(text)
+    found = _SMALL.fullmatch(text)
+    if found is not None:  # almost every entry: without the cost of a general parser
+        set_id, shard, src, value = found.groups()
+        return KeyEntry(
+            set_id=int(set_id),
+            value=None if value is None else from_base64(value),
+            last_src=() if shard is None else ((int(shard), int(src)),),
+        )
+    node = node_of(text)
     if "of" in node:
         raise BrokenState(f"a state of {node['of']} chunks lacks all but the first")
     return _entry(node)
@@ -91,17 +101,17 @@ def _entry(node: dict[str, Any]) -> KeyEntry[bytes]:
         return KeyEntry(
             status=status,
             set_id=int(node["set"]),
-            value=_value(node),
-            last_src=_sources(node.get("last_src") or {}),
+            value=value_of(node),
+            last_src=sources_of(node.get("last_src") or {}),
             awaited=awaited,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except BROKEN as error:
         raise BrokenState(f"invalid entry: {error!r}") from error
 
 
 def entry_writes(
     key: bytes, entry: KeyEntry[bytes], text: bytes | None, *, chunks_before: int, limit_bytes: int
-) -> Iterator[Write]:
+) -> Iterator[StoredWrite]:
     """The records of an entry, with tombstones for chunks of a larger one before it.
 
     `text` is that of `entry_text`, or None if the entry goes.
@@ -143,161 +153,21 @@ def parked_text(record: Record) -> bytes:
         "v": 1,
         "offset": record.offset,
         "ts": record.timestamp_ms,
-        "headers": [[name, _b64(value)] for name, value in record.headers],
-        "value_b64": _b64(record.value),
+        "headers": [[name, to_base64(value)] for name, value in record.headers],
+        "value_b64": to_base64(record.value),
     }
     return json.dumps(node, separators=(",", ":")).encode()
 
 
 def parked_record(topic: str, partition: int, key: bytes, text: bytes) -> Record:
     """The record of a text of `parked_text`."""
-    node = _node(text)
+    node = node_of(text)
     try:
-        headers = tuple((str(name), _unb64(value) or b"") for name, value in node["headers"])
-        value = _unb64(node["value_b64"])
+        headers = tuple((str(name), from_base64(value) or b"") for name, value in node["headers"])
+        value = from_base64(node["value_b64"])
         return Record(topic, partition, int(node["offset"]), key, value, headers, int(node["ts"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except BROKEN as error:
         raise BrokenState(f"invalid parked record: {error!r}") from error
-
-
-# ------------------------------------------------------------ hand-overs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoverChunk:
-    """One record of `.handover`."""
-
-    key: bytes
-    set_id: int
-    chunk: int
-    text: bytes | None
-
-
-def handover_chunk(key: bytes, text: bytes | None) -> HandoverChunk:
-    """Takes the record key of `.handover` apart."""
-    if len(key) < 12:
-        raise BrokenState(f"invalid key of a hand-over: {key!r}")
-    set_id, chunk = int.from_bytes(key[-12:-4], "big"), int.from_bytes(key[-4:], "big")
-    return HandoverChunk(key=key[:-12], set_id=set_id, chunk=chunk, text=text)
-
-
-def handover_writes(
-    key: bytes, handover: KeyHandover[bytes], limit_bytes: int
-) -> tuple[Write, ...]:
-    """The records of a hand-over, chunk by chunk."""
-    value = handover.value
-    texts = _handover_texts(
-        handover, (value,) if value is None else split_state(value, limit_bytes)
-    )
-    return tuple(
-        (handover_key(key, handover.set_id, number), text) for number, text in enumerate(texts)
-    )
-
-
-def _handover_texts(
-    handover: KeyHandover[bytes], parts: Sequence[bytes | None]
-) -> tuple[bytes, ...]:
-    return tuple(
-        _handover_text(handover, part, number, len(parts)) for number, part in enumerate(parts)
-    )
-
-
-def _handover_text(handover: KeyHandover[bytes], part: bytes | None, chunk: int, of: int) -> bytes:
-    node: dict[str, Any] = {
-        "v": 1,
-        "set": handover.set_id,
-        "from": handover.source,
-        "last_src": {str(shard): src for shard, src in handover.last_src},
-        "chunk": chunk,
-        "of": of,
-        "value_b64": _b64(part),
-    }
-    return json.dumps(node, separators=(",", ":")).encode()
-
-
-def handover_tombstones(key: bytes, set_id: int, count: int) -> tuple[Write, ...]:
-    """What an adoption writes to `.handover`."""
-    return tuple((handover_key(key, set_id, number), None) for number in range(count))
-
-
-class HandoverAssembly:
-    """Puts the chunks of hand-overs together as they are read.
-
-    `offset` is the oldest one that is still needed: a hand-over of several chunks may lie between
-    those of other tasks, and a commit must not pass its first chunk before it is complete.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[tuple[bytes, int], dict[int, tuple[int, bytes]]] = {}
-
-    def add(self, chunk: HandoverChunk, offset: int) -> tuple[KeyHandover[bytes], int] | None:
-        """The hand-over and its number of chunks, once the last of them is here."""
-        name = (chunk.key, chunk.set_id)
-        if chunk.text is None:  # adopted before: nothing to put together
-            self._open.pop(name, None)
-            return None
-        of = _count(_node(chunk.text))
-        if of == 1:
-            return _handover_of([chunk.text]), 1
-        known = self._open.setdefault(name, {})
-        known[chunk.chunk] = (offset, chunk.text)
-        if any(number not in known for number in range(of)):
-            return None
-        del self._open[name]
-        return _handover_of([known[number][1] for number in range(of)]), of
-
-    @property
-    def offset(self) -> int | None:
-        """The oldest offset of an incomplete hand-over."""
-        found = [offset for parts in self._open.values() for offset, _ in parts.values()]
-        return min(found, default=None)
-
-
-def _handover_of(texts: list[bytes]) -> KeyHandover[bytes]:
-    nodes = [_node(text) for text in texts]
-    try:
-        first = nodes[0]
-        parts = {number: _value(node) for number, node in enumerate(nodes)}
-        return KeyHandover(
-            set_id=int(first["set"]),
-            source=int(first["from"]),
-            value=_joined(parts, len(nodes)),
-            last_src=_sources(first["last_src"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise BrokenState(f"invalid hand-over: {error!r}") from error
-
-
-def _joined(parts: dict[int, bytes | None], count: int) -> bytes | None:
-    if count == 1:
-        return parts[0]
-    return join_state({number: part or b"" for number, part in parts.items()}, count)
-
-
-def held_writes(key: bytes, handover: KeyHandover[bytes], count: int) -> tuple[Write, ...]:
-    """What keeps an early hand-over in `.state`.
-
-    It has as many chunks as in `.handover`, whatever this consumer's limit is: the number names the
-    tombstones of both when it is adopted.
-    """
-    value = handover.value
-    parts: Sequence[bytes | None] = (value,)
-    if value is not None and count > 1:
-        cuts = [len(value) * number // count for number in range(count + 1)]
-        parts = [value[start:end] for start, end in pairwise(cuts)]
-    texts = _handover_texts(handover, parts)
-    return tuple(zip(_held_keys(key, handover.set_id, count), texts, strict=True))
-
-
-def held_tombstones(key: bytes, set_id: int, count: int) -> tuple[Write, ...]:
-    """What an adopted early hand-over leaves in `.state`."""
-    return tuple((name, None) for name in _held_keys(key, set_id, count))
-
-
-def _held_keys(key: bytes, set_id: int, count: int) -> tuple[bytes, ...]:
-    first = key + set_id.to_bytes(8, "big")
-    later = (b"c" + first + number.to_bytes(4, "big") for number in range(1, count))
-    return (b"h" + first, *later)
 
 
 # ------------------------------------------------------------ reserved keys
@@ -315,14 +185,14 @@ def fence_text(fences: PartitionFences) -> bytes:
 
 def fences_of(text: bytes) -> PartitionFences:
     """The fences of a text of `fence_text`."""
-    node = _node(text)
+    node = node_of(text)
     try:
         fences = (
             ShardFence(int(shard), int(gen), bool(node["open"][shard]))
             for shard, gen in node["gen"].items()
         )
         return PartitionFences(tuple(sorted(fences, key=lambda fence: fence.shard)))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except BROKEN as error:
         raise BrokenState(f"invalid fences: {error!r}") from error
 
 
@@ -356,26 +226,23 @@ class RestoredState:
         """Takes the next record; a later one with the same key replaces it."""
         self.records += 1
         kind = key[:1]
+        if kind == b"k" and key[-4:] == _CHUNK_0:
+            _put(self.entries, key[1:-4], value)
+            return
+        name, number = _taken_apart(key)
         if kind == b"k":
-            if key[-4:] == _CHUNK_0:
-                _put(self.entries, key[1:-4], value)
-            else:
-                parts = self._parts.setdefault(key[1:-4], {})
-                _put(parts, int.from_bytes(key[-4:], "big"), value)
+            _put(self._parts.setdefault(name, {}), number, value)
         elif kind == b"p":
-            parked = self.parked.setdefault(key[1:-8], {})
-            _put(parked, int.from_bytes(key[-8:], "big"), value)
+            _put(self.parked.setdefault(name, {}), number, value)
         elif kind == b"h":
-            name = (key[1:-8], int.from_bytes(key[-8:], "big"))
-            _put(self._held_texts.setdefault(name, {}), 0, value)
+            _put(self._held_texts.setdefault((name, number), {}), 0, value)
         elif kind == b"c":
-            name = (key[1:-12], int.from_bytes(key[-12:-4], "big"))
-            texts = self._held_texts.setdefault(name, {})
-            _put(texts, int.from_bytes(key[-4:], "big"), value)
+            held = (name[:-8], int.from_bytes(name[-8:], "big"))
+            _put(self._held_texts.setdefault(held, {}), number, value)
         elif key == FENCE_KEY:
             self.fences = PartitionFences() if value is None else fences_of(value)
         elif key == TOPIC_KEY:
-            self.topic_id = None if value is None else str(_node(value).get("topic"))
+            self.topic_id = None if value is None else _topic_of(value)
 
     def finish(self) -> None:
         """Puts together what was stored in several records."""
@@ -387,20 +254,20 @@ class RestoredState:
         for (key, set_id), texts in self._held_texts.items():
             if 0 not in texts:
                 continue
-            of = _count(_node(texts[0]))
+            of = count_of(node_of(texts[0]))
             if any(number not in texts for number in range(of)):
                 raise BrokenState(f"the hand-over {set_id} of key {key!r} is not complete")
-            handover = _handover_of([texts[number] for number in range(of)])
+            handover = handover_of([texts[number] for number in range(of)])
             self.held.setdefault(key, {})[set_id] = (handover, of)
         self._parts, self._held_texts = {}, {}
 
     def _join(self, key: bytes, text: bytes, parts: dict[int, bytes]) -> None:
-        node = _node(text)
-        of = _count(node)
+        node = node_of(text)
+        of = count_of(node)
         if of == 1:
             return
-        found = {0: _value(node) or b""}
-        found |= {number: _value(_node(part)) or b"" for number, part in parts.items()}
+        found = {0: value_of(node) or b""}
+        found |= {number: value_of(node_of(part)) or b"" for number, part in parts.items()}
         value = join_state(found, of)
         if value is None:
             raise BrokenState(f"the state of key {key!r} is not complete")
@@ -423,41 +290,26 @@ def has_no_value(text: bytes) -> bool:
     return b'"value_b64"' not in text
 
 
+_NUMBER_BYTES = {b"k": 4, b"p": 8, b"h": 8, b"c": 4}
+
+
+def _taken_apart(key: bytes) -> tuple[bytes, int]:
+    """What lies between the first byte of a record key and its number, and the number."""
+    count = _NUMBER_BYTES.get(key[:1], 0)
+    if len(key) <= count or (key[:1] == b"c" and len(key) < 13):
+        raise BrokenState(f"invalid record key: {key!r}")
+    return (key[1:-count], int.from_bytes(key[-count:], "big")) if count else (key, 0)
+
+
+def _topic_of(text: bytes) -> str:
+    topic = node_of(text).get("topic")
+    if not isinstance(topic, str):
+        raise BrokenState(f"invalid topic id: {topic!r}")
+    return topic
+
+
 def _put(known: Any, key: Any, value: bytes | None) -> None:
     if value is None:
         known.pop(key, None)
     else:
         known[key] = value
-
-
-def _node(text: bytes) -> dict[str, Any]:
-    try:
-        node = json.loads(text)
-    except ValueError as error:
-        raise BrokenState(f"invalid JSON: {text[:80]!r}") from error
-    if not isinstance(node, dict) or node.get("v") != 1:
-        raise BrokenState(f"unknown version: {text[:80]!r}")
-    return node
-
-
-def _count(node: dict[str, Any]) -> int:
-    of = node.get("of", 1)
-    if not isinstance(of, int) or of < 1:
-        raise BrokenState(f"invalid number of chunks: {of!r}")
-    return of
-
-
-def _value(node: dict[str, Any]) -> bytes | None:
-    return _unb64(node.get("value_b64"))
-
-
-def _sources(node: dict[str, Any]) -> Sources:
-    return tuple(sorted((int(shard), int(src)) for shard, src in node.items()))
-
-
-def _b64(value: bytes | None) -> str | None:
-    return None if value is None else b64encode(value).decode()
-
-
-def _unb64(text: str | None) -> bytes | None:
-    return None if text is None else b64decode(text)

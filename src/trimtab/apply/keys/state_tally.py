@@ -7,14 +7,9 @@ Cost     A dict entry per live record key; values are not kept, and only those o
 
 from __future__ import annotations
 
+from trimtab.apply.keys.handover_layout import handover_chunk
 from trimtab.apply.keys.key_entry import AwaitedEnd
-from trimtab.apply.keys.state_layout import (
-    entry_of,
-    handover_chunk,
-    has_left,
-    is_waiting,
-    parked_record,
-)
+from trimtab.apply.keys.state_layout import entry_of, has_left, is_waiting, parked_record
 from trimtab.evaluate.keyed_status import HandoverUnderWay, PartitionContents, WaitingKey
 
 _CHUNK_0 = bytes(4)

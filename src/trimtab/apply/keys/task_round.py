@@ -36,12 +36,14 @@ class TaskHandling:
 
     `stopped_within` waits this many seconds; it returns True at once if the consumer must stop.
     `in_hand` is called with each record before it is handled, and with None afterwards.
+    `check_output` raises for an output that brokers would refuse.
     """
 
     handler: KeyedHandler
     retry: Retry = field(default_factory=Retry)
     stopped_within: Callable[[float], bool] = field(default=lambda _pause_s: False)
     in_hand: Callable[[Record | None], None] = field(default=lambda _record: None)
+    check_output: Callable[[Output], None] = field(default=lambda _output: None)
     now_us: Callable[[], int] = wall_clock_us
     clock: Callable[[], float] = time.monotonic
 
@@ -82,7 +84,11 @@ class HandoverWrite(NamedTuple):
 
 @dataclass(slots=True)
 class TaskRound:
-    """What one transaction of a task writes; offsets are the next ones to read, None if unmoved."""
+    """What one transaction of a task writes; offsets are the next ones to read, None if unmoved.
+
+    `record_bytes` are those of the records read, `other_bytes` of parked records that were handled,
+    outputs, dead letters and states that leave.
+    """
 
     state: dict[bytes, bytes | None] = field(default_factory=dict)
     handovers: list[HandoverWrite] = field(default_factory=list)
@@ -93,7 +99,13 @@ class TaskRound:
     data_offset: int | None = None
     handover_offset: int | None = None
     records: int = 0
-    size_bytes: int = 0
+    record_bytes: int = 0
+    other_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much it writes, without the states that stay."""
+        return self.record_bytes + self.other_bytes
 
     @property
     def is_empty(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimtab.apply.keys.routes_layout import prepared_set
-from trimtab.apply.keys.state_layout import BrokenState
+from trimtab.apply.keys.stored_json import BrokenState
 
 
 def test_only_a_prepared_migration_counts() -> None:

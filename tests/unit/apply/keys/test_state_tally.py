@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from trimtab.apply.keys.chunks import state_key
+from trimtab.apply.keys.handover_layout import (
+    handover_tombstones,
+    handover_writes,
+    held_tombstones,
+    held_writes,
+)
 from trimtab.apply.keys.key_entry import AwaitedEnd, EntryStatus, KeyEntry, KeyHandover
 from trimtab.apply.keys.partition_fences import PartitionFences
 from trimtab.apply.keys.state_layout import (
@@ -10,10 +16,6 @@ from trimtab.apply.keys.state_layout import (
     entry_text,
     entry_writes,
     fence_text,
-    handover_tombstones,
-    handover_writes,
-    held_tombstones,
-    held_writes,
     parked_key,
     parked_text,
 )

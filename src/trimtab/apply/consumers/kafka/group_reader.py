@@ -343,7 +343,11 @@ class GroupReader:
                     found = self._consumer.poll(timeout_ms=round(_JOIN_S * 1000))
             except theirs.FencedInstanceIdError as error:
                 raise self._taken_over() from error
-            except (theirs.OffsetOutOfRangeError, theirs.NoOffsetForPartitionError) as error:
+            except theirs.NoOffsetForPartitionError as error:
+                if not self._without_position:
+                    raise records_deleted(self._group, str(error)) from error
+                found = {}  # assigned in this poll, to a new group: the next one seeks
+            except theirs.OffsetOutOfRangeError as error:
                 raise records_deleted(self._group, str(error)) from error
         readable = self._owned - self._without_position
         ours = {TopicPartition(*p): records for p, records in found.items() if p in readable}

@@ -30,7 +30,8 @@ from trimtab.apply.keys.message_sets import EndMarker, StartMarker
 from trimtab.apply.keys.partition_task import PartitionTask
 from trimtab.apply.keys.record_headers import parse
 from trimtab.apply.keys.routes_layout import prepared_set
-from trimtab.apply.keys.state_layout import BrokenState, parked_record
+from trimtab.apply.keys.state_layout import parked_record
+from trimtab.apply.keys.stored_json import BrokenState
 from trimtab.errors import BrokerUnavailable, TrimtabError
 from trimtab.kafka.admin import Admin
 from trimtab.kafka.cluster import Cluster

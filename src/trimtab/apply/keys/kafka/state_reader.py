@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as TheirPartition
 
-from trimtab.apply.keys.state_layout import BrokenState, RestoredState
+from trimtab.apply.keys.state_layout import RestoredState
+from trimtab.apply.keys.stored_json import BrokenState
 from trimtab.errors import ApplyError, BrokerUnavailable
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import kafka_errors, translated

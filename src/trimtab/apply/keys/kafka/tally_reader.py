@@ -15,8 +15,8 @@ from confluent_kafka import TopicPartition as TheirPartition
 
 from trimtab.apply.keys.kafka.state_reader import state_consumer
 from trimtab.apply.keys.keyed_topics import KeyedTopics
-from trimtab.apply.keys.state_layout import BrokenState
 from trimtab.apply.keys.state_tally import HandoverTally, StateTally
+from trimtab.apply.keys.stored_json import BrokenState
 from trimtab.errors import ApplyError, BrokerUnavailable
 from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.errors import is_retriable, kafka_errors

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from trimtab.apply.keys.backends.memory_store import MemoryStores
 from trimtab.apply.keys.kafka.keyed_work import KeyedTopicFacts, KeyedWork
+from trimtab.apply.keys.kafka.output_checks import OutputChecks
 from trimtab.apply.keys.kafka.state_reader import read_state, state_consumer, state_end
 from trimtab.apply.keys.kafka.task_writer import TaskWriter
 from trimtab.apply.keys.keyed_topics import KeyedTopics
@@ -64,6 +65,14 @@ class TaskOpener:
         self._stop = stop
         self._stopped_within = stopped_within
         self._clock = clock
+        self._check_output = OutputChecks(
+            cluster.admin,
+            reserved=[
+                beside
+                for topics in (KeyedTopics(name, group) for name in facts)
+                for beside in (topics.state, topics.handover, topics.assign)
+            ],
+        )
         self._store = work.store or MemoryStores()
         if isinstance(self._store, MemoryStores):
             self._store.spare = self.sleeping.clear
@@ -138,6 +147,7 @@ class TaskOpener:
                 retry=self._work.retry,
                 stopped_within=self._stopped_within,
                 in_hand=self._work.in_hand or (lambda _record: None),
+                check_output=self._check_output,
                 clock=self._clock,
             ),
             partitions=facts.partitions,

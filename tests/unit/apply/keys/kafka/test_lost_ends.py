@@ -8,13 +8,14 @@ from concurrent.futures import wait
 import pytest
 
 from tests.unit.apply.keys.test_end_search import World
+from trimtab.apply.keys.handover_layout import handover_writes
 from trimtab.apply.keys.kafka.lost_ends import LostEnds
 from trimtab.apply.keys.key_entry import KeyHandover
 from trimtab.apply.keys.keyed_handler import counting_handler
 from trimtab.apply.keys.message_sets import DataRecord, StartMarker
 from trimtab.apply.keys.partition_task import PartitionTask
 from trimtab.apply.keys.record_headers import headers_for
-from trimtab.apply.keys.state_layout import RestoredState, handover_writes
+from trimtab.apply.keys.state_layout import RestoredState
 from trimtab.apply.keys.task_round import TaskHandling
 from trimtab.errors import BrokerUnavailable
 from trimtab.model.cluster import TopicPartition
