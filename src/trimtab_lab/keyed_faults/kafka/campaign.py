@@ -16,7 +16,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -40,6 +40,8 @@ from trimtab_lab.keyed_faults.verdict import BlockedTimes, CampaignVerdict, judg
 
 _SESSION_S = 10.0
 """The session time-out of members of a group, see `open_group_reader`."""
+
+_RIVALS_S = 10.0
 
 Say = Callable[[str], None]
 
@@ -300,24 +302,34 @@ class Campaign:
             self._director.declare_dead(slot.index)
 
     def _freeze(self, victims: list[ConsumerSlot]) -> None:
-        """Longer than the session; if nobody is left, one more consumer takes over."""
+        """Longer than the session; in directed mode others take over in one of two cases."""
         if len(victims) == len(self._slots):
             self._join()
+        replaced = self._director is not None and self._random.random() < 0.5
         for slot in victims:
             slot.send(signal.SIGSTOP)
-            self._dead(slot)
+            if replaced:
+                self._dead(slot)
         time.sleep(_SESSION_S + 2)
         for slot in victims:
             slot.send(signal.SIGCONT)
-        if self._director is not None:  # a real controller ends them: what they own is not known
-            self._heal("frozen consumers that woke up")
-            self._kill(victims)
+        if replaced:
+            self._rival(victims)
 
     def _take_over(self, victims: list[ConsumerSlot]) -> None:
         """Others get the partitions of a consumer that lives."""
         for slot in victims:
             self._dead(slot)
-        self._heal("a consumer that is believed dead")
+        self._rival(victims)
+
+    def _rival(self, victims: list[ConsumerSlot]) -> None:
+        """Two processes believe that they own partitions, until the first ones are ended.
+
+        A controller gives nothing away before that; they fence each other, and may get nowhere.
+        """
+        with suppress(TimedOut):
+            goal = self._persist(lambda: self._offsets(committed=False))
+            wait_until(lambda: self._reached(goal), within_s=_RIVALS_S, what="progress")
         self._kill(victims)
 
     def _kill_broker(self) -> None:
