@@ -8,12 +8,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from pyspark.sql import SparkSession
 
-from tests.kafka.streams import wait_until
+from tests.kafka.streams import stored, wait_until
 from trimtab.cli import main
 from trimtab.evaluate.spark.live_outcomes import LiveOutcomeOptions, outcomes_query
 from trimtab.kafka.cluster import Cluster
@@ -61,6 +62,13 @@ def send(cluster: LocalCluster, own: OwnTopics, offsets: range, *, waited_ms: in
     assert refused == []
 
 
+def total(rows: list[dict[str, Any]]) -> tuple[int, int]:
+    """How many records were judged, and how many of them were in time."""
+    assert {row["group"] for row in rows} <= {"g"}
+    in_time = sum(row["events"] * row["within_sla"] for row in rows)
+    return sum(row["events"] for row in rows), round(in_time)
+
+
 def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
     cluster: LocalCluster,
     spark: SparkSession,
@@ -92,11 +100,8 @@ def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
             query.stop()
 
     def judged(query: SupervisedQuery) -> tuple[int, int]:
-        """How many records were judged, and how many of them were in time."""
         query.tick()
-        rows = warehouse.read(spark, "outcomes").select("group", "events", "within_sla").collect()
-        assert {row.group for row in rows} <= {"g"}
-        return sum(r.events for r in rows), round(sum(r.events * r.within_sla for r in rows))
+        return total(stored(tmp_path / "warehouse", "outcomes"))
 
     with judging() as first:
         wait_until(lambda: any(tmp_path.glob("checkpoints/outcomes-*/sources/0/0")))
@@ -105,6 +110,8 @@ def test_receipts_become_outcomes_also_when_the_job_is_stopped_meanwhile(
     send(cluster, own, range(40, 60), waited_ms=5000)
     with judging() as second:
         wait_until(lambda: judged(second) == (60, 40), what="the missed outcome")
+    kept = warehouse.read(spark, "outcomes").collect()
+    assert total([row.asDict() for row in kept]) == (60, 40)
 
     monkeypatch.setenv("TRIMTAB_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TRIMTAB_TOPIC_PREFIX", own.prefix)

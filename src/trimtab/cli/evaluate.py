@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli import evaluate_plan
+from trimtab.cli import evaluate_plan, evaluate_sets
 from trimtab.cli.connection import ClusterOptions, cluster_of
 from trimtab.cli.options import (
     AsJson,
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(name="evaluate", no_args_is_help=True)
 app.command("plan", short_help="Compare a plan's forecast with the outcome.")(evaluate_plan.plan)
+app.command("sets", short_help="Check keys that move: order, chains, hand-overs.")(
+    evaluate_sets.sets
+)
 
 _HOUR_S = 3600.0
 _ALWAYS = (0, 253_402_300_800_000_000)

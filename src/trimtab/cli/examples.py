@@ -114,6 +114,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trimtab evaluate order --group pay --since 10m",
         "trimtab evaluate order --topic orders --seq-header tt-seq --since 10m --json",
     ),
+    "evaluate sets": (
+        "trimtab evaluate sets --topic orders --group pay",
+        "trimtab evaluate sets --topic orders --group pay --at-rest --json",
+    ),
     "evaluate outcome": (
         "trimtab evaluate outcome --group pay --sla 2s --since 10m",
         "trimtab evaluate outcome --group pay --run r1 --window 30s -o outcome.json",

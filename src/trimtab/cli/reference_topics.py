@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from trimtab.apply.keys.handover_layout import handover_writes
+from trimtab.apply.keys.key_entry import AwaitedEnd, EntryStatus, KeyEntry, KeyHandover
+from trimtab.apply.keys.keyed_topics import KeyedTopics
+from trimtab.apply.keys.state_layout import entry_text
 from trimtab.kafka.topics import LEAST_RETENTION_MS, MOST_REPLICAS, OwnTopic, OwnTopics
 from trimtab.model import codec, control_codec
 from trimtab.model.assignment import Assignment
@@ -58,7 +62,39 @@ def topics_page() -> str:
         parts += [f"## {topic.name}\n", f"{said}\n"]
         if record:
             parts.append(f"```json\n{codec.dumps(record)}\n```\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, *_keyed_topics()])
+
+
+def _keyed_topics() -> list[str]:
+    """The topics beside a data topic that a group consumes by key."""
+    topics = KeyedTopics("orders", "pay")
+    own: KeyEntry[bytes] = KeyEntry(set_id=17, value=b'{"cents":12}', last_src=((0, 812),))
+    waiting: KeyEntry[bytes] = KeyEntry(
+        status=EntryStatus.WAIT, set_id=17, awaited=AwaitedEnd(3, 5120)
+    )
+    handover = KeyHandover(set_id=17, source=3, value=own.value, last_src=own.last_src)
+    (_, sent), *_ = handover_writes(b"a", handover, 1000)
+    return [
+        "## Topics of keyed consumers\n",
+        "`trimtab consume --keyed` creates these beside a data topic, here `orders` with the group "
+        "`pay`, with as many partitions; they are compacted. Numbers in record keys are "
+        "big-endian. What belongs together is written in one transaction: read them with "
+        "`isolation.level=read_committed`. [How they are used](../how-to/keyed-consumer.md)\n",
+        f"### {topics.state}\n",
+        "The changelog of each partition. Record key `k`, the key, and the chunk as 4 bytes: the "
+        "entry of a key, which is `own`, `wait` (with the partition and the offset of the END that "
+        "it waits for) or `left`. `last_src` has the newest applied offset of the input by gateway "
+        "shard. Record key `p`, the key, and a number as 8 bytes: a parked record. `h`, the key, "
+        "and the set as 8 bytes: a hand-over that came before its START. Reserved keys: "
+        "`\\x00fence` for the generations of gateway shards, `\\x00topic` for the id of the data "
+        "topic.\n",
+        f"```json\n{entry_text(own).decode()}\n```\n",
+        f"```json\n{entry_text(waiting).decode()}\n```\n",
+        f"### {topics.handover}\n",
+        "States on their way to a partition. Record key: the key, the set as 8 bytes, the chunk as "
+        "4 bytes. A tombstone says that the state was adopted.\n",
+        f"```json\n{(sent or b'').decode()}\n```\n",
+    ]
 
 
 def _row(topic: OwnTopic) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+from trimtab.model.codec import VERSION, Json
+from trimtab.model.scalars import key_field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,3 +276,51 @@ class SetAudit:
     unsettled: tuple[bytes, ...]
     complete: bool
     at_rest: bool
+
+    @property
+    def counts(self) -> Mapping[SetFindingKind, int]:
+        """The number of findings of each kind that occurs."""
+        return Counter(finding.kind for finding in self.findings)
+
+
+MOST_SHOWN = 20
+"""Findings of each kind in a document."""
+
+
+def set_audit_to(audit: SetAudit, *, topic: str, group: str) -> Json:
+    """The document of `evaluate sets --json`; it has the first findings of each kind."""
+    shown: Counter[SetFindingKind] = Counter()
+    findings: list[Json] = []
+    for f in audit.findings:
+        shown[f.kind] += 1
+        if shown[f.kind] <= MOST_SHOWN:
+            findings.append(
+                {
+                    "rule": str(f.kind.rule),
+                    "kind": str(f.kind),
+                    **key_field(f.key),
+                    "partition": f.partition,
+                    "at": f.at,
+                    "run": f.run,
+                    "detail": f.detail,
+                }
+            )
+    return {
+        "v": VERSION,
+        "kind": "sets",
+        "topic": topic,
+        "group": group,
+        "at_rest": audit.at_rest,
+        "complete": audit.complete,
+        "keys": audit.keys,
+        "records": audit.records,
+        "applied": audit.applied,
+        "unnumbered": audit.unnumbered,
+        "chains": audit.chains,
+        "dead": audit.dead,
+        "sets": audit.sets,
+        "adoptions": audit.adoptions,
+        "unsettled": len(audit.unsettled),
+        "counts": {str(kind): n for kind, n in sorted(audit.counts.items())},
+        "findings": findings,
+    }

@@ -176,20 +176,19 @@ def marker_order_findings(key: bytes, moves: KeyMoves) -> Iterator[SetFinding]:
     """V6 for markers: along every partition the sets of a key do not fall."""
     every = [m for side in (moves.ends, moves.starts) for of_set in side.values() for m in of_set]
     highest: dict[int, int] = {}
-    fallen: set[tuple[int, int]] = set()
+    found: dict[tuple[int, int], str] = {}
     for marker in sorted(every, key=lambda m: (m.partition, m.offset)):
         place = (marker.partition, marker.set_id)
-        if marker.set_id < highest.get(marker.partition, 0) and place not in fallen:
-            fallen.add(place)
-            detail = (
-                f"{marker.kind.upper()} of set {marker.set_id} comes after a marker of set "
-                f"{highest[marker.partition]}"
-            )
-            yield _found(SetFindingKind.SETS_FELL, key, *place, detail)
+        before = highest.get(marker.partition, 0)
+        name = marker.kind.upper()
+        if marker.set_id < before:
+            why = f"{name} of set {marker.set_id} comes after a marker of set {before}"
+            found.setdefault(place, why)
         elif marker.kind is SetMarkerKind.END and marker.old_set >= marker.set_id:
-            detail = f"END leads from set {marker.old_set} to set {marker.set_id}"
-            yield _found(SetFindingKind.SETS_FELL, key, *place, detail)
-        highest[marker.partition] = max(highest.get(marker.partition, 0), marker.set_id)
+            found.setdefault(place, f"END leads from set {marker.old_set} to set {marker.set_id}")
+        highest[marker.partition] = max(before, marker.set_id)
+    for (partition, set_id), why in found.items():
+        yield _found(SetFindingKind.SETS_FELL, key, partition, set_id, why)
 
 
 # ------------------------------------------------------------ V3

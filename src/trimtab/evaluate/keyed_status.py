@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -98,6 +98,7 @@ class WaitCause(StrEnum):
     END_PARKED = "end_parked"
     HANDOVER_NOT_READ = "handover_not_read"
     STATE_LOST = "state_lost"
+    ON_ITS_WAY = "on_its_way"
     UNKNOWN = "unknown"
 
 
@@ -167,6 +168,31 @@ def wait_reason(
     return WaitReason(WaitCause.STATE_LOST, source.partition)
 
 
+def losses(status: KeyedStatus) -> frozenset[tuple[int, bytes, int]]:
+    """Partition, key and set of the waits for a state that seems to be lost."""
+    return frozenset(
+        (wait.partition, wait.waiting.key, wait.waiting.set_id)
+        for wait in status.waits
+        if wait.reason.cause is WaitCause.STATE_LOST
+    )
+
+
+def confirmed(first: KeyedStatus, second: KeyedStatus) -> KeyedStatus:
+    """The second status, in which a state counts as lost only if both say so.
+
+    Topics are read one after another: a state that arrives meanwhile may be seen neither in
+    `.handover` nor in `.state`. What was lost before the second look began stays lost.
+    """
+    doubtful = losses(second) - losses(first)
+    waits = tuple(
+        replace(wait, reason=WaitReason(WaitCause.ON_ITS_WAY, wait.partition))
+        if (wait.partition, wait.waiting.key, wait.waiting.set_id) in doubtful
+        else wait
+        for wait in second.waits
+    )
+    return replace(second, waits=waits)
+
+
 def holding_up(status: KeyedStatus) -> frozenset[int]:
     """The partitions whose readers others wait for."""
     reading = {WaitCause.END_NOT_READ, WaitCause.HANDOVER_NOT_READ}
@@ -227,9 +253,11 @@ def _why(reason: WaitReason, partitions: Mapping[int, KeyedPartition]) -> str:
             return f"partition {number} waits for the state of the same key itself"
         case WaitCause.STATE_LOST:
             return (
-                f"the state cannot come any more from partition {number}; the key's reader goes on "
-                "without it and counts it as lost"
+                f"the state seems to be lost: partition {number} was read beyond END, or does not "
+                "have it any more; a reader that finds the same goes on without the state"
             )
+        case WaitCause.ON_ITS_WAY:
+            return "the state is on its way"
         case _:
             return "it is not known what for"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +16,7 @@ from trimtab.apply.keys.backends.state_stores import (
     state_stores,
 )
 from trimtab.kafka.cluster import Cluster
+from trimtab.model.cluster import TopicPartition
 from trimtab.services.progress import NO_LISTENER, ProgressListener
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 _LONGEST_BACKOFF_S = 10.0
 _PARKED_BYTES = 64 * 2**20
+_NOTE_EVERY_S = 5.0
 
 
 class ConsumeMode(StrEnum):
@@ -109,7 +113,7 @@ def consume_records(
 
     if request.in_hand is not None and (record := noted_record(request.in_hand)) is not None:
         listener.warning(f"the previous process ended while it handled {record}")
-    config = _config(cluster, request)
+    config = _config(cluster, request, listener)
     consumer = (
         DirectedConsumer(config, stop=stop)
         if request.mode is ConsumeMode.DIRECTED
@@ -121,7 +125,9 @@ def consume_records(
     return consumer.run()
 
 
-def _config(cluster: Cluster, request: ConsumeRequest) -> ConsumerConfig:
+def _config(
+    cluster: Cluster, request: ConsumeRequest, listener: ProgressListener
+) -> ConsumerConfig:
     from trimtab.apply.consumers.backends.current_record import CurrentRecord
     from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
     from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
@@ -148,12 +154,18 @@ def _config(cluster: Cluster, request: ConsumeRequest) -> ConsumerConfig:
         receipts=request.receipts,
         run=request.run,
         in_hand=in_hand,
-        worker=None if request.keyed is None else _keyed(cluster, request, request.keyed, retry),
+        worker=None
+        if request.keyed is None
+        else _keyed(cluster, request, request.keyed, retry, RestoreNotes(listener)),
     )
 
 
 def _keyed(
-    cluster: Cluster, request: ConsumeRequest, handler: KeyedHandler, retry: Retry
+    cluster: Cluster,
+    request: ConsumeRequest,
+    handler: KeyedHandler,
+    retry: Retry,
+    notes: RestoreNotes,
 ) -> KeyedConsumer:
     from trimtab.apply.consumers.backends.current_record import CurrentRecord
     from trimtab.apply.keys.kafka.keyed_work import KeyedWork
@@ -175,8 +187,36 @@ def _keyed(
                 request.store, folder=request.store_dir, max_memory_bytes=request.max_state_memory
             ),
             in_hand=None if request.in_hand is None else CurrentRecord(request.in_hand),
+            on_restoring=notes.restoring,
+            on_restored=notes.restored,
         ),
         index=request.index,
         receipts=request.receipts,
         run=request.run,
     )
+
+
+class RestoreNotes:
+    """Tells how far the restore of large states is; called by several threads."""
+
+    def __init__(
+        self, listener: ProgressListener, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._next = clock() + _NOTE_EVERY_S
+
+    def restoring(self, partition: TopicPartition, read: int, there: int) -> None:
+        """Some records of a task's changelog are read; offsets tell about how many there are."""
+        with self._guard:
+            if self._clock() < self._next:
+                return
+            self._next = self._clock() + _NOTE_EVERY_S
+        share = min(100, 100 * read // max(1, there))
+        self._listener.note(f"Restoring {partition}: {read} records, about {share} %")
+
+    def restored(self, partition: TopicPartition, records: int, took_s: float) -> None:
+        """A task is restored."""
+        if took_s >= _NOTE_EVERY_S:
+            self._listener.note(f"Restored {partition}: {records} records in {took_s:.1f} s")

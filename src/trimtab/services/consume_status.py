@@ -7,13 +7,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from trimtab.apply.keys.keyed_topics import KeyedTopics
 from trimtab.errors import ConfigError, MeasurementError
 from trimtab.evaluate.keyed_status import (
     KeyedPartition,
     KeyedStatus,
     ReadPosition,
+    confirmed,
     holding_up,
     keyed_status,
+    losses,
 )
 from trimtab.model.cluster import TopicPartition
 from trimtab.observe.clock import wall_clock_us
@@ -46,19 +49,21 @@ def consume_status(
 ) -> KeyedStatus:
     """The status of a keyed group on a topic."""
     from trimtab.apply.keys.kafka.tally_reader import read_tallies
-    from trimtab.apply.keys.keyed_topics import KeyedTopics
 
     topics = KeyedTopics(request.topic, request.group)
     with cluster.admin() as admin:
         numbers = partitions_of(admin, topics.data, topics.state, topics.handover, request.group)
         beside = _records_of(admin, (topics.state, topics.handover))
-        tallies = read_tallies(
-            cluster,
-            topics,
-            numbers,
-            on_records=lambda read: listener.progress(_READING, min(read, beside), beside),
-        )
-        return status_of(admin, request, tallies, numbers, clock=clock, pause=pause)
+
+        def read() -> GroupTallies:
+            return read_tallies(
+                cluster,
+                topics,
+                numbers,
+                on_records=lambda done: listener.progress(_READING, min(done, beside), beside),
+            )
+
+        return status_of(admin, request, read, numbers, clock=clock, pause=pause)
 
 
 def partitions_of(admin: Admin, data: str, state: str, handover: str, group: str) -> range:
@@ -89,19 +94,47 @@ def _offsets(admin: Admin, names: Collection[str]) -> dict[TopicPartition, tuple
 def status_of(
     admin: Admin,
     request: ConsumeStatusRequest,
-    tallies: GroupTallies,
+    read: Callable[[], GroupTallies],
     numbers: range,
     *,
     clock: Callable[[], int] = wall_clock_us,
     pause: Callable[[float], None] = time.sleep,
 ) -> KeyedStatus:
-    """The status from the tallies and from offsets, which are looked up a second time if needed."""
-    from trimtab.apply.keys.keyed_topics import KeyedTopics
-
-    topics = KeyedTopics(request.topic, request.group)
+    """The status from tallies and offsets, which are looked up a second time if needed."""
     committed = _committed(admin, request.group)
+    status = _look(admin, request, committed, read, numbers, clock)
+    if losses(status):
+        committed = _committed(admin, request.group)
+        status = confirmed(status, _look(admin, request, committed, read, numbers, clock))
+    watched = holding_up(status)
+    if not watched or request.watch_s <= 0:
+        return status
+    pause(request.watch_s)
+    later = _committed(admin, request.group)
+    topics = KeyedTopics(request.topic, request.group)
+    names = (topics.data, topics.handover)
+    seen = tuple(
+        replace(
+            p, still=p.partition in watched and not _moved(p.partition, names, committed, later)
+        )
+        for p in status.partitions
+    )
+    return replace(status, partitions=seen)
+
+
+def _look(
+    admin: Admin,
+    request: ConsumeStatusRequest,
+    committed: Mapping[TopicPartition, int],
+    read: Callable[[], GroupTallies],
+    numbers: range,
+    clock: Callable[[], int],
+) -> KeyedStatus:
+    """One status; offsets come first: what they say was sent must then be in the topics."""
+    topics = KeyedTopics(request.topic, request.group)
     offsets = _offsets(admin, (topics.data, topics.handover))
     owners = _owners(admin, request.group)
+    tallies = read()
     partitions = [
         KeyedPartition(
             partition=number,
@@ -113,20 +146,7 @@ def status_of(
         )
         for number in numbers
     ]
-    status = keyed_status(request.group, request.topic, clock(), partitions)
-    watched = holding_up(status)
-    if not watched or request.watch_s <= 0:
-        return status
-    pause(request.watch_s)
-    later = _committed(admin, request.group)
-    names = (topics.data, topics.handover)
-    seen = [
-        replace(
-            p, still=p.partition in watched and not _moved(p.partition, names, committed, later)
-        )
-        for p in partitions
-    ]
-    return keyed_status(request.group, request.topic, status.ts, seen)
+    return keyed_status(request.group, request.topic, clock(), partitions)
 
 
 def _moved(

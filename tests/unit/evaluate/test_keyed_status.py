@@ -13,6 +13,7 @@ from trimtab.evaluate.keyed_status import (
     ReadPosition,
     WaitCause,
     WaitingKey,
+    confirmed,
     holding_up,
     keyed_status,
     summary,
@@ -110,6 +111,18 @@ def test_an_end_at_an_unknown_place_is_an_unknown_cause() -> None:
     assert summary(found)[0].endswith("it is not known what for.")
 
 
+def test_a_state_is_lost_only_if_both_looks_say_so() -> None:
+    old = partition(3, data=ReadPosition(0, 200, 151))
+    first = status(partition(0, waiting()), old)
+    second = confirmed(first, status(partition(0, waiting(), waiting(b"b")), old))
+
+    assert {w.waiting.key: w.reason.cause for w in second.waits} == {
+        b"a": WaitCause.STATE_LOST,
+        b"b": WaitCause.ON_ITS_WAY,
+    }
+    assert "1 of them: the state is on its way" in summary(second)[0]
+
+
 def test_different_causes_are_counted_apart() -> None:
     late = partition(3, data=ReadPosition(0, 200, 120), still=True)
     found = status(
@@ -117,7 +130,10 @@ def test_different_causes_are_counted_apart() -> None:
     )
 
     assert "2 of them: partition 3 has no reader" in summary(found)[0]
-    assert "1 of them: the state cannot come any more from partition 1" in summary(found)[0]
+    assert (
+        "1 of them: the state seems to be lost: partition 1 was read beyond END"
+        in summary(found)[0]
+    )
 
 
 def test_states_under_way_and_partitions_never_read_are_named() -> None:

@@ -18,6 +18,7 @@ from trimtab.model.control import Receipt
 from trimtab.model.control_codec import receipt_to
 from trimtab.model.record import Headers, Record, TopicLog
 
+A, B = b"a", b"b"
 RECEIPTS = "trimtab.receipts"
 PARTITIONS = 3
 
@@ -25,8 +26,8 @@ PARTITIONS = 3
 class KeyedTopicsWorld:
     """A scripted gateway (shard 0) and a group with one task per partition."""
 
-    def __init__(self, *, has_input: bool = True) -> None:
-        self.topics = KeyedTopics("orders", "pay")
+    def __init__(self, topic: str = "orders", *, has_input: bool = True) -> None:
+        self.topics = KeyedTopics(topic, "pay")
         self.logs: dict[str, list[list[Record]]] = {}
         self.starts: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self.gen = 1
@@ -117,27 +118,43 @@ class KeyedTopicsWorld:
     def restart_tasks(self) -> None:
         self.tasks = [self._task(p) for p in range(PARTITIONS)]
 
+    def crash_task(self, partition: int) -> None:
+        """The task reads all it can, dies before its transaction, and is restored."""
+        self._take(partition)
+        self.tasks[partition] = self._task(partition)
+
     def work(self) -> None:
         """Tasks read until nothing is left."""
-        while sum(self._work(p) for p in range(PARTITIONS)):
+        while sum(self.work_on(p) for p in range(PARTITIONS)):
             pass
 
-    def _work(self, partition: int) -> bool:
+    def work_on(self, partition: int, *, most: int | None = None) -> bool:
+        """One round of a task, with at most so many records of each topic."""
+        busy = self._take(partition, most)
+        task = self.tasks[partition]
+        task.replay(lambda: False)
+        self._write(partition, task.finish_round())
+        return busy
+
+    def _take(self, partition: int, most: int | None = None) -> bool:
         task, busy = self.tasks[partition], False
         for topic, take in (
             (self.topics.data, task.read),
             (self.topics.handover, task.read_handover),
         ):
-            log = self.logs[topic][partition]
-            for record in log[self._read[topic, partition] :]:
+            begin = self._read[topic, partition]
+            for record in self.logs[topic][partition][begin:][:most]:
                 take(record)
                 busy = True
-            self._read[topic, partition] = len(log)
-        task.replay(lambda: False)
-        self._write(partition, task.finish_round())
         return busy
 
     def _write(self, partition: int, done: TaskRound) -> None:
+        for topic, offset in (
+            (self.topics.data, done.data_offset),
+            (self.topics.handover, done.handover_offset),
+        ):
+            if offset is not None:
+                self._read[topic, partition] = offset
         for key, value in done.state.items():
             self.append(self.topics.state, partition, key, value, ())
         for write in done.handovers:
@@ -166,3 +183,24 @@ class KeyedTopicsWorld:
             )
             text = dumps(receipt_to(receipt)).encode()
             self.append(RECEIPTS, (r.key or b"0")[0] % PARTITIONS, r.key, text, ())
+
+
+def travelled(topic: str = "orders", *, has_input: bool = True) -> KeyedTopicsWorld:
+    """Key a goes 1 → 2 → 1 → 0, key b stays; a gateway and all tasks restart on the way."""
+    world = KeyedTopicsWorld(topic, has_input=has_input)
+    world.send(A, 1)
+    world.send(B, 2)
+    world.move(A, 1, 2, 1)
+    world.send(A, 2, 1)
+    world.move(A, 2, 1, 2, old=1)
+    world.send(A, 1, 2, copies=2)
+    world.work()
+    world.restart_tasks()
+    world.run = "r2"
+    world.restart_gateway()
+    world.move(A, 1, 0, 3, old=2)
+    world.move(A, 1, 0, 3)  # repeated by the new gateway
+    world.send(A, 0, 3)
+    world.send(B, 2)
+    world.work()
+    return world

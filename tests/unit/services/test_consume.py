@@ -14,8 +14,9 @@ from trimtab.apply.consumers.kafka.consumer import ConsumerConfig
 from trimtab.apply.consumers.kafka.directed_reader import OffsetReset
 from trimtab.apply.totals import Totals
 from trimtab.kafka.cluster import Cluster
+from trimtab.model.cluster import TopicPartition
 from trimtab.model.record import Record
-from trimtab.services.consume import ConsumeMode, ConsumeRequest, consume_records
+from trimtab.services.consume import ConsumeMode, ConsumeRequest, RestoreNotes, consume_records
 
 CLUSTER = Cluster("broker:9092")
 Opened = list[tuple[str, ConsumerConfig, dict[str, Any]]]
@@ -114,3 +115,20 @@ def test_the_record_of_a_crash_is_named_once(opened: Opened, tmp_path: Path) -> 
 
     assert first.warnings == ["the previous process ended while it handled orders-3, offset 17"]
     assert second.warnings == []
+
+
+def test_a_long_restore_is_told_every_few_seconds():
+    heard, now = Told(), [0.0]
+    told = RestoreNotes(heard, clock=lambda: now[0])
+    place = TopicPartition("orders", 3)
+    for second in range(12):
+        now[0] = float(second)
+        told.restoring(place, second * 100, 2000)
+    told.restored(place, 2000, 12.0)
+    told.restored(place, 10, 0.1)
+
+    assert heard.notes == [
+        "Restoring orders-3: 500 records, about 25 %",
+        "Restoring orders-3: 1000 records, about 50 %",
+        "Restored orders-3: 2000 records in 12.0 s",
+    ]

@@ -60,7 +60,7 @@ def test_offsets_that_stand_still_while_watched_tell_that_nobody_reads() -> None
     pauses: list[float] = []
 
     found = status_of(
-        cluster, REQUEST, tallies(), range(2), clock=lambda: 13_000_000, pause=pauses.append
+        cluster, REQUEST, tallies, range(2), clock=lambda: 13_000_000, pause=pauses.append
     )
 
     assert pauses == [2.0]
@@ -75,7 +75,7 @@ def test_offsets_that_move_while_watched_tell_of_a_late_reader() -> None:
     def read_on(_pause_s: float) -> None:
         cluster.described["pay"] = Group(name="pay", state="Empty", committed={OLD: 45})
 
-    found = status_of(cluster, REQUEST, tallies(), range(2), pause=read_on)
+    found = status_of(cluster, REQUEST, tallies, range(2), pause=read_on)
 
     assert "partition 1 is read, but is 60 records behind" in summary(found)[0]
 
@@ -87,7 +87,7 @@ def test_the_member_that_kafka_has_assigned_a_partition_to_is_named() -> None:
         name="pay", state="Stable", members=(member,), committed={OLD: 40}
     )
 
-    found = status_of(cluster, REQUEST, tallies(), range(2), pause=lambda _: None)
+    found = status_of(cluster, REQUEST, tallies, range(2), pause=lambda _: None)
 
     assert "the reader of partition 1 (shop-1) makes no progress" in summary(found)[0]
 
@@ -98,12 +98,24 @@ def test_without_anything_to_wait_for_nothing_is_watched() -> None:
     def never(_pause_s: float) -> None:
         raise AssertionError
 
-    found = status_of(cluster, REQUEST, tallies(), range(2), pause=never)
+    found = status_of(cluster, REQUEST, tallies, range(2), pause=never)
     document = status_document(found)
 
     assert document["partitions"][0]["never_read"] is True
     assert document["total"]["lag_records"] == 149
     assert document["waiting"][0]["cause"] == "state_lost"
+
+
+def test_a_state_that_arrives_while_topics_are_read_is_not_taken_for_lost() -> None:
+    """END was passed and no hand-over is there: the second look finds the key at its new place."""
+    cluster = admin(*ALL, committed={OLD: 51})
+    arrived = tallies()
+    arrived.states[0].add(state_key(b"a", 0), entry_text(KeyEntry(value=b"1", set_id=7)), 2_000)
+    looks = [tallies(), arrived]
+
+    found = status_of(cluster, REQUEST, lambda: looks.pop(0), range(2), pause=lambda _: None)
+
+    assert (found.waits, looks) == ((), [])
 
 
 @pytest.mark.parametrize(

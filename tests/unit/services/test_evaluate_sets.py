@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.unit.services.keyed_topics_world import RECEIPTS, KeyedTopicsWorld
+from tests.unit.services.keyed_topics_world import RECEIPTS, A, B, KeyedTopicsWorld, travelled
 from trimtab.apply.keys.chunks import handover_key
 from trimtab.errors import ConfigError, MeasurementError, SchemaMismatch, ThinData
 from trimtab.evaluate.key_history import SetAudit
 from trimtab.evaluate.key_sets import SetAuditRules
 from trimtab.services.evaluate_sets import SetAuditRequest, audit_topics
-
-A, B = b"a", b"b"
 
 
 def audit(world: KeyedTopicsWorld, *, at_rest: bool = True, **asked: Any) -> SetAudit:
@@ -24,27 +22,6 @@ def audit(world: KeyedTopicsWorld, *, at_rest: bool = True, **asked: Any) -> Set
 
 def kinds(found: SetAudit) -> list[tuple[str, bytes, int]]:
     return [(str(f.kind), f.key, f.at) for f in found.findings]
-
-
-def travelled(**how: Any) -> KeyedTopicsWorld:
-    """Key a goes 1 → 2 → 1 → 0, key b stays; a gateway and all tasks restart on the way."""
-    world = KeyedTopicsWorld(**how)
-    world.send(A, 1)
-    world.send(B, 2)
-    world.move(A, 1, 2, 1)
-    world.send(A, 2, 1)
-    world.move(A, 2, 1, 2, old=1)
-    world.send(A, 1, 2, copies=2)
-    world.work()
-    world.restart_tasks()
-    world.run = "r2"
-    world.restart_gateway()
-    world.move(A, 1, 0, 3, old=2)
-    world.move(A, 1, 0, 3)  # repeated by the new gateway
-    world.send(A, 0, 3)
-    world.send(B, 2)
-    world.work()
-    return world
 
 
 @pytest.mark.parametrize("has_input", [True, False])
@@ -86,13 +63,13 @@ def test_a_key_that_is_still_waiting_is_told_at_rest_only() -> None:
     world = travelled()
     world.move(B, 2, 0, 4)
     world.send(B, 0, 4)
-    world._work(0)  # only the new side reads: it waits
+    world.work_on(0)  # only the new side reads: it waits
 
     assert {kind for kind, key, _ in kinds(audit(world)) if key == B} == {
         *("waiting", "parked", "missing", "not_adopted", "old_owner")
     }
     assert audit(world, at_rest=False).unsettled == (B,)
-    world._work(2)
+    world.work_on(2)
     assert ("open_handover", B, 4) in kinds(audit(world))
     world.work()
     assert audit(world).findings == ()

@@ -231,6 +231,11 @@ class PartitionTask:
             return f"tt-to names partition {parsed.to}, which does not exist"
         if isinstance(parsed, StartMarker) and not 0 <= parsed.source < self._partitions:
             return f"tt-from names partition {parsed.source}, which does not exist"
+        here = self.partition.partition
+        if isinstance(parsed, EndMarker) and parsed.to == here:
+            return f"tt-to names partition {here} itself"  # its state would have no taker
+        if isinstance(parsed, StartMarker) and parsed.source == here:
+            return f"tt-from names partition {here} itself"
         return None
 
     def _mark(self, marker: PartitionMarker) -> None:

@@ -81,7 +81,7 @@ def test_parked_records_are_counted_by_key_with_the_size_that_counts_for_the_lim
 def test_an_early_handover_of_several_chunks_counts_once_until_it_is_adopted() -> None:
     tally = StateTally()
     early = KeyHandover(set_id=7, source=3, value=bytes(2500))
-    for name, text in held_writes(b"a", early, 1000):
+    for name, text in held_writes(b"a", early, 3):
         tally.add(name, text, 1)
     tally.add(FENCE_KEY, fence_text(PartitionFences()), 1)
 

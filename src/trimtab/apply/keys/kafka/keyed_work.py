@@ -67,6 +67,7 @@ class KeyedWork:
         receipt_text: Makes the text of a receipt; no receipts are written if None.
         on_adopted: Called for each state that has arrived.
         on_restored: Called for each restored task with the records read and the seconds taken.
+        on_restoring: Called while a task is restored, with the records read and those there are.
         on_written: Called with the counts of a task after each of its transactions.
     """
 
@@ -82,5 +83,8 @@ class KeyedWork:
     on_adopted: Callable[[TopicPartition, Adoption], None] = field(default=lambda _p, _a: None)
     on_restored: Callable[[TopicPartition, int, float], None] = field(
         default=lambda _p, _records, _seconds: None
+    )
+    on_restoring: Callable[[TopicPartition, int, int], None] = field(
+        default=lambda _p, _read, _there: None
     )
     on_written: Callable[[TopicPartition, TaskCounts], None] = field(default=lambda _p, _c: None)

@@ -27,10 +27,10 @@ log = library_log()
 
 _AT_ONCE = 10_000
 _WAIT_S = 0.2
-_SAY_EVERY_S = 5.0
+_SAY_EVERY_S = 0.5
 
 OnProgress = Callable[[int, int], None]
-"""Called with the records read and the records there are, about every five seconds."""
+"""Called with the records read and the records there are, about twice a second."""
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from trimtab.apply.keys.backends.memory_store import MemoryStores
 from trimtab.apply.keys.kafka.keyed_work import KeyedTopicFacts, KeyedWork
@@ -122,9 +123,7 @@ class TaskOpener:
                 stop=self._stop,
                 timeout_s=timeout_s,
                 entries=self._store(partition),
-                on_progress=lambda read, there: log.info(
-                    "restoring", partition=str(partition), records=read, of=there
-                ),
+                on_progress=partial(self._work.on_restoring, partition),
             )
         if found is None:
             writer.close()
