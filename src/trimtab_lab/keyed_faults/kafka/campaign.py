@@ -31,7 +31,7 @@ from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
 from trimtab.observe.clock import TimedOut, wait_until
 from trimtab.services.consume import ConsumeMode
-from trimtab_lab.keyed_faults.faults import BrokenVariant, Fault, KillPoint
+from trimtab_lab.keyed_faults.faults import BrokenVariant, CampaignFault, KillPoint
 from trimtab_lab.keyed_faults.kafka.aftermath import settled_aftermath
 from trimtab_lab.keyed_faults.kafka.director import Director
 from trimtab_lab.keyed_faults.kafka.scripted_gateway import ScriptedGateway
@@ -238,31 +238,35 @@ class Campaign:
     def run(self, minutes: float) -> None:
         """Does random faults for so long; all of them in turn, in an order by the seed."""
         until = time.monotonic() + 60 * minutes
-        left: list[Fault] = []
+        left: list[CampaignFault] = []
         while time.monotonic() < until and not self.unhealed:
             if not left:
-                left = [f for f in Fault if f is not Fault.TAKEOVER or self._director is not None]
+                left = [
+                    f
+                    for f in CampaignFault
+                    if f is not CampaignFault.TAKEOVER or self._director is not None
+                ]
                 self._random.shuffle(left)
             self.hurt(left.pop())
 
-    def hurt(self, fault: Fault, point: KillPoint | None = None) -> None:
+    def hurt(self, fault: CampaignFault, point: KillPoint | None = None) -> None:
         """Does one fault and waits until the group has recovered."""
         self._say(f"{time.monotonic() - self._began:.0f} s: {fault}{f' {point}' if point else ''}")
         self.faults[str(fault)] += 1
         match fault:
-            case Fault.KILL_OLD | Fault.KILL_NEW | Fault.KILL_BOTH:
-                self._kill(self._victims(fault is Fault.KILL_BOTH))
-            case Fault.FREEZE_OLD | Fault.FREEZE_NEW | Fault.FREEZE_BOTH:
-                self._freeze(self._victims(fault is Fault.FREEZE_BOTH))
-            case Fault.KILL_BROKER:
+            case CampaignFault.KILL_OLD | CampaignFault.KILL_NEW | CampaignFault.KILL_BOTH:
+                self._kill(self._victims(fault is CampaignFault.KILL_BOTH))
+            case CampaignFault.FREEZE_OLD | CampaignFault.FREEZE_NEW | CampaignFault.FREEZE_BOTH:
+                self._freeze(self._victims(fault is CampaignFault.FREEZE_BOTH))
+            case CampaignFault.KILL_BROKER:
                 self._kill_broker()
-            case Fault.TAKEOVER:
+            case CampaignFault.TAKEOVER:
                 self._take_over(self._victims(both=False))
-            case Fault.LEAVE:
+            case CampaignFault.LEAVE:
                 self._leave()
-            case Fault.JOIN:
+            case CampaignFault.JOIN:
                 self._join()
-            case Fault.POINT:
+            case CampaignFault.POINT:
                 self._die_at(point or self._random.choice(list(KillPoint)))
         self._heal(f"{fault}{f' {point}' if point else ''}")
 
