@@ -12,7 +12,7 @@ import pytest
 from trimtab.apply.keys.key_route import GatewayMode
 from trimtab.local.cluster import LocalCluster
 from trimtab.services.consume import ConsumeMode
-from trimtab_lab.keyed_faults.faults import BrokenVariant, Fault, KillPoint
+from trimtab_lab.keyed_faults.faults import BrokenVariant, CampaignFault, KillPoint
 from trimtab_lab.keyed_faults.kafka.campaign import CampaignPlan, campaign
 from trimtab_lab.keyed_faults.schedule import ScheduleRules
 from trimtab_lab.keyed_faults.verdict import CampaignVerdict
@@ -44,8 +44,8 @@ def test_directed_consumers_keep_every_key_whole_when_they_end_at_the_worst_mome
         cluster, plan(ConsumeMode.DIRECTED, GatewayMode.LOW_LATENCY), tmp_path
     ) as running:
         for point in KillPoint:
-            running.hurt(Fault.POINT, point)
-        running.hurt(Fault.TAKEOVER)
+            running.hurt(CampaignFault.POINT, point)
+        running.hurt(CampaignFault.TAKEOVER)
         verdict = running.finish()
 
     assert verdict.is_clean, told(verdict)
@@ -56,7 +56,12 @@ def test_members_of_a_group_keep_every_key_whole_when_others_die_freeze_and_leav
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     with campaign(cluster, plan(ConsumeMode.GROUP, GatewayMode.EXACTLY_ONCE), tmp_path) as running:
-        for fault in (Fault.KILL_BOTH, Fault.FREEZE_OLD, Fault.LEAVE, Fault.KILL_BROKER):
+        for fault in (
+            CampaignFault.KILL_BOTH,
+            CampaignFault.FREEZE_OLD,
+            CampaignFault.LEAVE,
+            CampaignFault.KILL_BROKER,
+        ):
             running.hurt(fault)
         verdict = running.finish()
 
@@ -70,8 +75,8 @@ def test_the_audit_finds_what_a_broken_consumer_loses(
 ) -> None:
     broken = plan(ConsumeMode.DIRECTED, GatewayMode.EXACTLY_ONCE, variant=variant)
     with campaign(cluster, broken, tmp_path) as running:
-        running.hurt(Fault.POINT, KillPoint.PARKING)
-        running.hurt(Fault.POINT, KillPoint.PARKING)
+        running.hurt(CampaignFault.POINT, KillPoint.PARKING)
+        running.hurt(CampaignFault.POINT, KillPoint.PARKING)
         verdict = running.finish()
 
     assert verdict.audit.findings, told(verdict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Fault(StrEnum):
+class CampaignFault(StrEnum):
     """What happens to the processes while keys migrate.
 
     kill_*: kill -9 of the consumer that a key leaves, of the one it goes to, of both, or of a

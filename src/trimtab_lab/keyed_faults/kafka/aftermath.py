@@ -37,7 +37,7 @@ _RECEIPT_PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class KeyCount:
+class CountedState:
     """The state of the counting handler."""
 
     count: int
@@ -49,7 +49,7 @@ class Aftermath:
     """The history for the set audit, the counted states, and how long states were on their way."""
 
     history: KeyHistory
-    counts: Mapping[bytes, KeyCount]
+    counts: Mapping[bytes, CountedState]
     from_end_s: tuple[float, ...] = field(default=())
 
     @property
@@ -168,12 +168,12 @@ def _markers(data: list[Record]) -> Iterator[SetMarker]:
 def _states(
     records: list[Record], partitions: int
 ) -> tuple[
-    list[tuple[KeptEntry, KeyCount | None]],
+    list[tuple[KeptEntry, CountedState | None]],
     dict[tuple[int, bytes], int],
     list[KeySetPlace],
 ]:
     """The entries with their counted states, the parked records, and early hand-overs."""
-    entries: list[tuple[KeptEntry, KeyCount | None]] = []
+    entries: list[tuple[KeptEntry, CountedState | None]] = []
     parked: dict[tuple[int, bytes], int] = {}
     early: list[KeySetPlace] = []
     for partition in range(partitions):
@@ -184,7 +184,7 @@ def _states(
         restored.finish()
         for key, text in restored.entries.items():
             entry = entry_of(text)
-            count = None if entry.value is None else KeyCount(**json.loads(entry.value))
+            count = None if entry.value is None else CountedState(**json.loads(entry.value))
             kept = KeptEntry(
                 partition=partition,
                 key=key,

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -31,7 +31,7 @@ from trimtab.kafka.topics import OwnTopics
 from trimtab.local.cluster import LocalCluster
 from trimtab.observe.clock import TimedOut, wait_until
 from trimtab.services.consume import ConsumeMode
-from trimtab_lab.keyed_faults.faults import BrokenVariant, Fault, KillPoint
+from trimtab_lab.keyed_faults.faults import BrokenVariant, CampaignFault, KillPoint
 from trimtab_lab.keyed_faults.kafka.aftermath import settled_aftermath
 from trimtab_lab.keyed_faults.kafka.director import Director
 from trimtab_lab.keyed_faults.kafka.scripted_gateway import ScriptedGateway
@@ -40,6 +40,8 @@ from trimtab_lab.keyed_faults.verdict import BlockedTimes, CampaignVerdict, judg
 
 _SESSION_S = 10.0
 """The session time-out of members of a group, see `open_group_reader`."""
+
+_RIVALS_S = 10.0
 
 Say = Callable[[str], None]
 
@@ -236,31 +238,35 @@ class Campaign:
     def run(self, minutes: float) -> None:
         """Does random faults for so long; all of them in turn, in an order by the seed."""
         until = time.monotonic() + 60 * minutes
-        left: list[Fault] = []
+        left: list[CampaignFault] = []
         while time.monotonic() < until and not self.unhealed:
             if not left:
-                left = [f for f in Fault if f is not Fault.TAKEOVER or self._director is not None]
+                left = [
+                    f
+                    for f in CampaignFault
+                    if f is not CampaignFault.TAKEOVER or self._director is not None
+                ]
                 self._random.shuffle(left)
             self.hurt(left.pop())
 
-    def hurt(self, fault: Fault, point: KillPoint | None = None) -> None:
+    def hurt(self, fault: CampaignFault, point: KillPoint | None = None) -> None:
         """Does one fault and waits until the group has recovered."""
         self._say(f"{time.monotonic() - self._began:.0f} s: {fault}{f' {point}' if point else ''}")
         self.faults[str(fault)] += 1
         match fault:
-            case Fault.KILL_OLD | Fault.KILL_NEW | Fault.KILL_BOTH:
-                self._kill(self._victims(fault is Fault.KILL_BOTH))
-            case Fault.FREEZE_OLD | Fault.FREEZE_NEW | Fault.FREEZE_BOTH:
-                self._freeze(self._victims(fault is Fault.FREEZE_BOTH))
-            case Fault.KILL_BROKER:
+            case CampaignFault.KILL_OLD | CampaignFault.KILL_NEW | CampaignFault.KILL_BOTH:
+                self._kill(self._victims(fault is CampaignFault.KILL_BOTH))
+            case CampaignFault.FREEZE_OLD | CampaignFault.FREEZE_NEW | CampaignFault.FREEZE_BOTH:
+                self._freeze(self._victims(fault is CampaignFault.FREEZE_BOTH))
+            case CampaignFault.KILL_BROKER:
                 self._kill_broker()
-            case Fault.TAKEOVER:
+            case CampaignFault.TAKEOVER:
                 self._take_over(self._victims(both=False))
-            case Fault.LEAVE:
+            case CampaignFault.LEAVE:
                 self._leave()
-            case Fault.JOIN:
+            case CampaignFault.JOIN:
                 self._join()
-            case Fault.POINT:
+            case CampaignFault.POINT:
                 self._die_at(point or self._random.choice(list(KillPoint)))
         self._heal(f"{fault}{f' {point}' if point else ''}")
 
@@ -300,24 +306,34 @@ class Campaign:
             self._director.declare_dead(slot.index)
 
     def _freeze(self, victims: list[ConsumerSlot]) -> None:
-        """Longer than the session; if nobody is left, one more consumer takes over."""
+        """Longer than the session; in directed mode others take over in one of two cases."""
         if len(victims) == len(self._slots):
             self._join()
+        replaced = self._director is not None and self._random.random() < 0.5
         for slot in victims:
             slot.send(signal.SIGSTOP)
-            self._dead(slot)
+            if replaced:
+                self._dead(slot)
         time.sleep(_SESSION_S + 2)
         for slot in victims:
             slot.send(signal.SIGCONT)
-        if self._director is not None:  # a real controller ends them: what they own is not known
-            self._heal("frozen consumers that woke up")
-            self._kill(victims)
+        if replaced:
+            self._rival(victims)
 
     def _take_over(self, victims: list[ConsumerSlot]) -> None:
         """Others get the partitions of a consumer that lives."""
         for slot in victims:
             self._dead(slot)
-        self._heal("a consumer that is believed dead")
+        self._rival(victims)
+
+    def _rival(self, victims: list[ConsumerSlot]) -> None:
+        """Two processes believe that they own partitions, until the first ones are ended.
+
+        A controller gives nothing away before that; they fence each other, and may get nowhere.
+        """
+        with suppress(TimedOut):
+            goal = self._persist(lambda: self._offsets(committed=False))
+            wait_until(lambda: self._reached(goal), within_s=_RIVALS_S, what="progress")
         self._kill(victims)
 
     def _kill_broker(self) -> None:
