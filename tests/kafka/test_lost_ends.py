@@ -142,7 +142,7 @@ class MovedKey:
     @property
     def count(self) -> int:
         """What the handler has counted for the key on its new partition."""
-        entry = self.worker.tasks[self.new]._entry(KEY)
+        entry = self.worker.tasks[self.new]._entries.get(KEY)
         return int(json.loads(entry.value or b"{}").get("count", 0))
 
     def close(self) -> None:
