@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import pytest
 from kafka import TopicPartition as TheirPartition
 from kafka.admin import MemberToRemove
+from kafka.errors import NoOffsetForPartitionError
 
 from trimtab.apply.consumers.kafka import group_reader
 from trimtab.apply.consumers.kafka.group_reader import open_group_reader
+from trimtab.errors import ApplyError
 from trimtab.kafka.cluster import Cluster
 from trimtab.model.cluster import TopicPartition
 
@@ -139,3 +141,25 @@ def test_a_partition_whose_leader_is_away_is_no_backlog() -> None:
     reader.read(0.0)
 
     assert reader.behind() == 7
+
+
+def test_partitions_without_offsets_that_come_within_a_poll_are_sought_by_the_next(
+    removed: Any,
+) -> None:
+    """With `auto_offset_reset=none` the client raises before the reader could seek."""
+    reader = opened()
+    client = reader._consumer
+
+    def assigned_meanwhile(timeout_ms: int) -> Any:
+        reader._owned = reader._without_position = frozenset({FIRST})
+        raise NoOffsetForPartitionError("orders-0")
+
+    client.poll = assigned_meanwhile
+    assert reader.read(0.0) == []
+
+    def lost(timeout_ms: int) -> Any:
+        raise NoOffsetForPartitionError("orders-0")
+
+    client.poll = lost
+    with pytest.raises(ApplyError, match="committed an offset"):
+        reader.read(0.0)
