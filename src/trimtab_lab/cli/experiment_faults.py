@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from trimtab.cli.numbers import finite
 from trimtab.cli.options import AsJson, GroupMode, Verbose, with_options
 from trimtab.cli.output import result, result_json, say
 from trimtab.cli.signals import terminable
@@ -31,7 +32,13 @@ class KeyedFaultsOptions:
 
     minutes: Annotated[
         float,
-        typer.Option("--minutes", metavar="M", min=0.1, help="How long faults are done."),
+        typer.Option(
+            "--minutes",
+            metavar="M",
+            min=0.1,
+            callback=finite,
+            help="How long faults are done.",
+        ),
     ] = 10.0
     seed: Annotated[
         int,
