@@ -5,6 +5,7 @@ Judged here by the plain auditor; Spark's is held to it elsewhere, and judges th
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -143,8 +144,8 @@ def test_the_loops_of_both_papers_scale_a_real_group_in_bytes_and_by_its_leader(
         strategy=Strategy.LL_FFD_GROUP, workload=LiveWorkload.SHORT, sla_s=SLA_S, most=2
     )
     [packing] = runs_of([LiveWorkload.BYTES_5], [Strategy.MWF], seeds=1, stretch=0.03)
-    with measured_here(spark, place):
-        groups, landaus = (_conduct_until_scaled(each, place) for each in (asking, packing))
+    with measured_here(spark, place), ThreadPoolExecutor(2) as pool:
+        groups, landaus = pool.map(_conduct_until_scaled, (asking, packing), (place, place))
 
     for conducted in (*groups, *landaus):
         assert order_findings(receipts_in(place, conducted), conducted) == {}

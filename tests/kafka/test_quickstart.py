@@ -41,7 +41,7 @@ def test_the_quickstart_measures_what_its_load_sent(tmp_path: Path) -> None:
     acknowledged = re.search(r"acknowledged\s+([\d,. ]+\d)", ran.stdout)
     assert acknowledged, ran.stdout
     sent_s = float(re.sub(r"[, ]", "", acknowledged[1])) / 60
-    assert sent_s == pytest.approx(2000, rel=0.05)
+    assert sent_s == pytest.approx(500, rel=0.05)
     watched, recent, plan = (
         json.loads((tmp_path / f"{name}.json").read_text())
         for name in ("measured", "recent", "plan")

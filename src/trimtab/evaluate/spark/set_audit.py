@@ -10,6 +10,7 @@ source    key, seq, place: the order of each key's records · dead  key, seq
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -125,7 +126,7 @@ def _misplaced(matched: DataFrame, *, complete: bool) -> DataFrame:
     applied = Window.partitionBy("key").orderBy("set_id", "offset", "partition", *_LOG)
     written = Window.partitionBy("key", "log_partition").orderBy("log_offset")
     is_late = reduce(
-        Column.__or__,
+        operator.or_,
         (
             F.coalesce(F.max("at").over(order.rowsBetween(*_BEFORE)) > F.col("at"), F.lit(False))
             for order in (applied, written)
@@ -197,9 +198,9 @@ def _missing(expected: DataFrame, *, at_rest: bool, complete: bool) -> DataFrame
     )
     absent = spans.where("got is null and not excused")
     if not at_rest:
-        absent = absent.where("at < last")
+        absent = absent.where(F.col("at") < F.col("last"))
     if not complete:
-        absent = absent.where("at >= first")
+        absent = absent.where(F.col("at") >= F.col("first"))
     ordered = Window.partitionBy("key").orderBy("at")
     islands = absent.withColumn("island", F.col("at") - F.row_number().over(ordered))
     runs = islands.groupBy("key", "island").agg(
@@ -223,7 +224,9 @@ def _missing(expected: DataFrame, *, at_rest: bool, complete: bool) -> DataFrame
 
 def _wrong_chains(expected: DataFrame, *, complete: bool) -> DataFrame:
     last = F.max(F.when(F.col("chain").isNotNull(), F.col("at"))).over(Window.partitionBy("key"))
-    steps = expected.withColumn("last", last).where("at <= last").drop("last", "got")
+    steps = (
+        expected.withColumn("last", last).where(F.col("at") <= F.col("last")).drop("last", "got")
+    )
 
     def judge(rows: pd.DataFrame) -> pd.DataFrame:
         ordered = rows.sort_values("at").to_dict("records")
@@ -274,17 +277,17 @@ def _wrong_partitions(keyed: DataFrame, counted: DataFrame) -> DataFrame:
     placed = (
         keyed.withColumns({"begun": begun, "number": F.coalesce("seq", "offset")})
         .join(places, ["key", "set_id"], "left")
-        .withColumn("right", F.coalesce("started", "begun"))
-        .where("partition != right")
+        .withColumn("due", F.coalesce("started", "begun"))
+        .where("partition != due")
     )
-    wrong = placed.groupBy("key", "set_id", "partition", "right").agg(
+    wrong = placed.groupBy("key", "set_id", "partition", "due").agg(
         F.count("*").alias("records"),
         F.min("number").alias("number"),
         F.min_by("run", F.struct("number", *_LOG)).alias("run"),
     )
     detail = _text(
         *(F.col("records"), " records of set ", F.col("set_id")),
-        *(" were applied on partition ", F.col("partition"), " instead of ", F.col("right")),
+        *(" were applied on partition ", F.col("partition"), " instead of ", F.col("due")),
     )
     return wrong.select(
         *_finding(SetFindingKind.WRONG_PARTITION, at=F.col("number"), detail=detail)
