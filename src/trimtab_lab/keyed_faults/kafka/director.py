@@ -119,8 +119,9 @@ class Director:
         """Whether every partition has an owner that has said that it reads it."""
         with self._lock:
             return all(
-                self._owners.get(partition) is not None
-                and self._readers.get(partition) == self._owners[partition]
+                (holder := self._owners.get(partition)) is not None
+                and self._lives(holder)  # else another one is about to get the partition
+                and self._readers.get(partition) == holder
                 for partition in range(self._partitions)
             )
 
