@@ -41,7 +41,7 @@ from trimtab_lab.keyed_faults.verdict import BlockedTimes, CampaignVerdict, judg
 _SESSION_S = 10.0
 """The session time-out of members of a group, see `open_group_reader`."""
 
-_RIVALS_S = 10.0
+_RIVALS_S = 20.0
 
 Say = Callable[[str], None]
 
@@ -331,9 +331,10 @@ class Campaign:
 
         A controller gives nothing away before that; they fence each other, and may get nowhere.
         """
-        with suppress(TimedOut):
-            goal = self._persist(lambda: self._offsets(committed=False))
-            wait_until(lambda: self._reached(goal), within_s=_RIVALS_S, what="progress")
+        director = self._director
+        if director is not None:
+            with suppress(TimedOut):
+                wait_until(director.all_read, within_s=_RIVALS_S, what="other owners")
         self._kill(victims)
 
     def _kill_broker(self) -> None:

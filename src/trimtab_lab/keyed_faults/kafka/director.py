@@ -21,7 +21,15 @@ from trimtab.kafka.cluster import Cluster
 from trimtab.kafka.topics import ensure
 from trimtab.model.cluster import TopicPartition
 from trimtab.model.codec import dumps
-from trimtab.model.control import Command, ControlMessage, Hello, ReadingStopped, Start, Stop
+from trimtab.model.control import (
+    Command,
+    ControlMessage,
+    Hello,
+    ReadingStarted,
+    ReadingStopped,
+    Start,
+    Stop,
+)
 from trimtab.model.control_codec import control_from, control_to
 from trimtab.model.json_reader import parse
 from trimtab.observe.clock import wall_clock_us
@@ -72,6 +80,7 @@ class Director:
         self._living: dict[int, str] = {}
         self._buried: set[str] = set()
         self._owners: dict[int, Holder] = {}
+        self._readers: dict[int, Holder] = {}
         self._wanted: dict[int, int] = {}
         self._stopping: set[int] = set()
         self._seq = 0
@@ -105,6 +114,16 @@ class Director:
             incarnation = self._living.pop(index, None)
             if incarnation is not None:
                 self._buried.add(incarnation)
+
+    def all_read(self) -> bool:
+        """Whether every partition has an owner that has said that it reads it."""
+        with self._lock:
+            return all(
+                (holder := self._owners.get(partition)) is not None
+                and self._lives(holder)  # else another one is about to get the partition
+                and self._readers.get(partition) == holder
+                for partition in range(self._partitions)
+            )
 
     def keep_still(self) -> None:
         """Moves no more partitions without a reason."""
@@ -140,6 +159,9 @@ class Director:
                 case Hello():
                     if report.incarnation not in self._buried:
                         self._living[report.consumer] = report.incarnation
+                case ReadingStarted():
+                    holder = Holder(report.consumer, report.incarnation)
+                    self._readers |= {p.partition: holder for p in report.partitions}
                 case ReadingStopped():
                     holder = Holder(report.consumer, report.incarnation)
                     for partition in report.partitions:
