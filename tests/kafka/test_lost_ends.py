@@ -53,7 +53,10 @@ class MovedKey:
         self.stop = threading.Event()
         self._producer = Producer({"bootstrap.servers": cluster.servers, "acks": "all"})
         with cluster.admin() as admin:
-            admin.create_topic(TopicSpec(name=self.topic, partitions=2, replication=3))
+            durable = {"min.insync.replicas": "2"}
+            admin.create_topic(
+                TopicSpec(name=self.topic, partitions=2, replication=3, settings=durable)
+            )
             facts = checked_topics(admin, [self.topic], self.group)
         for src in range(3):
             self.send(self.old, DataRecord(shard=0, gen=1, src=src))

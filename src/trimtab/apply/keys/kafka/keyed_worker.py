@@ -499,7 +499,7 @@ class KeyedWorker:
             self._totals = replace(
                 self._totals,
                 records=self._totals.records + finished.records,
-                bytes=self._totals.bytes + finished.size_bytes,
+                bytes=self._totals.bytes + finished.record_bytes,
                 batches=self._totals.batches + 1,
                 dead_letters=self._totals.dead_letters + len(finished.dead_letters),
             )
