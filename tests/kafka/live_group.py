@@ -136,6 +136,7 @@ class LiveGroup:
     home: Path
     partitions: int = 4
     capacity: float | None = CAPACITY
+    consume: str = "--service-time 4ms --wait 100ms --verbose"
     own: OwnTopics = field(default_factory=lambda: OwnTopics(f"f{uuid.uuid4().hex[:8]}."))
 
     def __post_init__(self) -> None:
@@ -324,9 +325,8 @@ class LiveGroup:
 
     def run(self, *flags: str) -> Run:
         """Starts a controller that acts."""
-        consume = "--service-time 4ms --wait 100ms --verbose"
         dead_after = [] if "group" in flags else ["--dead-after", f"{_DEAD_AFTER_S:g}s"]
-        more = ["--execute", "--consume", consume, *dead_after, *flags]
+        more = ["--execute", "--consume", self.consume, *dead_after, *flags]
         return self.watch_only(*more)
 
     def watch_only(self, *flags: str) -> Run:
@@ -468,6 +468,11 @@ class LiveGroup:
         return ask
 
     # ------------------------------------------------------------ judgement
+
+    @property
+    def sent(self) -> Mapping[bytes, int]:
+        """How many records of each key were sent."""
+        return dict(self._numbers)
 
     def judge(self, *, directed: bool = True, no_repeats: bool = False) -> None:
         """Everything acknowledged was processed, in order, by one owner at a time."""

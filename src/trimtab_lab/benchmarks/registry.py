@@ -425,6 +425,30 @@ _ALL = (
         counted="records",
         spark=False,
     ),
+    Benchmark(
+        name="keyed-task",
+        what="keyed consumer without migrations, receipts in its transactions, until committed",
+        rival="the plain cycle on the same records, with receipts",
+        bar=0.5,
+        unit=BenchUnit.ROWS_S,
+        rows=200_000,
+        run=_lazy("kafka.keyed", "keyed_task"),
+        counted="records",
+        spark=False,
+        kafka=True,
+    ),
+    Benchmark(
+        name="keyed-restore",
+        what="restore of entries of 100 bytes from a changelog",
+        rival="a bare consume of the same changelog",
+        bar=0.5,
+        unit=BenchUnit.ROWS_S,
+        rows=MILLION,
+        run=_lazy("kafka.keyed", "keyed_restore"),
+        counted="entries",
+        spark=False,
+        kafka=True,
+    ),
 )
 
 BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType({b.name: b for b in _ALL})
