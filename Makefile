@@ -23,8 +23,8 @@ PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11)
 OLDEST_JAVA := 17
 
 # Fast tests first. The slow ones mostly wait, so three processes run side by side; each has its own
-# cluster and Spark session. Each begins with some of the longest modules (tests/conftest.py), so
-# that what one takes over from another at the end is short. If nothing failed
+# cluster and Spark session. The longest come first (tests/conftest.py), so they run one after
+# another in the first process, and what the others take over at the end is short. If nothing failed
 # but waits (exit code 75, tests/conftest.py), these tests run once more, alone: a crowded machine may
 # starve them. Any other failure is final.
 FAST := src tests/architecture tests/unit tests/laws tests/papers tests/docs

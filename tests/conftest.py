@@ -11,7 +11,6 @@ import structlog
 from hypothesis import settings
 
 from tests.failed_waits import FailedWaits
-from tests.shares import COSTS_S, in_shares
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,14 +25,23 @@ settings.load_profile("trimtab")
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+LONGEST_FIRST = (
+    "kafka/test_quickstart.py",
+    "kafka/test_demo.py",
+    "kafka/test_deployed.py",
+    "spark/test_standalone.py",
+    "kafka/test_live.py",
+)
+"""Modules that take minutes; whoever began one of them last would finish long after the others."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for Spark needs Java; the longest modules come first in each process, whole."""
+    """Whatever asks for Spark needs Java; the longest modules come first, whole."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    named = [("/".join(item.path.parts[-2:]), item) for item in items]
-    items[:] = in_shares(named, COSTS_S, processes)
+    rank = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
 
 
 def pytest_configure(config: pytest.Config) -> None:
