@@ -24,9 +24,8 @@ OLDEST_JAVA := 17
 
 # Fast tests first. The slow ones mostly wait, so three processes run side by side; each has its own
 # cluster and Spark session. The longest come first (tests/conftest.py), so they run one after
-# another in the first process, and what the others take over at the end is short. If nothing failed
-# but waits (exit code 75, tests/conftest.py), these tests run once more, alone: a crowded machine may
-# starve them. Any other failure is final.
+# another in the first process, and what the others take over at the end is short. Those that fail
+# run once more, alone: a crowded machine may starve them. What fails twice is final.
 FAST := src tests/architecture tests/unit tests/laws tests/papers tests/docs
 REAL := tests/spark tests/kafka
 PYTEST := $(BIN)/python -m pytest --durations=10
@@ -47,8 +46,7 @@ demo: $(READY) java
 test: lint java
 	$(PYTEST) --maxfail=10 --numprocesses=auto --maxprocesses=4 --dist=worksteal $(FAST)
 	$(PYTEST) --numprocesses=3 --dist=worksteal $(REAL) || { \
-	  [ $$? -eq 75 ] && echo "Waited in vain beside others, now once more alone:" && \
-	  $(PYTEST) $(AGAIN) $(REAL); }
+	  echo "Failed beside others, now once more alone:" && $(PYTEST) $(AGAIN) $(REAL); }
 
 lint: $(READY)
 	$(BIN)/ruff check .
